@@ -1,0 +1,225 @@
+/* Every struct that two processes share, and the arithmetic of their places.
+ *
+ * Rules: 64-bit counts that never wrap; no 8-byte field across a cache line; what one side writes and what the other
+ * side writes are on different lines; zeroed memory means "nothing yet" (all columns are counts, never "last index",
+ * so a fresh row needs no initial values and can't be read as progress).
+ *
+ * A row (one per node and epoch):
+ *
+ *   0                    row_header: identity, control columns
+ *   ROW_AREAS_OFFSET     proposal area, trim area (guarded bytes, see area_header)
+ *   ...                  one subgroup_columns line per subgroup, in the order of the view
+ *   ...                  received_by_sender[]: one u64 per sender and subgroup, each subgroup on lines of its own
+ *   ...                  slots: per subgroup in which this node is a sender, `window` slots of `stride` bytes
+ *
+ * All rows of an epoch have the same layout up to the slots, and the same offsets of slots as well (a node that isn't a
+ * sender leaves the hole untouched: untouched pages cost no memory).
+ */
+#ifndef SPINDLE_LAYOUT_H
+#define SPINDLE_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LAYOUT_VERSION 1u
+#define CACHE_LINE 64u
+
+#define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
+#define LOG_MAGIC 0x31474f4c444e5053ull      /* "SPNDLOG1" */
+#define CURSOR_MAGIC 0x31525543444e5053ull   /* "SPNDCUR1" */
+#define INBOX_MAGIC 0x31584e49444e5053ull    /* "SPNDINX1" */
+#define BELL_MAGIC 0x314c4542444e5053ull     /* "SPNDBEL1" */
+
+#define NODES_MAX 256u        /* members of a view: 4 words of the suspicion bit set */
+#define SUBGROUPS_MAX 256u    /* topic numbers have 8 bits */
+#define MESSAGE_SIZE_MAX (64u << 20)
+#define WINDOW_MAX 65536u
+
+/* ---- row ------------------------------------------------------------------------------------------------------ */
+
+/* Columns of the membership machine; every one only grows. Names in engine.pyx (CONTROL_COLUMNS), same order. */
+enum control_column {
+    CONTROL_HEARTBEAT = 0,
+    CONTROL_PROPOSED,      /* count of proposals in my proposal area (leader: made; follower: copied) */
+    CONTROL_ACKED,
+    CONTROL_COMMITTED,
+    CONTROL_PREPARED,      /* memory of the next epoch is made and exchanged */
+    CONTROL_WEDGED,
+    CONTROL_TRIMMED,       /* my trim area holds the trim */
+    CONTROL_TRIM_ECHOED,
+    CONTROL_INSTALLED,
+    CONTROL_LEAVING,
+    CONTROL_SUSPECTED0,
+    CONTROL_SUSPECTED1,
+    CONTROL_SUSPECTED2,
+    CONTROL_SUSPECTED3,
+    CONTROL_COLUMNS_COUNT = 16
+};
+
+struct row_header {
+    uint64_t magic;            /* ROW_MAGIC, written last */
+    uint32_t layout_version;
+    uint32_t node_id;
+    uint64_t incarnation;
+    uint64_t epoch;
+    uint64_t row_size;         /* bytes */
+    uint64_t layout_hash;      /* of all subgroup geometry: members with another idea of the view don't attach */
+    uint64_t control_version;  /* guard: grows after every change of a control column or area */
+    uint64_t reserved0;
+    uint64_t control[CONTROL_COLUMNS_COUNT];
+};
+_Static_assert(sizeof(struct row_header) == 3 * CACHE_LINE, "row header is three lines");
+_Static_assert(offsetof(struct row_header, control) % CACHE_LINE == 0, "control columns start a line");
+
+/* Bytes with a guard: `version` is odd while the owner writes, even and grown when the bytes are whole. */
+struct area_header {
+    uint64_t version;
+    uint32_t size;
+    uint32_t crc;              /* CRC-32 of the bytes: a torn copy on another fabric is told from a whole one */
+};
+_Static_assert(sizeof(struct area_header) == 16, "area header");
+
+#define ROW_AREAS_OFFSET 4096u
+#define PROPOSAL_AREA_SIZE (256u << 10)
+#define TRIM_AREA_SIZE (256u << 10)
+#define ROW_SUBGROUPS_OFFSET (ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE + TRIM_AREA_SIZE)
+
+/* What one node says about one subgroup: one line, one push. Pairs: see the predicates. */
+struct subgroup_columns {
+    uint64_t published;        /* messages and nulls that this sender has published; guards its slots */
+    uint64_t silent_from;      /* declared silence: my indices [silent_from, silent_until) are nulls sent in advance */
+    uint64_t silent_until;
+    uint64_t received;         /* received number, as a count of sequence numbers */
+    uint64_t delivered;        /* delivered number, as a count */
+    uint64_t persisted;        /* persisted number, as a count */
+    uint64_t delivered_wanted; /* "ring me when your delivered number reaches this": a sender waits for a slot */
+    uint64_t reserved0;
+};
+_Static_assert(sizeof(struct subgroup_columns) == CACHE_LINE, "one line per subgroup");
+
+enum slot_kind {
+    SLOT_DATA = 1,
+    SLOT_NULL = 2              /* stands for `run` nulls; nothing else in it is meaningful */
+};
+
+struct slot_header {
+    uint64_t index;            /* stamp: the sender's index of this message; tells a stale slot from a fresh one */
+    uint32_t size;             /* payload bytes */
+    uint16_t kind;             /* enum slot_kind */
+    uint16_t writer_id;        /* writer on the sending node */
+    uint64_t run;              /* nulls: how many indices this slot stands for */
+    uint64_t source_ns;        /* source timestamp, UTC ns */
+};
+_Static_assert(sizeof(struct slot_header) == 32, "slot header");
+
+static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+static inline uint64_t slot_stride(uint64_t size_max) { return align_up(sizeof(struct slot_header) + size_max, CACHE_LINE); }
+
+/* ---- doorbell -------------------------------------------------------------------------------------------------- */
+
+/* One page per node, mapped read-only by peers and applications. Who has published something looks whether the
+ * node's predicate thread sleeps, and only then writes to the eventfd that came with the page. */
+struct bell_page {
+    uint64_t magic;
+    uint32_t node_id;
+    uint32_t asleep;           /* 1 while the predicate thread is (about to be) blocked */
+    uint64_t incarnation;
+    uint64_t stopped;          /* 1 after the predicate thread ended for good */
+};
+_Static_assert(offsetof(struct bell_page, asleep) % 4 == 0, "aligned");
+
+/* ---- inbox: from an application's writer to its node ------------------------------------------------------------- */
+
+/* Written by the application only; the node trusts nothing in it and reads every field once. */
+struct inbox_header {
+    uint64_t magic;
+    uint64_t committed;        /* messages that the application has committed; guards the slots */
+    uint64_t space_waiting;    /* grows each time the application is about to sleep for progress */
+    uint64_t reserved0[5];
+};
+_Static_assert(sizeof(struct inbox_header) == CACHE_LINE, "one line");
+#define INBOX_SLOTS_OFFSET 4096u
+
+/* Written by the node only. */
+struct inbox_progress {
+    uint64_t magic;
+    uint64_t consumed;         /* messages taken over into the node's ring: these slots are free again */
+    uint64_t acknowledged;     /* messages that every member has delivered */
+    uint64_t persisted;        /* messages that every member of a logged topic has on disk */
+    uint64_t size_max;
+    uint64_t slots;
+    uint64_t refused;          /* messages dropped because their header was nonsense (a broken application) */
+    uint64_t writer_id;
+};
+_Static_assert(sizeof(struct inbox_progress) == CACHE_LINE, "one line");
+
+/* ---- delivery log ------------------------------------------------------------------------------------------------ */
+
+/* A position is a logical byte count that never wraps; the offset is where in the ring it lies. They differ by jumps:
+ * a record of kind LOG_JUMP says that the log goes on at offset 0 (end of the ring, or back to the hot part). */
+enum log_kind {
+    LOG_DATA = 1,
+    LOG_JUMP = 2
+};
+
+struct log_record {
+    uint64_t position;         /* of this record: tells an overtaken reader that it is lost */
+    uint32_t size;             /* payload bytes */
+    uint16_t kind;             /* enum log_kind */
+    uint16_t writer_id;
+    uint64_t index;            /* messages appended to this log before this one */
+    uint64_t sequence;         /* sequence number in its epoch */
+    uint64_t source_ns;
+    uint64_t reception_ns;
+    uint32_t sender;           /* node id */
+    uint32_t reserved0;
+    uint64_t view_id;
+};
+_Static_assert(sizeof(struct log_record) == CACHE_LINE, "record header is one line");
+
+/* Where the log stands; written by the node only. `tail_*` change together under `version` (odd while changing). */
+struct log_header {
+    uint64_t magic;
+    uint64_t capacity;         /* bytes of the ring that follows at LOG_RING_OFFSET */
+    uint64_t hot;              /* bytes of its hot part */
+    uint64_t keeps_history;
+    uint64_t reserved0[4];
+
+    uint64_t tail;             /* position behind the last whole record; guards the records */
+    uint64_t count;            /* messages appended */
+    uint64_t stopped;          /* 1 when the node will never append again */
+    uint64_t reserved1[5];
+
+    uint64_t version;          /* seqlock over the oldest record that can still be read */
+    uint64_t oldest_position;
+    uint64_t oldest_offset;
+    uint64_t oldest_index;
+    uint64_t tail_offset;
+    uint64_t reserved2[3];
+};
+_Static_assert(offsetof(struct log_header, tail) % CACHE_LINE == 0, "tail starts a line");
+_Static_assert(offsetof(struct log_header, version) % CACHE_LINE == 0, "oldest starts a line");
+#define LOG_RING_OFFSET 4096u
+
+static inline uint64_t record_stride(uint64_t size) { return align_up(sizeof(struct log_record) + size, CACHE_LINE); }
+
+/* Written by the application only; the node reads every field once and trusts none. */
+struct cursor_page {
+    uint64_t magic;
+    uint64_t position;         /* everything before it has been read */
+    uint64_t index;            /* messages read, for status only */
+    uint64_t armed;            /* grows each time the reader is about to sleep: ring me once for this */
+    uint64_t reserved0[4];
+};
+_Static_assert(sizeof(struct cursor_page) == CACHE_LINE, "one line");
+
+/* What the node tells the reader at its start; written by the node before the descriptor is handed out. */
+struct cursor_start {
+    uint64_t position;
+    uint64_t offset;
+    uint64_t index;
+    uint64_t keep_all;
+};
+#define CURSOR_START_OFFSET 64u
+
+#endif
