@@ -1,0 +1,133 @@
+"""Every error that Spindle raises on purpose, in one place.
+
+Why one place: an application catches `SpindleError` and has them all; the node sends an error to an application as its
+class name and its text (`error_from_wire`), so both sides must know the same names.
+
+Rules: the text says what happened, with the figures or names involved, and what to do about it. A subclass that also
+fits a builtin kind (ConnectionError, ValueError...) inherits from it, so that plain Python code can catch it.
+Each class carries the exit code that a command ending with it returns.
+"""
+
+from __future__ import annotations
+
+
+class SpindleError(Exception):
+    """Base of all errors of Spindle. `exit_code` is what a command that ends with this error returns to the shell."""
+
+    exit_code = 1
+
+
+class ConfigError(SpindleError, ValueError):
+    """A configuration value is unknown, malformed or impossible."""
+
+    exit_code = 2
+
+
+class NoDaemon(SpindleError, ConnectionError):
+    """No node of this host serves the domain."""
+
+    exit_code = 3
+
+
+class AccessDenied(SpindleError, PermissionError):
+    """The access rules, the credentials of a peer or the rights of a file forbid it."""
+
+    exit_code = 4
+
+
+class ProtocolMismatch(SpindleError, ConnectionError):
+    """The two ends speak different versions, or belong to different domains."""
+
+    exit_code = 5
+
+
+class WireError(SpindleError, ConnectionError):
+    """A frame on a control connection is malformed, truncated, too large or too slow; the connection is closed."""
+
+    exit_code = 5
+
+
+class ConnectionEnded(WireError):
+    """The other end closed the connection between two frames (`clean`), or in the middle of one."""
+
+    def __init__(self, message: str, clean: bool = True) -> None:
+        super().__init__(message)
+        self.clean = clean
+
+
+class TopicError(SpindleError):
+    """Base of the errors about one topic."""
+
+
+class TopicMismatch(TopicError, ValueError):
+    """A topic of this name exists in the group with another type, level or size."""
+
+
+class TopicLimit(TopicError, ValueError):
+    """A limit on topics is reached: their number, their members or their memory."""
+
+
+class TopicUnknown(TopicError, KeyError):
+    """Nobody has declared a topic of this name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # KeyError would print the text in quotes
+
+
+class NodeStopped(SpindleError, ConnectionError):
+    """The node is stopping, has stopped or never started; it cannot serve the call."""
+
+    exit_code = 6
+
+
+class NodeIdTaken(SpindleError):
+    """Another live node of the domain has the wanted node id."""
+
+    exit_code = 7
+
+
+class JoinFailed(SpindleError):
+    """The node could not enter the group in time."""
+
+    exit_code = 8
+
+
+class PeerLost(SpindleError, ConnectionError):
+    """A member of the group vanished without leaving, and the node stopped so as not to misorder anything."""
+
+    exit_code = 9
+
+
+class JournalError(SpindleError, OSError):
+    """The journal of a logged topic cannot be written or read."""
+
+    exit_code = 10
+
+
+class MembershipError(SpindleError):
+    """The membership protocol met something it must not meet; the node stops rather than guess."""
+
+    exit_code = 11
+
+
+def _classes() -> dict[str, type[SpindleError]]:
+    found: dict[str, type[SpindleError]] = {}
+    queue: list[type[SpindleError]] = [SpindleError]
+    while queue:
+        one = queue.pop()
+        found[one.__name__] = one
+        queue.extend(one.__subclasses__())
+    return found
+
+
+def error_from_wire(kind: str, message: str) -> SpindleError:
+    """The error that the other end reported as class name `kind` and text `message`; SpindleError if the name is new."""
+    return _classes().get(kind, SpindleError)(message)
+
+
+def error_to_wire(error: BaseException) -> tuple[str, str]:
+    """Class name and text of `error` for the other end. A foreign exception travels as SpindleError with its own name
+    in front of the text."""
+    if isinstance(error, SpindleError):
+        return type(error).__name__, str(error)
+    return SpindleError.__name__, f"{type(error).__name__}: {error}"
