@@ -1,0 +1,593 @@
+"""The configuration of a node: every key, its meaning, its range, its default, and the reading of the TOML file.
+
+Why one table: a key that is documented in one place, checked in another and defaulted in a third is wrong in one of
+them before long. Here each key is one field of `NodeConfig`, and the field carries all of it; the reference in
+docs/configuration.md and the output of `spindle daemon --print-config` are made from the same fields
+(`spindle.config_reference`), and a test holds them together.
+
+Rules:
+- `NodeConfig()` is a working configuration. Nothing has to be set.
+- A `NodeConfig` that exists is valid: the checks run at construction, so also in `dataclasses.replace()`.
+- An unknown key or an impossible value is a `ConfigError` that names the key, the limit and, for a typing error, the
+  key that was probably meant. Nothing is ignored and nothing is silently corrected.
+- Sizes are in bytes (in a file also "8 MiB"), times carry their unit in the name.
+- This module is on the path of every start: it imports nothing that is slow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from spindle.errors import ConfigError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": KIB, "mib": MIB, "gib": GIB}
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+FSYNC_MODES = ("group", "never")
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What is known about one key besides its default: stands as metadata["key"] at the field.
+
+    `kind` is one of int, size (bytes), float, bool, str, choice, path, ints, strs, address, rules.
+    """
+
+    section: str  # the TOML table, "core"
+    name: str  # the key in that table, "busy_poll_us"
+    kind: str
+    text: str  # one or two sentences for the reference
+    unit: str = ""
+    low: float | None = None  # least allowed value, inclusive
+    high: float | None = None  # greatest allowed value, inclusive
+    choices: tuple[str, ...] = ()
+    zero: str = ""  # what 0 means, where 0 is allowed besides low..high
+    example: str = ""  # TOML text shown, commented out, where the default is "not set"
+
+    @property
+    def where(self) -> str:
+        """How messages call the key: `[core] busy_poll_us`."""
+        return f"[{self.section}] {self.name}"
+
+    def range_text(self) -> str:
+        """The allowed values in words, as messages and the reference show them."""
+        if self.kind == "bool":
+            return "true or false"
+        if self.choices:
+            return " or ".join(f'"{c}"' for c in self.choices)
+        if self.low is None or self.high is None:
+            return {
+                "path": "a directory",
+                "ints": "a list of non-negative integers",
+                "strs": "a list of names",
+                "address": '"host:port"',
+                "rules": "a list of tables",
+            }.get(self.kind, "any text")
+        show = size_text if self.kind == "size" else _number_text
+        unit = "" if self.kind == "size" or not self.unit else f" {self.unit}"
+        zero = f"0 ({self.zero}) or " if self.zero and self.low > 0 else ""
+        return f"{zero}{show(self.low)} to {show(self.high)}{unit}"
+
+
+@dataclasses.dataclass(frozen=True)
+class AccessRule:
+    """What one user or one group of users may do. Exactly one of `user`, `uid`, `group`, `gid` is given.
+
+    `publish` and `subscribe` are globs over topic names ("*", "flight/*"); an empty tuple allows nothing.
+    """
+
+    user: str = ""
+    uid: int | None = None
+    group: str = ""
+    gid: int | None = None
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None]
+        if sum(given) != 1:
+            raise ConfigError(
+                "[[access.rules]]: each rule must name exactly one of user, uid, group or gid "
+                f"(this one names {sum(given)})"
+            )
+        for name in ("uid", "gid"):
+            value = getattr(self, name)
+            if value is not None and (not _is_int(value) or not 0 <= value < 2**32 - 1):
+                raise ConfigError(f"[[access.rules]] {name} = {value!r}: must be 0 to {2**32 - 2}")
+        for name in ("publish", "subscribe"):
+            value = getattr(self, name)
+            if not isinstance(value, (tuple, list)) or not all(isinstance(v, str) and v for v in value):
+                raise ConfigError(f'[[access.rules]] {name} = {value!r}: must be a list of topic globs, as ["flight/*"]')
+            object.__setattr__(self, name, tuple(value))
+
+    def matches(self, uid: int, gids: Iterable[int]) -> bool:
+        """True if the rule is about this user. Names are looked up now, so that later changes of users count."""
+        if self.uid is not None:
+            return self.uid == uid
+        if self.gid is not None:
+            return self.gid in set(gids)
+        if self.user:
+            return _uid_of(self.user) == uid
+        return _gid_of(self.group) in set(gids)
+
+
+def default_runtime_dir() -> Path:
+    """Where sockets are when nobody says: $SPINDLE_RUNTIME_DIR, $XDG_RUNTIME_DIR/spindle, /tmp/spindle-<uid>."""
+    if own := os.environ.get("SPINDLE_RUNTIME_DIR"):
+        return Path(own)
+    if xdg := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(xdg) / "spindle"
+    return Path(f"/tmp/spindle-{os.getuid()}")
+
+
+def _key(section: str, name: str, kind: str, text: str, default: Any, **more: Any) -> Any:
+    key = Key(section, name, kind, text, **more)
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata={"key": key})
+    return dataclasses.field(default=default, metadata={"key": key})
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeConfig:
+    """All settings of one node. Fields are flat; each knows its place in the TOML file (metadata["key"]).
+
+    Raises ConfigError at construction if a value is impossible.
+    """
+
+    # [node]
+    node_id: int = _key(
+        "node", "id", "int", "Number of this node in its domain. Two nodes of one domain never share a number.",
+        0, low=1, high=65535, zero="the lowest free number",
+    )  # fmt: skip
+    domain_id: int = _key(
+        "node", "domain", "int", "DDS domain: nodes and applications of different domains never see each other.",
+        0, low=0, high=2**31 - 1,
+    )  # fmt: skip
+    runtime_dir: Path = _key(
+        "node", "runtime_dir", "path",
+        "Directory of the Unix sockets by which nodes and applications of this host find each other. Not set: "
+        "`$SPINDLE_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/spindle`, else `/tmp/spindle-<uid>`.",
+        default_runtime_dir, example='"/run/spindle"',
+    )  # fmt: skip
+    name: str = _key(
+        "node", "name", "str", "A name for listings and log lines. Empty: host name and process id.", "",
+    )  # fmt: skip
+    # [membership]
+    join_timeout_s: float = _key(
+        "membership", "join_timeout_s", "float",
+        "How long a starting node tries to join the group of its domain before it gives up.",
+        10.0, unit="s", low=0.1, high=3600,
+    )  # fmt: skip
+    # [core]
+    busy_poll_us: int = _key(
+        "core", "busy_poll_us", "int",
+        "How long the predicate thread spins for more work before it sleeps on its doorbell. More lowers latency and "
+        "costs CPU; 0 sleeps at once.",
+        50, unit="us", low=0, high=1_000_000,
+    )  # fmt: skip
+    batch_send: bool = _key(
+        "core", "batch_send", "bool",
+        "Publish all committed messages with one push. Off: one push a message, as in the paper's baseline.", True,
+    )  # fmt: skip
+    batch_receive: bool = _key(
+        "core", "batch_receive", "bool",
+        "Receive all new messages of a sender with one acknowledgement. Off: one acknowledgement a message.", True,
+    )  # fmt: skip
+    batch_delivery: bool = _key(
+        "core", "batch_delivery", "bool",
+        "Deliver everything up to the stability frontier with one push. Off: one push a message.", True,
+    )  # fmt: skip
+    null_sends: bool = _key(
+        "core", "null_sends", "bool",
+        "A sender that lags sends null messages, so that a silent sender never delays the others. Off: delivery waits "
+        "for the slowest sender.", True,
+    )  # fmt: skip
+    post_after_unlock: bool = _key(
+        "core", "post_after_unlock", "bool",
+        "Post to the fabric after releasing the lock. Off: post while holding it.", True,
+    )  # fmt: skip
+    # [topics]
+    default_size_max: int = _key(
+        "topics", "size_max", "size", "Largest message of a topic whose creator names no size.",
+        16 * KIB, unit="bytes", low=1, high=64 * MIB,
+    )  # fmt: skip
+    default_window: int = _key(
+        "topics", "window", "int", "Slots in the ring of each sender.",
+        0, unit="slots", low=2, high=65536, zero="chosen so that the rings stay in cache",
+    )  # fmt: skip
+    log_capacity: int = _key(
+        "topics", "log_capacity", "size",
+        "Memory of one topic's delivery log. Readers with history keep-last that fall behind by more lose samples; "
+        "readers with keep-all make the writers wait.",
+        8 * MIB, unit="bytes", low=64 * KIB, high=16 * GIB,
+    )  # fmt: skip
+    log_hot: int = _key(
+        "topics", "log_hot", "size",
+        "Part of the delivery log that is used while all readers keep up: small enough to stay in cache. At most "
+        "`log_capacity`.",
+        256 * KIB, unit="bytes", low=4 * KIB, high=16 * GIB,
+    )  # fmt: skip
+    inbox_slots: int = _key(
+        "topics", "inbox_slots", "int", "Slots between one DataWriter and its node.",
+        0, unit="slots", low=2, high=65536, zero="chosen from the topic's size_max",
+    )  # fmt: skip
+    # [journal]
+    journal_dir: Path | None = _key(
+        "journal", "dir", "path",
+        "Directory of the MCAP files of logged topics. Not set: this node refuses readers and writers of logged topics.",
+        None, example='"/var/lib/spindle"',
+    )  # fmt: skip
+    journal_fsync: str = _key(
+        "journal", "fsync", "choice",
+        '"group": a message counts as persisted after the fsync of its group commit. "never": the kernel writes when '
+        "it likes; survives a crash of the process, not of the machine.",
+        "group", choices=FSYNC_MODES,
+    )  # fmt: skip
+    journal_group_commit_ms: float = _key(
+        "journal", "group_commit_ms", "float",
+        "How long messages gather before they are written and synced together. 0 writes as soon as the last commit "
+        "is done.",
+        2.0, unit="ms", low=0, high=1000,
+    )  # fmt: skip
+    journal_max_file_size: int = _key(
+        "journal", "max_file_size", "size", "A journal file that has grown to this size is closed and the next begun.",
+        1 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
+    )  # fmt: skip
+    # [access]
+    allow_uids: tuple[int, ...] = _key(
+        "access", "allow_uids", "ints",
+        "User ids that may attach, besides the node's own user, who always may.", (),
+    )  # fmt: skip
+    allow_gids: tuple[int, ...] = _key("access", "allow_gids", "ints", "Group ids whose members may attach.", ())
+    allow_users: tuple[str, ...] = _key("access", "users", "strs", "User names that may attach.", ())
+    access_rules: tuple[AccessRule, ...] = _key(
+        "access", "rules", "rules",
+        "Who may publish and subscribe what. Each rule names one `user`, `uid`, `group` or `gid` and gives lists of "
+        "topic globs, `publish` and `subscribe`. Without rules everybody who may attach may do everything. With rules "
+        "a user may do what any rule about him allows, and nothing else; the node's own user, if no rule is about "
+        "him, everything.",
+        (), example='[{ user = "display", publish = [], subscribe = ["flight/*"] }]',
+    )  # fmt: skip
+    # [limits]
+    max_apps: int = _key(
+        "limits", "max_apps", "int", "Applications attached to this node at one time.",
+        128, unit="applications", low=1, high=4096,
+    )  # fmt: skip
+    max_endpoints_per_app: int = _key(
+        "limits", "max_endpoints_per_app", "int", "Readers and writers of one application, together.",
+        1024, unit="endpoints", low=1, high=65536,
+    )  # fmt: skip
+    frame_max: int = _key(
+        "limits", "frame_max", "size", "Largest control frame that an application or a peer may send.",
+        1 * MIB, unit="bytes", low=4 * KIB, high=64 * MIB,
+    )  # fmt: skip
+    handshake_timeout_s: float = _key(
+        "limits", "handshake_timeout_s", "float",
+        "A connection that has not said who it is by then is closed; also the time a begun frame may take to arrive.",
+        5.0, unit="s", low=0.05, high=300,
+    )  # fmt: skip
+    # [metrics]
+    metrics_listen: str | None = _key(
+        "metrics", "listen", "address",
+        "Address of the Prometheus endpoint. A port alone listens on 127.0.0.1. Not set: no endpoint.",
+        None, example='"127.0.0.1:9464"',
+    )  # fmt: skip
+    # [log]
+    log_level: str = _key("log", "level", "choice", "Least weight of the lines on stderr.", "info", choices=LOG_LEVELS)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            key: Key = field.metadata["key"]
+            object.__setattr__(self, field.name, _checked(key, getattr(self, field.name)))
+        if self.log_hot > self.log_capacity:
+            raise ConfigError(
+                f"[topics] log_hot = {size_text(self.log_hot)}: must not exceed log_capacity, which is "
+                f"{size_text(self.log_capacity)}"
+            )
+        if 2 * self.default_size_max > self.log_capacity:
+            raise ConfigError(
+                f"[topics] size_max = {size_text(self.default_size_max)}: a delivery log must hold at least two "
+                f"messages, but log_capacity is {size_text(self.log_capacity)}; make log_capacity "
+                f"{size_text(2 * self.default_size_max)} or more"
+            )
+
+    @property
+    def domain_dir(self) -> Path:
+        """Directory of this domain's sockets and locks."""
+        return self.runtime_dir / f"domain-{self.domain_id}"
+
+    @property
+    def admits_others(self) -> bool:
+        """True if users besides the node's own may attach: then the sockets' directory can't be private."""
+        return bool(self.allow_uids or self.allow_gids or self.allow_users)
+
+    def admits(self, uid: int, gids: Iterable[int]) -> bool:
+        """True if a process with these credentials (of the socket's peer) may attach."""
+        if uid == os.geteuid() or uid in self.allow_uids:
+            return True
+        if set(gids) & set(self.allow_gids):
+            return True
+        return any(_uid_of(user) == uid for user in self.allow_users)
+
+    def may_publish(self, uid: int, gids: Iterable[int], topic: str) -> bool:
+        """True if an admitted user may open a writer of the topic."""
+        return self._may("publish", uid, list(gids), topic)
+
+    def may_subscribe(self, uid: int, gids: Iterable[int], topic: str) -> bool:
+        """True if an admitted user may open a reader of the topic."""
+        return self._may("subscribe", uid, list(gids), topic)
+
+    def _may(self, what: str, uid: int, gids: list[int], topic: str) -> bool:
+        if not self.access_rules:
+            return True
+        about_user = [rule for rule in self.access_rules if rule.matches(uid, gids)]
+        if not about_user:
+            return uid == os.geteuid()
+        from fnmatch import fnmatchcase
+
+        return any(fnmatchcase(topic, glob) for rule in about_user for glob in getattr(rule, what))
+
+
+def keys() -> list[tuple[str, Key, Any]]:
+    """All keys in the order of the file: (field name in NodeConfig, key, default)."""
+    found = []
+    for field in dataclasses.fields(NodeConfig):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        found.append((field.name, field.metadata["key"], default))
+    return found
+
+
+def load_config(path: str | os.PathLike[str] | None = None) -> NodeConfig:
+    """Read a TOML file; None gives the defaults. Raises ConfigError for anything that is not exactly right."""
+    if path is None:
+        return NodeConfig()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file. `spindle daemon --print-config` prints one to start from"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: can't be read: {reason}") from error
+    return parse_config(text, source=str(path))
+
+
+def parse_config(text: str, source: str = "configuration") -> NodeConfig:
+    """Like `load_config`, from TOML text. `source` opens the messages."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[no-redef, import-not-found, unused-ignore]
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+    try:
+        return NodeConfig(**_fields_of(data))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _fields_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML tables to keyword arguments of NodeConfig; refuses what NodeConfig does not have."""
+    table = {(key.section, key.name): (field, key) for field, key, _ in keys()}
+    sections = list(dict.fromkeys(section for section, _ in table))
+    values: dict[str, Any] = {}
+    for section, content in data.items():
+        if section not in sections:
+            raise ConfigError(_unknown_section(section, sections, table))
+        if not isinstance(content, dict):
+            raise ConfigError(f"{section} = {content!r}: {section} is a table, write [{section}] and its keys below it")
+        for name, value in content.items():
+            if (section, name) not in table:
+                raise ConfigError(f"[{section}] {name}: unknown key{_suggest_key(section, name, table)}")
+            field, key = table[section, name]
+            values[field] = _rules_of(value) if key.kind == "rules" else value
+    return values
+
+
+def _rules_of(value: Any) -> tuple[AccessRule, ...]:
+    if not isinstance(value, list) or not all(isinstance(rule, dict) for rule in value):
+        raise ConfigError(f"[access] rules = {value!r}: must be a list of tables, each with user, publish, subscribe")
+    names = [field.name for field in dataclasses.fields(AccessRule)]
+    for rule in value:
+        for name in rule:
+            if name not in names:
+                raise ConfigError(f"[[access.rules]] {name}: unknown key{_did_you_mean(name, names)}")
+    return tuple(AccessRule(**rule) for rule in value)
+
+
+def _unknown_section(section: str, sections: list[str], table: Mapping[tuple[str, str], Any]) -> str:
+    at_home = [s for s, name in table if name == section]
+    if at_home:  # a key without its table is the commonest slip
+        return f"{section}: unknown at the top level; it belongs into [{at_home[0]}]"
+    return f"[{section}]: unknown section{_did_you_mean(section, sections)}"
+
+
+def _suggest_key(section: str, name: str, table: Mapping[tuple[str, str], Any]) -> str:
+    elsewhere = [s for s, n in table if n == name]
+    if elsewhere:
+        return f"; did you mean [{elsewhere[0]}] {name}?"
+    return _did_you_mean(name, [n for s, n in table if s == section])
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known are {', '.join(known)}"
+
+
+def _checked(key: Key, value: Any) -> Any:
+    """The value in its Python form, or ConfigError."""
+    return _CHECKS[key.kind](key, value)
+
+
+def _refuse(key: Key, value: Any) -> ConfigError:
+    shown = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return ConfigError(f"{key.where} = {shown}: must be {key.range_text()}")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_int(key: Key, value: Any) -> int:
+    if not _is_int(value):
+        raise _refuse(key, value)
+    if key.zero and value == 0:
+        return 0
+    assert key.low is not None and key.high is not None
+    if not key.low <= value <= key.high:
+        raise _refuse(key, value)
+    return int(value)
+
+
+def _check_size(key: Key, value: Any) -> int:
+    return _check_int(key, parse_size(value) if isinstance(value, str) and parse_size(value) is not None else value)
+
+
+def _check_float(key: Key, value: Any) -> float:
+    assert key.low is not None and key.high is not None
+    # written so that nan is refused too
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not key.low <= value <= key.high:
+        raise _refuse(key, value)
+    return float(value)
+
+
+def _check_bool(key: Key, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(key, value)
+    return value
+
+
+def _check_str(key: Key, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 128 or not value.isprintable():
+        raise ConfigError(f"{key.where} = {value!r}: must be printable text of at most 128 characters")
+    return value
+
+
+def _check_choice(key: Key, value: Any) -> str:
+    if value not in key.choices:
+        raise _refuse(key, value)
+    return str(value)
+
+
+def _check_path(key: Key, value: Any) -> Path | None:
+    if value is None and key.name == "dir":
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in str(os.fspath(value)):
+        raise _refuse(key, value)
+    return Path(value).expanduser()
+
+
+def _check_ints(key: Key, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)) or not all(_is_int(v) and 0 <= v < 2**32 - 1 for v in value):
+        raise _refuse(key, value)
+    return tuple(value)
+
+
+def _check_strs(key: Key, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) and v for v in value):
+        raise _refuse(key, value)
+    return tuple(value)
+
+
+def _check_address(key: Key, value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if _is_int(value):
+        value = f":{value}"
+    host, port = split_address(value) if isinstance(value, str) else ("", -1)
+    if not 0 <= port <= 65535:
+        raise ConfigError(f'{key.where} = "{value}": must be "host:port" with a port of 0 to 65535')
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_rules(key: Key, value: Any) -> tuple[AccessRule, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(rule, AccessRule) for rule in value):
+        raise _refuse(key, value)
+    return tuple(value)
+
+
+_CHECKS = {
+    "int": _check_int,
+    "size": _check_size,
+    "float": _check_float,
+    "bool": _check_bool,
+    "str": _check_str,
+    "choice": _check_choice,
+    "path": _check_path,
+    "ints": _check_ints,
+    "strs": _check_strs,
+    "address": _check_address,
+    "rules": _check_rules,
+}
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """(host, port) of "host:port", "[v6]:port", ":port" or "port"; the port is -1 if there is none that can be read."""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        host, port = "", address
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:  # an IPv6 address without brackets: which colon starts the port can't be told
+        return host, -1
+    if not port.isascii() or not port.isdigit() or len(port) > 5:
+        return host, -1
+    return host or "127.0.0.1", int(port)
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes in "8 MiB", "64KiB", "1.5 MB" or "4096"; None if it isn't a size."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?b|b)?\s*", text, re.IGNORECASE)
+    if not match:
+        return None
+    size = float(match[1]) * SIZE_UNITS[(match[2] or "b").lower()]
+    return int(size) if size == int(size) else None
+
+
+def size_text(size: float) -> str:
+    """A size for people: 16384 is "16 KiB", 1000 is "1000 bytes"."""
+    size = int(size)
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return "1 byte" if size == 1 else f"{size} bytes"
+
+
+def _number_text(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _uid_of(user: str) -> int | None:
+    import pwd
+
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
+
+
+def _gid_of(group: str) -> int | None:
+    import grp
+
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        return None
