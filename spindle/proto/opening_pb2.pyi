@@ -1,0 +1,53 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNKNOWN: _ClassVar[Role]
+    PEER: _ClassVar[Role]
+    APPLICATION: _ClassVar[Role]
+UNKNOWN: Role
+PEER: Role
+APPLICATION: Role
+
+class Opening(_message.Message):
+    __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release")
+    MAGIC_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    magic: int
+    role: Role
+    protocol: int
+    domain_id: int
+    node_id: int
+    incarnation: int
+    name: str
+    release: str
+    def __init__(self, magic: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., protocol: _Optional[int] = ..., domain_id: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., release: _Optional[str] = ...) -> None: ...
+
+class OpeningReply(_message.Message):
+    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release")
+    MAGIC_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    magic: int
+    protocol: int
+    node_id: int
+    incarnation: int
+    kind: str
+    message: str
+    release: str
+    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,551 @@
+"""Frames with file descriptors over Unix sockets: how nodes talk to each other and to their applications.
+
+Why not asyncio streams: they can't pass descriptors. Why a codec without input or output (`FrameDecoder`): the node
+reads on an event loop, the client on a plain thread, and both must refuse the same malformed bytes in the same words.
+
+A frame is an 8-byte header, little endian: u32 body length, u16 number of descriptors, u16 zero; then the body (a
+serialized protobuf message, which this module does not look into). The descriptors travel as SCM_RIGHTS with the first
+byte of their frame.
+
+How to use it:
+
+    # on an event loop (node)                           # on a thread (client)
+    conn = Connection(sock, label="app 7")              conn = BlockingConnection(sock, label="node")
+    frame = await conn.receive(timeout_s=2)             frame = conn.receive(timeout_s=2)
+    message = SomeProto.FromString(frame.body)          conn.send(message.SerializeToString(), fds=[fd])
+    conn.send(reply.SerializeToString(), fds=[fd])      conn.close()      # wakes a receive() of another thread
+    conn.start(on_frame, on_end)   # callbacks from now on, instead of receive()
+    await conn.drain()             # bulk data: wait until the queue is short
+    conn.close()
+
+Rules:
+- A received frame owns its descriptors: take them with `frame.take_fds()` and close them yourself; what isn't taken is
+  closed by `frame.close_fds()` (call it when a message should have no descriptors). `send` never closes or keeps the
+  sender's descriptors: it duplicates what it can't send at once.
+- Every limit is in `Limits`: body size, descriptors, the time a frame may take from its first byte to its last (slow
+  drip), and the bytes queued towards an end that doesn't read. Passing one is a WireError that names it; the
+  connection is closed by then. The other end closing between two frames is ConnectionEnded(clean=True), in the middle
+  of one ConnectionEnded(clean=False).
+- `start`: on_frame(frame) runs for each frame in order, on_end(error) exactly once, also after close() by oneself
+  (error is None then). An exception out of on_frame ends the connection with that error.
+- The first frame of every connection is an Opening (proto/opening.proto), which says who is there: see `spindle.peers`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import dataclasses
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from spindle.errors import ConnectionEnded, SpindleError, WireError
+
+if TYPE_CHECKING:
+    import asyncio
+
+HEADER = struct.Struct("<IHH")
+READ_BYTES = 1 << 16  # taken from the socket at a time
+FDS_PER_CALL = 64  # descriptors the kernel may hand over in one recvmsg (its own limit is 253)
+_FD_BYTES = array.array("i").itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Limits of one connection. Sizes in bytes, times in seconds."""
+
+    frame_bytes_max: int = 4 << 20  # of one body
+    fds_max: int = 32  # of one frame, received
+    frame_time_s: float = 5.0  # from a frame's first byte to its last
+    queue_bytes_max: int = 64 << 20  # waiting for an end that does not read
+    frames_waiting_max: int = 256  # received, not yet asked for by receive(): then reading pauses
+
+
+@dataclasses.dataclass(frozen=True)
+class Credentials:
+    """Who is at the other end of a Unix socket, as the kernel says."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+def credentials_of(sock: socket.socket) -> Credentials:
+    """Credentials of the process that made the other end of `sock` (SO_PEERCRED)."""
+    return Credentials(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
+
+
+class Frame:
+    """One received frame: `body` bytes, and descriptors that the receiver must take or close."""
+
+    __slots__ = ("body", "fds")
+
+    def __init__(self, body: bytes, fds: list[int]) -> None:
+        self.body = body
+        self.fds = fds
+
+    def take_fds(self) -> list[int]:
+        """Hands the descriptors over to the caller."""
+        taken, self.fds = self.fds, []
+        return taken
+
+    def close_fds(self) -> None:
+        """Closes the descriptors that nobody took."""
+        close_all(self.take_fds())
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Closes descriptors, whatever state they are in."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def encode(body: bytes, fd_count: int = 0) -> bytes:
+    """Header and body of one frame."""
+    return HEADER.pack(len(body), fd_count, 0) + body
+
+
+class FrameDecoder:
+    """Bytes and descriptors in, frames out; no input or output of its own.
+
+    Invariant: `fds` holds the descriptors received for frames that are not complete yet, in order of arrival.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._buffer = bytearray()
+        self._fds: deque[int] = deque()
+
+    @property
+    def partial(self) -> bool:
+        """True in the middle of a frame."""
+        return bool(self._buffer) or bool(self._fds)
+
+    def feed(self, data: bytes, fds: Sequence[int] = ()) -> list[Frame]:
+        """The frames completed by `data`. Raises WireError on a malformed or oversized one; call close() then."""
+        self._fds.extend(fds)
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        start = 0
+        try:
+            while len(buffer) - start >= HEADER.size:
+                length, fd_count, zero = HEADER.unpack_from(buffer, start)
+                self._check(length, fd_count, zero)
+                end = start + HEADER.size + length
+                if len(buffer) < end:
+                    break
+                if len(self._fds) < fd_count:
+                    raise WireError(f"a frame announces {fd_count} descriptors but {len(self._fds)} came with it")
+                frames.append(Frame(bytes(buffer[start + HEADER.size : end]), [self._fds.popleft() for _ in range(fd_count)]))
+                start = end
+            if len(self._fds) > self.limits.fds_max:
+                raise WireError(f"{len(self._fds)} descriptors came that no frame announces, limit {self.limits.fds_max}")
+            if len(buffer) == start and self._fds:
+                raise WireError(f"{len(self._fds)} descriptors came that no frame announces")
+        except WireError:
+            for frame in frames:
+                frame.close_fds()
+            raise
+        del buffer[:start]
+        return frames
+
+    def _check(self, length: int, fd_count: int, zero: int) -> None:
+        if zero:
+            raise WireError("malformed frame header; the other end does not speak this protocol")
+        if length > self.limits.frame_bytes_max:
+            raise WireError(f"a frame of {length} bytes is over the limit of {self.limits.frame_bytes_max}")
+        if fd_count > self.limits.fds_max:
+            raise WireError(f"a frame with {fd_count} descriptors is over the limit of {self.limits.fds_max}")
+
+    def close(self) -> None:
+        """Closes descriptors of the incomplete frame."""
+        close_all(self._fds)
+        self._fds.clear()
+        self._buffer.clear()
+
+
+def _receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec."""
+    data, ancillary, flags, _ = sock.recvmsg(
+        READ_BYTES, socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES), socket.MSG_CMSG_CLOEXEC
+    )
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % _FD_BYTES])
+    if flags & socket.MSG_CTRUNC:
+        close_all(fds)
+        raise WireError(f"more than {FDS_PER_CALL} descriptors at once, or this process can open no more (ulimit -n)")
+    return data, list(fds)
+
+
+def _send_some(sock: socket.socket, data: memoryview, fds: Sequence[int]) -> int:
+    if fds:
+        return sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+    return sock.send(data)
+
+
+def _ended(label: str, decoder: FrameDecoder) -> ConnectionEnded:
+    if decoder.partial:
+        return ConnectionEnded(f"{label} closed the connection in the middle of a frame", clean=False)
+    return ConnectionEnded(f"{label} closed the connection")
+
+
+class Connection:
+    """A framed connection on the running asyncio (or uvloop) loop. See the module's text for its use and rules."""
+
+    def __init__(self, sock: socket.socket, *, label: str = "the other end", limits: Limits | None = None) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self.label = label
+        self.limits = limits or Limits()
+        self.peer = credentials_of(sock)
+        sock.setblocking(False)
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._decoder = FrameDecoder(self.limits)
+        self._frames: deque[Frame] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._drainer: asyncio.Future[None] | None = None
+        self._out: deque[tuple[memoryview, list[int]]] = deque()
+        self._out_bytes = 0
+        self._drip: asyncio.TimerHandle | None = None
+        self._on_frame: Callable[[Frame], None] | None = None
+        self._on_end: Callable[[SpindleError | None], None] | None = None
+        self._error: SpindleError | None = None
+        self._reading = True
+        self.closed = False
+        self._loop.add_reader(self._fd, self._readable)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits from the next frame on, for example once the other end has said who it is."""
+        self.limits = self._decoder.limits = limits
+
+    # --- receiving
+
+    def _readable(self) -> None:
+        try:
+            data, fds = _receive_some(self._sock)
+            if not data:
+                close_all(fds)
+                raise _ended(self.label, self._decoder)
+            frames = self._decoder.feed(data, fds)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionEnded as error:
+            self._end(error)
+            return
+        except WireError as error:
+            self._end(WireError(f"{self.label}: {error}"))
+            return
+        except OSError as error:
+            self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
+            return
+        self._watch_drip(bool(frames))
+        for number, frame in enumerate(frames):
+            if self.closed:
+                for left in frames[number:]:
+                    left.close_fds()
+                return
+            self._hand_over(frame)
+
+    def _hand_over(self, frame: Frame) -> None:
+        if self._on_frame is None:
+            self._frames.append(frame)
+            if len(self._frames) >= self.limits.frames_waiting_max and self._reading:
+                self._reading = False
+                self._loop.remove_reader(self._fd)
+            self._wake_receiver()
+            return
+        try:
+            self._on_frame(frame)
+        except SpindleError as error:
+            self._end(error)
+        except Exception as error:  # a bug in the handler must not leave a half-dead connection behind
+            self._loop.call_exception_handler({"message": f"handler of {self.label} failed", "exception": error})
+            self._end(WireError(f"{self.label}: handling a frame failed: {type(error).__name__}: {error}"))
+
+    def _watch_drip(self, progressed: bool) -> None:
+        """A frame must be complete frame_time_s after its first byte, however many bytes trickle in meanwhile."""
+        if self._drip is not None and (progressed or not self._decoder.partial):
+            self._drip.cancel()
+            self._drip = None
+        if self._drip is None and self._decoder.partial and not self.closed:
+            self._drip = self._loop.call_later(self.limits.frame_time_s, self._dripped)
+
+    def _dripped(self) -> None:
+        self._drip = None
+        self._end(WireError(f"{self.label}: a frame took longer than {self.limits.frame_time_s:g} s"))
+
+    async def receive(self, timeout_s: float | None = None) -> Frame:
+        """The next frame. Raises ConnectionEnded, WireError, or TimeoutError after `timeout_s` seconds."""
+        import asyncio
+
+        if self._on_frame is not None:
+            raise WireError(f"{self.label}: frames go to the callback since start(); receive() would steal them")
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        while not self._frames:
+            if self.closed:
+                raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
+            self._waiter = self._loop.create_future()
+            left = None if deadline is None else max(0.0, deadline - self._loop.time())
+            try:
+                await asyncio.wait_for(self._waiter, left)
+            except asyncio.TimeoutError:
+                raise TimeoutError(f"{self.label} sent nothing for {timeout_s:g} s") from None
+            finally:
+                self._waiter = None
+        frame = self._frames.popleft()
+        self._resume_reading()
+        return frame
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _wake_receiver(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def start(self, on_frame: Callable[[Frame], None], on_end: Callable[[SpindleError | None], None]) -> None:
+        """From now on frames go to `on_frame`, and the end to `on_end` (once). Frames that wait are handed over first."""
+        self._on_frame, self._on_end = on_frame, on_end
+        while self._frames and not self.closed:
+            self._hand_over(self._frames.popleft())
+        self._resume_reading()
+        if self.closed and self._on_end is not None:  # it ended before anybody listened
+            self._on_end, ended = None, self._on_end
+            self._loop.call_soon(ended, self._error)
+
+    # --- sending
+
+    def send(self, body: bytes, fds: Sequence[int] = ()) -> None:
+        """Queues one frame; never blocks. Raises WireError if closed, or if the other end has stopped reading."""
+        if self.closed:
+            raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
+        data = memoryview(encode(body, len(fds)))
+        if not self._out:
+            try:
+                sent = _send_some(self._sock, data, fds)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
+                assert self._error is not None
+                raise self._error from None
+            if sent == len(data):
+                return
+            if sent:
+                data, fds = data[sent:], ()
+            self._loop.add_writer(self._fd, self._writable)
+        self._out.append((data, [os.dup(fd) for fd in fds]))
+        self._out_bytes += len(data)
+        if self._out_bytes > self.limits.queue_bytes_max:
+            self._end(WireError(f"{self.label} does not read: {self._out_bytes} bytes wait for it, "
+                                f"limit {self.limits.queue_bytes_max}"))
+            assert self._error is not None
+            raise self._error
+
+    def _writable(self) -> None:
+        try:
+            while self._out:
+                data, fds = self._out[0]
+                sent = _send_some(self._sock, data, fds)
+                close_all(fds)
+                self._out_bytes -= sent
+                if sent == len(data):
+                    self._out.popleft()
+                else:
+                    self._out[0] = (data[sent:], [])
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
+            return
+        if not self._out:
+            self._loop.remove_writer(self._fd)
+        self._wake_drainer()
+
+    def _wake_drainer(self) -> None:
+        if self._drainer is not None and not self._drainer.done():
+            self._drainer.set_result(None)
+
+    async def drain(self, queued_bytes: int = 1 << 20) -> None:
+        """Waits until at most `queued_bytes` are still queued. Raises the connection's error if it ends first.
+
+        One task at a time may wait here.
+        """
+        while self._out_bytes > queued_bytes:
+            if self.closed:
+                raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
+            self._drainer = self._loop.create_future()
+            try:
+                await self._drainer
+            finally:
+                self._drainer = None
+
+    # --- ending
+
+    def close(self) -> None:
+        """Closes at once; what is still queued is dropped (await drain(0) first to keep it). Idempotent."""
+        self._end(None)
+
+    def _end(self, error: SpindleError | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._error = error
+        if self._drip is not None:
+            self._drip.cancel()
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._sock.close()
+        self._decoder.close()
+        for _, fds in self._out:
+            close_all(fds)
+        self._out.clear()
+        self._out_bytes = 0
+        self._wake_receiver()
+        self._wake_drainer()
+        if self._on_end is not None:
+            self._on_end, ended = None, self._on_end
+            self._loop.call_soon(ended, error)
+
+
+class BlockingConnection:
+    """A framed connection for plain threads: any number may send, one may receive."""
+
+    def __init__(self, sock: socket.socket, *, label: str = "the node", limits: Limits | None = None) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self.label = label
+        self.limits = limits or Limits()
+        self._decoder = FrameDecoder(self.limits)
+        self._frames: deque[Frame] = deque()
+        self._send_lock = threading.Lock()
+        self.closed = False
+
+    def fileno(self) -> int:
+        """Readable when receive(0) would have bytes to look at."""
+        return self._sock.fileno()
+
+    def send(self, body: bytes, fds: Sequence[int] = (), timeout_s: float | None = 5.0) -> None:
+        """Sends one frame. Raises TimeoutError (the connection is closed then, as half a frame may have gone),
+        ConnectionEnded or WireError."""
+        data = memoryview(encode(body, len(fds)))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._send_lock:
+            while data:
+                try:
+                    sent = _send_some(self._sock, data, fds)
+                except (BlockingIOError, InterruptedError):
+                    if not self._poll(select.POLLOUT, deadline):
+                        self.close()
+                        raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s") from None
+                    continue
+                except OSError as error:
+                    raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
+                data, fds = data[sent:], ()
+
+    def receive(self, timeout_s: float | None = None) -> Frame:
+        """The next frame. Raises ConnectionEnded, WireError, or TimeoutError after `timeout_s` seconds."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._frames:
+            try:
+                data, fds = _receive_some(self._sock)
+                if not data:
+                    close_all(fds)
+                    raise _ended(self.label, self._decoder)
+                self._frames.extend(self._decoder.feed(data, fds))
+            except (BlockingIOError, InterruptedError):
+                if not self._poll(select.POLLIN, deadline):
+                    raise TimeoutError(f"{self.label} sent nothing for {timeout_s:g} s") from None
+            except WireError:
+                self.close()
+                raise
+            except OSError as error:
+                self.close()
+                raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
+        return self._frames.popleft()
+
+    def _poll(self, event: int, deadline: float | None) -> bool:
+        poller = select.poll()
+        try:
+            poller.register(self._sock, event)
+        except (ValueError, OSError):
+            raise ConnectionEnded(f"the connection to {self.label} is closed") from None
+        wait_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        return bool(poller.poll(wait_ms))
+
+    def close(self) -> None:
+        """Closes; a receive() in another thread ends with ConnectionEnded. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        with self._send_lock:
+            self._sock.close()
+        for frame in self._frames:
+            frame.close_fds()
+        self._frames.clear()
+        self._decoder.close()
+
+
+class Listener:
+    """Accepts connections on a listening Unix socket and hands each over as a Connection.
+
+    `on_connection(conn)` runs on the loop. Accept errors from a full descriptor table pause accepting for a second
+    instead of spinning.
+    """
+
+    def __init__(self, sock: socket.socket, on_connection: Callable[[Connection], None], limits: Limits) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._on_connection = on_connection
+        self._limits = limits
+        self.closed = False
+        sock.setblocking(False)
+        self._loop.add_reader(sock.fileno(), self._acceptable)
+
+    def _acceptable(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._loop.call_exception_handler({"message": "cannot accept a connection", "exception": error})
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.call_later(1.0, self._resume)
+            return
+        try:
+            conn = Connection(sock, limits=self._limits)
+        except OSError:  # the other end is gone already
+            sock.close()
+            return
+        conn.label = f"process {conn.peer.pid}"
+        self._on_connection(conn)
+
+    def _resume(self) -> None:
+        if not self.closed:
+            self._loop.add_reader(self._sock.fileno(), self._acceptable)
+
+    def close(self) -> None:
+        """Stops accepting. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
