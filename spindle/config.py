@@ -93,6 +93,9 @@ class AccessRule:
     subscribe: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("user", "group"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"[[access.rules]] {name} = {getattr(self, name)!r}: must be a name")
         given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None]
         if sum(given) != 1:
             raise ConfigError(
@@ -152,7 +155,7 @@ class NodeConfig:
         "node", "domain", "int", "DDS domain: nodes and applications of different domains never see each other.",
         0, low=0, high=2**31 - 1,
     )  # fmt: skip
-    runtime_dir: Path = _key(
+    runtime_dir: Path = _key(  # noqa: RUF009 (a field like the others)
         "node", "runtime_dir", "path",
         "Directory of the Unix sockets by which nodes and applications of this host find each other. Not set: "
         "`$SPINDLE_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/spindle`, else `/tmp/spindle-<uid>`.",
@@ -221,7 +224,7 @@ class NodeConfig:
         0, unit="slots", low=2, high=65536, zero="chosen from the topic's size_max",
     )  # fmt: skip
     # [journal]
-    journal_dir: Path | None = _key(
+    journal_dir: Path | None = _key(  # noqa: RUF009 (a field like the others)
         "journal", "dir", "path",
         "Directory of the MCAP files of logged topics. Not set: this node refuses readers and writers of logged topics.",
         None, example='"/var/lib/spindle"',
