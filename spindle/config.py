@@ -109,7 +109,7 @@ class AccessRule:
         for name in ("publish", "subscribe"):
             value = getattr(self, name)
             if not isinstance(value, (tuple, list)) or not all(isinstance(v, str) and v for v in value):
-                raise ConfigError(f'[[access.rules]] {name} = {value!r}: must be a list of topic globs, as ["flight/*"]')
+                raise ConfigError(f'[[access.rules]] {name} = {value!r}: must be a list of globs, as ["flight/*"]')
             object.__setattr__(self, name, tuple(value))
 
     def matches(self, uid: int, gids: Iterable[int]) -> bool:
@@ -226,7 +226,8 @@ class NodeConfig:
     # [journal]
     journal_dir: Path | None = _key(  # noqa: RUF009 (a field like the others)
         "journal", "dir", "path",
-        "Directory of the MCAP files of logged topics. Not set: this node refuses readers and writers of logged topics.",
+        "Directory of the MCAP files of logged topics. Not set: this node refuses readers and writers of logged "
+        "topics.",
         None, example='"/var/lib/spindle"',
     )  # fmt: skip
     journal_fsync: str = _key(
