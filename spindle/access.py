@@ -1,0 +1,117 @@
+"""Who is at the other end of a connection, and what the access list lets them do.
+
+Why beside the rights of the socket's file: several users of a host may share one node, and which topics each may write
+is not something that file rights can say. The kernel vouches for the peer's user and groups (SO_PEERCRED,
+SO_PEERGROUPS), so there is nothing to forge and no password to keep.
+
+Rules:
+- The meaning of the rules stands in `spindle.config` ([access]); here they are asked, once per connection for
+  attaching and once per topic for publishing and subscribing.
+- A decision holds as long as the connection: a user who leaves a group keeps what he has open.
+- Whoever may neither write nor read a topic may not declare it and isn't told that it exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from spindle.errors import AccessDenied
+
+if TYPE_CHECKING:
+    from spindle.config import NodeConfig
+
+SO_PEERGROUPS = 59  # asm-generic/socket.h; Python's socket module has no name for it
+PEER_GROUPS_MAX = 65536  # NGROUPS_MAX of Linux
+_UCRED = struct.Struct("iii")  # struct ucred of unix(7): pid, uid, gid
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerCredentials:
+    """The process at the other end of a Unix socket, as the kernel saw it when it connected.
+
+    pid is 0 if the process is in a pid namespace that this one can't see. groups has the primary group and the
+    supplementary ones.
+    """
+
+    pid: int
+    uid: int
+    gid: int
+    groups: frozenset[int]
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> PeerCredentials:
+        """Credentials of the peer of `sock`, a connected Unix socket. Raises OSError if it is of another kind."""
+        pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        return cls(pid, uid, gid, frozenset(_peer_groups(sock)) | {gid})
+
+    def __str__(self) -> str:
+        return f"user {self.uid} (process {self.pid})"
+
+
+def _peer_groups(sock: socket.socket) -> Iterable[int]:
+    """Supplementary groups of the peer; none where the kernel doesn't tell (before Linux 4.13)."""
+    for count in (64, PEER_GROUPS_MAX):
+        try:
+            raw = sock.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, count * 4)
+        except OSError as error:
+            if error.errno == errno.ERANGE:  # more groups than there was room for
+                continue
+            return ()
+        return struct.unpack(f"{len(raw) // 4}I", raw)
+    return ()
+
+
+class Permissions:
+    """What one peer may do. Remembers its answers: a peer asks about the same few topics again and again."""
+
+    def __init__(self, config: NodeConfig, peer: PeerCredentials) -> None:
+        """Raises AccessDenied if `peer` may not even attach."""
+        self.peer = peer
+        self._config = config
+        self._publish: dict[str, bool] = {}
+        self._subscribe: dict[str, bool] = {}
+        if not config.admits(peer.uid, peer.groups):
+            raise AccessDenied(
+                f"{peer} may not attach to this node: it is run by user {os.geteuid()}, and [access] of its "
+                f"configuration allows neither user {peer.uid} nor a group of {sorted(peer.groups)}. "
+                "Add the user to allow_uids or users, or a group to allow_gids")
+
+    def may_publish(self, topic: str) -> bool:
+        if topic not in self._publish:
+            self._publish[topic] = self._config.may_publish(self.peer.uid, self.peer.groups, topic)
+        return self._publish[topic]
+
+    def may_subscribe(self, topic: str) -> bool:
+        if topic not in self._subscribe:
+            self._subscribe[topic] = self._config.may_subscribe(self.peer.uid, self.peer.groups, topic)
+        return self._subscribe[topic]
+
+    def may_see(self, topic: str) -> bool:
+        """True if the peer may know that `topic` exists."""
+        return self.may_publish(topic) or self.may_subscribe(topic)
+
+    def check_publish(self, topic: str) -> None:
+        """Raise AccessDenied unless the peer may write to `topic`."""
+        if not self.may_publish(topic):
+            raise self._denied(f"may not publish topic {topic!r}", "publish")
+
+    def check_subscribe(self, topic: str) -> None:
+        """Raise AccessDenied unless the peer may read `topic`."""
+        if not self.may_subscribe(topic):
+            raise self._denied(f"may not subscribe to topic {topic!r}", "subscribe")
+
+    def check_declare(self, topic: str) -> None:
+        """Raise AccessDenied unless the peer may write or read `topic`."""
+        if not self.may_see(topic):
+            raise self._denied(f"may neither publish nor subscribe to topic {topic!r}, so it may not declare it",
+                               "publish or subscribe")
+
+    def _denied(self, what: str, key: str) -> AccessDenied:
+        return AccessDenied(f"{self.peer} {what}: no access rule about this user or its groups allows it. "
+                            f"Add the topic to {key} of a rule in [access] rules of the node's configuration")

@@ -1,0 +1,42 @@
+"""Endpoints: what the group knows about each announced reader and writer.
+
+Why a module of its own: a node spreads them, an application asks for them, and neither should import the other for it.
+
+Rules: `endpoint` is opaque to nodes (the DDS layer keeps its Qos there) and small; a guid names one endpoint for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spindle.errors import ConfigError
+
+GUID_BYTES_MAX = 16
+ENDPOINT_BYTES_MAX = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """One reader or writer of an application somewhere in the group.
+
+    guid      1 to 16 bytes, unique in the group
+    node_id   of the node that its application is attached to
+    endpoint  up to 4096 bytes, opaque
+    app_name  of its application, for people; pid as seen by its node (0 = not visible)
+    Raises ConfigError if guid or endpoint have another size.
+    """
+
+    guid: bytes
+    node_id: int
+    is_writer: bool
+    topic: str
+    endpoint: bytes = b""
+    app_name: str = ""
+    pid: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.guid) <= GUID_BYTES_MAX:
+            raise ConfigError(f"a guid has 1 to {GUID_BYTES_MAX} bytes, this one {len(self.guid)}")
+        if len(self.endpoint) > ENDPOINT_BYTES_MAX:
+            raise ConfigError(f"the endpoint description of topic {self.topic!r} has {len(self.endpoint)} bytes, "
+                              f"limit {ENDPOINT_BYTES_MAX}")

@@ -1,0 +1,263 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Request(_message.Message):
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
+    OPEN_READER_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_PORT_FIELD_NUMBER: _ClassVar[int]
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    LIST_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    LIST_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GET_VIEW_FIELD_NUMBER: _ClassVar[int]
+    GET_STATUS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    declare_topic: DeclareTopic
+    open_writer: OpenWriter
+    open_reader: OpenReader
+    close_port: ClosePort
+    watch: Watch
+    list_endpoints: ListEndpoints
+    list_topics: ListTopics
+    get_view: GetView
+    get_status: GetStatus
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ...) -> None: ...
+
+class DeclareTopic(_message.Message):
+    __slots__ = ("spec",)
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    spec: TopicSpec
+    def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ...) -> None: ...
+
+class OpenWriter(_message.Message):
+    __slots__ = ("topic", "slots", "endpoint", "guid")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    GUID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    slots: int
+    endpoint: bytes
+    guid: bytes
+    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+
+class OpenReader(_message.Message):
+    __slots__ = ("topic", "keep_all", "from_history", "start_index", "endpoint", "guid")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEEP_ALL_FIELD_NUMBER: _ClassVar[int]
+    FROM_HISTORY_FIELD_NUMBER: _ClassVar[int]
+    START_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    GUID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    keep_all: bool
+    from_history: bool
+    start_index: int
+    endpoint: bytes
+    guid: bytes
+    def __init__(self, topic: _Optional[str] = ..., keep_all: _Optional[bool] = ..., from_history: _Optional[bool] = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+
+class ClosePort(_message.Message):
+    __slots__ = ("port",)
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    def __init__(self, port: _Optional[int] = ...) -> None: ...
+
+class Watch(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListEndpoints(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class ListTopics(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetView(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatus(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodeFrame(_message.Message):
+    __slots__ = ("refusal", "welcome", "reply", "event")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    refusal: Refusal
+    welcome: Welcome
+    reply: Reply
+    event: Event
+    def __init__(self, refusal: _Optional[_Union[Refusal, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ..., event: _Optional[_Union[Event, _Mapping]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("number", "kind", "text")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    kind: str
+    text: str
+    def __init__(self, number: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("node_id", "domain_id", "pid", "embedded", "view")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDED_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    domain_id: int
+    pid: int
+    embedded: bool
+    view: View
+    def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: _Optional[bool] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    topic: TopicInfo
+    writer: WriterOpened
+    reader: ReaderOpened
+    done: Done
+    endpoints: EndpointList
+    topics: TopicList
+    view: View
+    status: Status
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class WriterOpened(_message.Message):
+    __slots__ = ("port", "topic")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    topic: TopicInfo
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
+
+class ReaderOpened(_message.Message):
+    __slots__ = ("port", "topic")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    topic: TopicInfo
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EndpointList(_message.Message):
+    __slots__ = ("endpoints",)
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    endpoints: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    def __init__(self, endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
+
+class TopicList(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicInfo]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class TopicSpec(_message.Message):
+    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_HASH_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SIZE_MAX_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type_name: str
+    type_hash: bytes
+    level: int
+    size_max: int
+    window: int
+    history_depth: int
+    history_bytes: int
+    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ...) -> None: ...
+
+class TopicInfo(_message.Message):
+    __slots__ = ("spec", "topic_id", "members", "senders")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SENDERS_FIELD_NUMBER: _ClassVar[int]
+    spec: TopicSpec
+    topic_id: int
+    members: _containers.RepeatedScalarFieldContainer[int]
+    senders: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("view_id", "node_ids", "my_rank")
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    MY_RANK_FIELD_NUMBER: _ClassVar[int]
+    view_id: int
+    node_ids: _containers.RepeatedScalarFieldContainer[int]
+    my_rank: int
+    def __init__(self, view_id: _Optional[int] = ..., node_ids: _Optional[_Iterable[int]] = ..., my_rank: _Optional[int] = ...) -> None: ...
+
+class Endpoint(_message.Message):
+    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid")
+    GUID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_WRITER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    APP_NAME_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    guid: bytes
+    node_id: int
+    is_writer: bool
+    topic: str
+    endpoint: bytes
+    app_name: str
+    pid: int
+    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: _Optional[bool] = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("kind", "endpoint", "view", "topic", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    endpoint: Endpoint
+    view: View
+    topic: TopicInfo
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., endpoint: _Optional[_Union[Endpoint, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
