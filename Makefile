@@ -1,0 +1,102 @@
+# One command each for what is done every day; `make help` lists them.
+#
+# Stamp files in the environment say what is up to date. Overridable: PYTHON (3.10 or later), VENV, ARGS.
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
+PROTOS := $(shell find spindle -name '*.proto')
+say = @printf '%s\n' "$(1)"
+
+.PHONY: help setup ext demo test lint sanitize bench proto clean distclean
+.DEFAULT_GOAL := help
+
+help:  ## Say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  Variables: PYTHON=/path/to/python3 (3.10 or later), VENV=directory, ARGS='for demo, test or bench'"
+
+setup: $(VENV)/.stamp-ext  ## Make the environment and build the core; .venv/bin/spindle is the command
+
+$(VENV)/.stamp-venv:
+	$(call say,Making the environment $(VENV))
+	@tools/make-venv.sh $(VENV) $(PYTHON)
+	@touch $@
+
+# The build's own needs come first and without isolation, so that one Cython serves all later rebuilds.
+$(VENV)/.stamp-install: $(VENV)/.stamp-venv pyproject.toml
+	$(call say,Installing what Spindle depends on)
+	@$(PIP) install --upgrade 'setuptools>=77' 'cython>=3.1'
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.stamp-ext: $(VENV)/.stamp-install setup.py $(SOURCES)
+	$(call say,Building the core)
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-install
+	$(call say,Installing what the tests need)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(VENV)/.stamp-lint: $(VENV)/.stamp-install
+	$(call say,Installing the checkers)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+ext: $(VENV)/.stamp-install  ## Rebuild the extension modules whose sources changed
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $(VENV)/.stamp-ext
+
+demo: setup  ## Fly the recorded flight over three daemons and prove what was delivered
+	@$(BIN)/spindle demo $(ARGS)
+
+test: setup $(VENV)/.stamp-test  ## Run all tests
+	@$(BIN)/pytest -q $(ARGS)
+
+lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
+	$(call say,ruff)
+	@$(BIN)/ruff check --quiet .
+	$(call say,mypy)
+	@$(BIN)/mypy --no-error-summary
+	$(call say,cython-lint)
+	@find spindle_core spindle -name '*.pyx' -o -name '*.pxd' | sort | xargs --no-run-if-empty $(BIN)/cython-lint
+
+# A second build beside the first: its modules go to build/sanitize and are found before the tree's own.
+SANITIZED := build/sanitize/lib
+sanitize: setup $(VENV)/.stamp-test  ## Build the core with ASan and UBSan and run its tests on that
+	$(call say,Building the core with sanitizers in $(SANITIZED))
+	@SPINDLE_SANITIZE=address,undefined $(BIN)/python setup.py --quiet build --build-base build/sanitize --build-lib $(SANITIZED)
+	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	    ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_odr_violation=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	    PYTHONPATH=$(CURDIR)/$(SANITIZED) \
+	    $(BIN)/pytest -q -p no:cacheprovider -o pythonpath=$(SANITIZED) $(if $(ARGS),$(ARGS),tests/spindle_core)
+
+bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
+	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)
+
+# The generated modules are committed. This protoc is pinned low because its output refuses to run on any older
+# protobuf; it lives in an environment of its own because it would pull that protobuf into the main one.
+build/protoc/.stamp: | $(VENV)/.stamp-venv
+	$(call say,Installing protoc)
+	@$(BIN)/python -m venv build/protoc
+	@build/protoc/bin/python -m pip --disable-pip-version-check --quiet install 'grpcio-tools==1.75.*' 'setuptools'
+	@touch $@
+
+proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
+	@build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+
+clean:  ## Remove what builds and tests left, but not the environment
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find spindle_core spindle dds examples tests \( -name '*.so' -o -name '*.so.new' -o -name __pycache__ \) -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -f $(VENV)/.stamp-ext
+
+distclean: clean  ## Remove the environment too
+	@rm -rf $(VENV) ./*.egg-info

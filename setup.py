@@ -1,0 +1,136 @@
+"""Builds the extension modules; everything else is in pyproject.toml.
+
+Every .pyx below spindle_core/ and spindle/ is one extension module, named after its place. Generated C goes to
+build/cython, not beside its source.
+
+Environment:
+  SPINDLE_SANITIZE=address,undefined   compile and link with these sanitizers (see `make sanitize`)
+  SPINDLE_ANNOTATE=1                   write Cython's annotated HTML beside the generated C
+  SPINDLE_JOBS=n                       compilers at once (default: the processors this process may use)
+
+Rules: a build in the tree (`make ext`, an editable install) holds a lock, so that two at once wait for each other, and
+puts each module in place by rename, so that a running process keeps the one it has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+ROOT = Path(__file__).resolve().parent
+INCLUDE = "spindle_core/include"
+WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-cast-function-type"]
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "nonecheck": False,
+    "embedsignature": True,
+}
+
+
+class Module(Extension):
+    """An extension that can be put into a set: cythonize(exclude_failures=True) does, some setuptools forbid it."""
+
+    __hash__ = object.__hash__
+
+
+def jobs() -> int:
+    return int(os.environ.get("SPINDLE_JOBS", 0)) or len(os.sched_getaffinity(0))
+
+
+def sanitizer_flags() -> tuple[list[str], list[str]]:
+    """Compiler and linker flags for SPINDLE_SANITIZE; the first finding of any kind ends the process."""
+    sanitizers = os.environ.get("SPINDLE_SANITIZE", "")
+    if not sanitizers:
+        return [], []
+    flag = f"-fsanitize={sanitizers}"
+    return [flag, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g"], [flag]
+
+
+def extensions() -> list[Extension]:
+    compile_flags, link_flags = sanitizer_flags()
+    # A changed header rebuilds all; a changed .pxd only those that cimport it (cythonize follows those itself).
+    headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / INCLUDE).glob("*.h"))
+    sources = sorted(path.relative_to(ROOT) for top in ("spindle_core", "spindle") for path in (ROOT / top).rglob("*.pyx"))
+    return [
+        Module(
+            ".".join(source.with_suffix("").parts),
+            [str(source)],
+            include_dirs=[INCLUDE],
+            depends=headers,
+            extra_compile_args=["-O3", "-std=gnu11", "-pthread", *WARNINGS, *compile_flags],
+            extra_link_args=["-pthread", *link_flags],
+        )
+        for source in sources
+    ]
+
+
+@contextmanager
+def build_lock() -> Iterator[None]:
+    lock_path = ROOT / "build" / ".lock"
+    lock_path.parent.mkdir(exist_ok=True)
+    with lock_path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class BuildExtensions(build_ext):
+    """build_ext that runs Cython itself, under the lock, and only when extensions are really to be built."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or jobs()
+
+    def run(self) -> None:
+        with build_lock():
+            failed = self._cythonize()
+            super().run()
+        if failed:
+            raise CompileError(f"Cython refused {', '.join(failed)}: see its messages above")
+
+    def _cythonize(self) -> list[str]:
+        """Turns .pyx into C where that is out of date; returns the modules that failed, which are then left out."""
+        from Cython.Build import cythonize
+
+        # cythonize returns extensions of its own; the command has already prepared ours (names, paths), so only the
+        # generated C is taken over.
+        generated = cythonize(
+            extensions(),
+            build_dir="build/cython",
+            include_path=[str(ROOT)],
+            compiler_directives=DIRECTIVES,
+            annotate=bool(os.environ.get("SPINDLE_ANNOTATE")),
+            nthreads=jobs(),
+            quiet=not self.verbose,
+            exclude_failures=True,
+        )
+        sources = {extension.name: extension.sources for extension in generated}
+        failed = [extension.name for extension in self.extensions if extension.name not in sources]
+        self.extensions = [extension for extension in self.extensions if extension.name in sources]
+        for extension in self.extensions:
+            extension.sources = sources[extension.name]
+        return failed
+
+    def copy_extensions_to_source(self) -> None:
+        build_py = self.get_finalized_command("build_py")
+        for extension in self.extensions:
+            target, built = self._get_inplace_equivalent(build_py, extension)
+            if not os.path.exists(target) or os.stat(target).st_mtime_ns != os.stat(built).st_mtime_ns:
+                shutil.copy2(built, f"{target}.new")
+                os.replace(f"{target}.new", target)
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})
