@@ -23,6 +23,7 @@ class Endpoint:
     node_id   of the node that its application is attached to
     endpoint  up to 4096 bytes, opaque
     app_name  of its application, for people; pid as seen by its node (0 = not visible)
+    writer_id number of a writer on its node, as in the info of its messages; given by the node (0 for readers)
     Raises ConfigError if guid or endpoint have another size.
     """
 
@@ -33,6 +34,7 @@ class Endpoint:
     endpoint: bytes = b""
     app_name: str = ""
     pid: int = 0
+    writer_id: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.guid) <= GUID_BYTES_MAX:

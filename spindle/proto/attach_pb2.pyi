@@ -62,7 +62,7 @@ class OpenReader(_message.Message):
     start_index: int
     endpoint: bytes
     guid: bytes
-    def __init__(self, topic: _Optional[str] = ..., keep_all: _Optional[bool] = ..., from_history: _Optional[bool] = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., keep_all: bool = ..., from_history: bool = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
 
 class ClosePort(_message.Message):
     __slots__ = ("port",)
@@ -126,7 +126,7 @@ class Welcome(_message.Message):
     pid: int
     embedded: bool
     view: View
-    def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: _Optional[bool] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status")
@@ -231,7 +231,7 @@ class View(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., node_ids: _Optional[_Iterable[int]] = ..., my_rank: _Optional[int] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid")
+    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid", "writer_id")
     GUID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     IS_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class Endpoint(_message.Message):
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     APP_NAME_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     guid: bytes
     node_id: int
     is_writer: bool
@@ -246,7 +247,8 @@ class Endpoint(_message.Message):
     endpoint: bytes
     app_name: str
     pid: int
-    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: _Optional[bool] = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    writer_id: int
+    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: bool = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("kind", "endpoint", "view", "topic", "text")
