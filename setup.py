@@ -6,6 +6,7 @@ build/cython, not beside its source.
 Environment:
   SPINDLE_SANITIZE=address,undefined   compile and link with these sanitizers (see `make sanitize`)
   SPINDLE_ANNOTATE=1                   write Cython's annotated HTML beside the generated C
+  SPINDLE_NO_EXT=1                     build none: for an editable install whose modules `make ext` builds
   SPINDLE_JOBS=n                       compilers at once (default: the processors this process may use)
 
 Rules: a build in the tree (`make ext`, an editable install) holds a lock, so that two at once wait for each other, and
@@ -59,6 +60,8 @@ def sanitizer_flags() -> tuple[list[str], list[str]]:
 
 
 def extensions() -> list[Extension]:
+    if os.environ.get("SPINDLE_NO_EXT"):
+        return []
     compile_flags, link_flags = sanitizer_flags()
     # A changed header rebuilds all; a changed .pxd only those that cimport it (cythonize follows those itself).
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / INCLUDE).glob("*.h"))
