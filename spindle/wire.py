@@ -26,6 +26,7 @@ Rules:
   drip), and the bytes queued towards an end that doesn't read. Passing one is a WireError that names it; the
   connection is closed by then. The other end closing between two frames is ConnectionEnded(clean=True), in the middle
   of one ConnectionEnded(clean=False).
+- `last_word`, if set, makes the body of a last frame for the other end when we cut it off because of an error.
 - `start`: on_frame(frame) runs for each frame in order, on_end(error) exactly once, also after close() by oneself
   (error is None then). An exception out of on_frame ends the connection with that error.
 - The first frame of every connection is an Opening (proto/opening.proto), which says who is there: see `spindle.peers`.
@@ -222,6 +223,7 @@ class Connection:
         self._drip: asyncio.TimerHandle | None = None
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_end: Callable[[SpindleError | None], None] | None = None
+        self.last_word: Callable[[SpindleError], bytes] | None = None  # body of a frame that tells the other end why we close
         self._error: SpindleError | None = None
         self._reading = True
         self.closed = False
@@ -328,6 +330,13 @@ class Connection:
             self._on_end, ended = None, self._on_end
             self._loop.call_soon(ended, self._error)
 
+    def watch_end(self, on_end: Callable[[SpindleError | None], None]) -> None:
+        """Like the on_end of `start`, for those who take frames with receive()."""
+        self._on_end = on_end
+        if self.closed:
+            self._on_end = None
+            self._loop.call_soon(on_end, self._error)
+
     # --- sending
 
     def send(self, body: bytes, fds: Sequence[int] = ()) -> None:
@@ -410,6 +419,9 @@ class Connection:
             self._drip.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
+        if error is not None and self.last_word is not None and not self._out and not isinstance(error, ConnectionEnded):
+            with contextlib.suppress(OSError):  # as far as it fits: the other end may have stopped reading
+                _send_some(self._sock, memoryview(encode(self.last_word(error))), ())
         self._sock.close()
         self._decoder.close()
         for _, fds in self._out:

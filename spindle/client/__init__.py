@@ -1,0 +1,23 @@
+"""The application's side of Spindle: attach to the host's daemon or embed a node, open writers and readers.
+
+    from spindle.client import attach
+    from spindle.topics import TopicSpec
+
+    with attach() as session:
+        session.declare_topic(TopicSpec("altitude"))
+        with session.open_writer("altitude") as writer:
+            writer.inbox.write(b"9750 m")
+
+Most programs use the DDS layer (`import dds`) on top of this. Importing this package imports nothing slow: what attaching
+needs is imported when it is needed, and embedding a node brings the rest.
+"""
+
+from __future__ import annotations
+
+from spindle.client.attaching import attach
+from spindle.client.embedding import embed
+from spindle.client.events import Event, ViewInfo
+from spindle.client.session import ReaderHandle, Session, WriterHandle
+from spindle.endpoints import Endpoint
+
+__all__ = ["Endpoint", "Event", "ReaderHandle", "Session", "ViewInfo", "WriterHandle", "attach", "embed"]

@@ -1,0 +1,191 @@
+"""attach(): finding a node of this host and being admitted by it.
+
+Rules: sockets are tried in the order of node ids; one that nobody listens at is skipped, it is a dead node's and the next
+node that starts removes it. Nodes embedded in other applications are not taken unless named or asked for: they go when
+their application goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from spindle.client.channel import Channel
+from spindle.client.session import Session
+from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire
+from spindle.wire import BlockingConnection, Frame
+
+_SOCKET_NAME = re.compile(r"node-([0-9]+)\.sock")
+
+
+def attach(domain_id: int = 0, *, runtime_dir: str | os.PathLike[str] | None = None, node_id: int | None = None,
+           name: str = "", timeout_s: float = 5.0, embedded: bool = False) -> Session:
+    """A session with a node of this host.
+
+    runtime_dir: where the nodes' sockets are; None = as the nodes' own default ($SPINDLE_RUNTIME_DIR and so on).
+    node_id: the node wanted; None = $SPINDLE_NODE_ID, or else the daemon with the lowest id.
+    name: of this application in listings; empty = the name of the program.
+    timeout_s: for the node's answer. A node that does not exist is not waited for.
+    embedded: take a node that is embedded in another application if there is no daemon.
+    Raises NoDaemon, AccessDenied, ProtocolMismatch, TimeoutError.
+    """
+    from spindle.config import default_runtime_dir
+
+    if node_id is None and os.environ.get("SPINDLE_NODE_ID"):
+        node_id = _node_id_from_environment()
+    base = default_runtime_dir() if runtime_dir is None else Path(runtime_dir)
+    deadline = time.monotonic() + timeout_s
+    second_choice: Session | None = None
+    tried: list[str] = []
+    for number, path in _sockets(base, domain_id, node_id):
+        sock = _connect(path, deadline, tried)
+        if sock is None:
+            continue
+        session = open_session(sock, domain_id, name, max(0.1, deadline - time.monotonic()), label=f"node {number}")
+        if node_id is not None or not session.embedded:
+            if second_choice is not None:
+                second_choice.close()
+            return session
+        tried.append(f"node {number} is embedded in another application (process {session.node_pid})")
+        if embedded and second_choice is None:
+            second_choice = session
+        else:
+            session.close()
+    if second_choice is not None:
+        return second_choice
+    wanted = "node" if node_id is None else f"node {node_id}"
+    details = f" ({'; '.join(tried)})" if tried else ""
+    raise NoDaemon(f"no {wanted} of domain {domain_id} takes applications in {base}{details}: start one with "
+                   "`spindle daemon`, check domain and $SPINDLE_RUNTIME_DIR, or use an embedded node")
+
+
+def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: float, *, label: str,
+                 on_close: Callable[[], None] | None = None) -> Session:
+    """Introduce ourselves on a connected socket and return the session. Closes `sock` if that fails.
+
+    Raises what the node refuses with, ProtocolMismatch, TimeoutError, WireError.
+    """
+    from spindle.attachment_codec import PROTOCOL_VERSION
+    from spindle.proto import attach_pb2 as pb
+    from spindle.proto import opening_pb2
+
+    name = name or os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+    conn = BlockingConnection(sock, label=label)
+    try:
+        opening = opening_pb2.Opening(
+            magic=OPENING_MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
+            name=name[:128], release=_release())
+        conn.send(opening.SerializeToString(), timeout_s=timeout_s)
+        _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
+        frame = conn.receive(timeout_s)
+        message = _parse(pb.NodeFrame, frame, label)
+        if message.WhichOneof("body") == "refusal":
+            raise error_from_wire(message.refusal.kind, message.refusal.text)
+        if message.WhichOneof("body") != "welcome":
+            raise WireError(f"{label} did not begin with a welcome")
+        channel = Channel(conn, sock, f"{label} (process {message.welcome.pid})")
+        session = Session(channel, message.welcome, frame, name, on_close)
+        channel.start()
+        return session
+    except BaseException:
+        conn.close()
+        raise
+
+
+OPENING_MAGIC = 0x4E495053  # "SPIN", see opening.proto
+
+
+def _check_opening(reply: object, protocol: int, label: str) -> None:
+    magic, kind = getattr(reply, "magic", 0), getattr(reply, "kind", "")
+    theirs, text = getattr(reply, "protocol", 0), getattr(reply, "message", "")
+    if magic != OPENING_MAGIC:
+        raise ProtocolMismatch(f"{label} does not speak Spindle's protocol")
+    if kind:
+        raise error_from_wire(kind, text)
+    if theirs != protocol:
+        raise ProtocolMismatch(f"{label} speaks version {theirs} of the attachment protocol, this library version "
+                               f"{protocol}: use the same release of Spindle for both")
+
+
+def _parse(kind: Callable[[], object], frame: Frame, label: str):  # type: ignore[no-untyped-def]
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(frame.body)  # type: ignore[attr-defined]
+    except DecodeError as error:
+        frame.close_fds()
+        raise WireError(f"{label} sent a message that can't be read: {error}") from None
+
+
+def _release() -> str:
+    from spindle import __version__
+
+    return __version__
+
+
+def _node_id_from_environment() -> int:
+    text = os.environ["SPINDLE_NODE_ID"]
+    if not text.isdecimal():
+        raise SpindleError(f"$SPINDLE_NODE_ID is {text!r}: it must be the number of a node")
+    return int(text)
+
+
+def _sockets(base: Path, domain_id: int, node_id: int | None) -> Iterator[tuple[int, Path]]:
+    """Number and path of every node's socket in the domain, lowest number first."""
+    _check_owner(base)
+    directory = base / f"domain-{domain_id}"
+    if node_id is not None:
+        yield node_id, directory / f"node-{node_id}.sock"
+        return
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise AccessDenied(f"{directory} may not be read by user {os.getuid()}: the nodes of this domain are run by "
+                           "another user, whose configuration must admit you ([access])") from None
+    found = sorted((int(match[1]), name) for name in names if (match := _SOCKET_NAME.fullmatch(name)))
+    for number, name in found:
+        yield number, directory / name
+
+
+def _check_owner(base: Path) -> None:
+    """In a directory where everybody may create names, a stranger may have made ours before us."""
+    try:
+        parent, own = os.stat(base.parent), os.lstat(base)
+    except OSError:
+        return
+    shared = parent.st_mode & stat.S_ISVTX and parent.st_mode & stat.S_IWOTH
+    if shared and base.name == f"spindle-{os.getuid()}" and own.st_uid not in (0, os.getuid()):
+        raise AccessDenied(f"{base} belongs to user {own.st_uid}, not to you: remove it, or set $SPINDLE_RUNTIME_DIR")
+
+
+def _connect(path: Path, deadline: float, tried: list[str]) -> socket.socket | None:
+    """A connected socket, or None with the reason in `tried`."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.settimeout(max(0.1, deadline - time.monotonic()))
+        sock.connect(str(path))
+        return sock
+    except FileNotFoundError:
+        sock.close()
+    except ConnectionRefusedError:
+        tried.append(f"{path.name} is left over from a dead node")
+        sock.close()
+    except PermissionError:
+        sock.close()
+        raise AccessDenied(f"{path} may not be opened by user {os.getuid()}: the node is run by another user, whose "
+                           "configuration must admit you ([access])") from None
+    except TimeoutError:
+        sock.close()
+        raise TimeoutError(f"{path} accepts no connection: its node hangs or is overloaded") from None
+    except OSError as error:
+        tried.append(f"{path.name}: {error.strerror or error}")
+        sock.close()
+    return None

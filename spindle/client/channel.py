@@ -1,0 +1,330 @@
+"""The control connection of a session: requests out, answers and events in.
+
+Why threads and no event loop: an application brings its own loop, or none; importing asyncio alone costs more than
+attaching may take. One thread reads the connection, so that the death of the node is seen at once and not at the next
+call; a second one, started with the first listener, runs callbacks, so that a callback may itself ask the node.
+
+Rules:
+- Any thread may send requests; each waits for its own answer.
+- The reading thread never runs foreign code and never waits for anything but the connection.
+- The channel ends once: every port is marked gone, every waiting request fails, then GONE is the last event.
+- After fork() the child closes its copy of the connection without disturbing the parent's, and every call says so.
+  Otherwise a child would keep the connection of its dead parent open, and write into its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from spindle.client.events import GONE, MISSED, Event
+from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
+from spindle.wire import BlockingConnection, Frame
+
+if TYPE_CHECKING:
+    from spindle.proto import attach_pb2 as pb
+
+REQUEST_TIMEOUT_S = 30.0  # a request may need a view change, which may have to wait for a joining node
+EVENTS_WAITING_MAX = 4096  # for a slow callback; beyond it they are dropped and MISSED is said once
+THREAD_END_S = 2.0  # how long close() waits for a thread of its own
+
+
+class Port(Protocol):
+    """What a writer's inbox and a reader's log have in common."""
+
+    def mark_gone(self) -> None: ...
+
+
+class _Call:
+    """One request that waits for its answer."""
+
+    __slots__ = ("answered", "error", "frame", "reply")
+
+    def __init__(self) -> None:
+        self.answered = threading.Event()
+        self.reply: pb.Reply | None = None
+        self.frame: Frame | None = None
+        self.error: SpindleError | None = None
+
+
+class Channel:
+    """See the module's text. `start()` once, then `request()` from any thread; `close()` is idempotent."""
+
+    def __init__(self, conn: BlockingConnection, sock: socket.socket, label: str) -> None:
+        """`sock` is the socket under `conn`; `label` names the node in errors."""
+        self.label = label
+        self._conn = conn
+        self._sock = sock
+        self._pid = os.getpid()
+        self._forked = False
+        self._lock = threading.RLock()  # reentrant: the garbage collector may close() while we hold it
+        self._calls: dict[int, _Call] = {}
+        self._ports: dict[int, Port] = {}
+        self._number = 0
+        self._end_error: SpindleError | None = None
+        self._closing = False
+        self._dispatcher = Dispatcher(f"spindle events of {label}")
+        self._reader = threading.Thread(target=self._read, name=f"spindle control of {label}", daemon=True)
+        _channels.add(self)
+
+    def start(self) -> None:
+        self._reader.start()
+
+    # --- requests
+
+    def check(self) -> None:
+        """Raise the reason if nothing can be asked any more."""
+        if self._forked:
+            raise SpindleError(
+                f"this session was made by process {self._pid} and does not work in its child {os.getpid()} after fork(): "
+                "attach again in the child (with multiprocessing, prefer the start method 'spawn')")
+        if self._end_error is not None:
+            raise _again(self._end_error)
+
+    def request(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: object) -> tuple[pb.Reply, Frame]:
+        """Send one Request with the field `body` set and wait for its reply, whose descriptors the caller must take.
+
+        Raises the error that the node answers with, TimeoutError, or NodeStopped once the channel has ended.
+        """
+        from spindle.proto import attach_pb2 as pb
+
+        self.check()
+        call = _Call()
+        with self._lock:
+            self._number = number = self._number % 0xFFFFFFFF + 1
+            self._calls[number] = call
+        try:
+            self._conn.send(pb.Request(number=number, **body).SerializeToString(), timeout_s=timeout_s)  # type: ignore[arg-type]
+        except (SpindleError, TimeoutError) as error:
+            with self._lock:
+                self._calls.pop(number, None)
+            if isinstance(error, TimeoutError):
+                raise
+            if self._reader.is_alive():
+                self._reader.join(THREAD_END_S)  # it knows better why: the node's last word may just have come
+            self.check()
+            raise
+        if self._end_error is not None:  # ended between check() and registering: nobody would wake us
+            call.answered.set()
+        if not call.answered.wait(timeout_s):
+            with self._lock:
+                late = self._calls.pop(number, None)
+            if late is not None:
+                raise TimeoutError(f"{self.label} did not answer {next(iter(body))} within {timeout_s:g} s; "
+                                   "it may be waiting for a view change (see `spindle status`)")
+            call.answered.wait()  # the answer came in this very moment
+        if call.error is not None:
+            raise call.error
+        if call.reply is None or call.frame is None:
+            self.check()
+            raise NodeStopped(f"{self.label} is gone")
+        return call.reply, call.frame
+
+    def add_port(self, number: int, port: Port) -> None:
+        """From now on `port` is marked gone when the channel ends; at once if it has."""
+        with self._lock:
+            self._ports[number] = port
+            ended = self._end_error is not None or self._forked
+        if ended:
+            port.mark_gone()
+
+    def remove_port(self, number: int) -> None:
+        with self._lock:
+            self._ports.pop(number, None)
+
+    def add_listener(self, callback: Callable[[Event], None]) -> None:
+        self._dispatcher.add(callback)
+        if self._end_error is not None and not self._closing:
+            self._dispatcher.put(Event(GONE, text=str(self._end_error)))
+
+    @property
+    def ended(self) -> bool:
+        return self._end_error is not None or self._forked
+
+    # --- the reading thread
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._take(self._conn.receive(None))
+        except ConnectionEnded as error:
+            if self._closing:
+                self._end(NodeStopped(f"this session with {self.label} was closed"))
+            else:
+                self._end(NodeStopped(f"{self.label} has stopped or died ({error}). Samples already received can be taken; "
+                                      "attach again once a daemon runs"))
+        except SpindleError as error:
+            self._end(error)
+        except Exception as error:  # a bug here must not leave callers waiting for ever
+            self._end(SpindleError(f"reading from {self.label} failed: {type(error).__name__}: {error}"))
+            raise
+
+    def _take(self, frame: Frame) -> None:
+        """Handle one frame; raises the node's last word."""
+        from google.protobuf.message import DecodeError
+
+        from spindle.attachment_codec import event_from_wire
+        from spindle.proto import attach_pb2 as pb
+
+        try:
+            message = pb.NodeFrame.FromString(frame.body)
+        except DecodeError as error:
+            frame.close_fds()
+            raise SpindleError(f"{self.label} sent a message that can't be read: {error}") from None
+        kind = message.WhichOneof("body")
+        if kind == "reply":
+            self._answer(message.reply, frame)
+            return
+        frame.close_fds()
+        if kind == "event":
+            self._dispatcher.put(event_from_wire(message.event))
+        elif kind == "refusal":
+            error = error_from_wire(message.refusal.kind, message.refusal.text)
+            if message.refusal.number == 0:
+                raise error
+            with self._lock:
+                call = self._calls.pop(message.refusal.number, None)
+            if call is not None:
+                call.error = error
+                call.answered.set()
+
+    def _answer(self, reply: pb.Reply, frame: Frame) -> None:
+        with self._lock:
+            call = self._calls.pop(reply.number, None)
+        if call is not None:
+            call.reply, call.frame = reply, frame
+            call.answered.set()
+            return
+        frame.close_fds()  # the caller gave up: don't leave open what it would have got
+        opened = reply.WhichOneof("body")
+        if opened in ("writer", "reader"):
+            self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
+
+    def post_close(self, port: int) -> None:
+        """Ask for a port to be closed, without waiting for the answer."""
+        from spindle.proto import attach_pb2 as pb
+
+        with self._lock:
+            self._number = number = self._number % 0xFFFFFFFF + 1
+        try:
+            self._conn.send(
+                pb.Request(number=number, close_port=pb.ClosePort(port=port)).SerializeToString(), timeout_s=1.0)
+        except (SpindleError, TimeoutError):
+            return  # the connection is over, and with it every port
+
+    def _end(self, error: SpindleError) -> None:
+        with self._lock:
+            if self._end_error is not None:
+                return
+            self._end_error = error
+            calls, self._calls = list(self._calls.values()), {}
+            ports = list(self._ports.values())
+        for port in ports:
+            port.mark_gone()
+        for call in calls:
+            call.answered.set()
+        self._conn.close()
+        if not self._closing:
+            self._dispatcher.put(Event(GONE, text=str(error)))
+        self._dispatcher.finish()
+
+    # --- ending
+
+    def close(self) -> None:
+        """End the channel from this side. Idempotent; callable from every thread, also from a callback."""
+        if self._forked:
+            return
+        self._closing = True
+        self._conn.close()
+        if self._reader.ident is None:  # never started
+            self._end(NodeStopped(f"this session with {self.label} was closed"))
+        elif self._reader is not threading.current_thread():
+            self._reader.join(THREAD_END_S)
+        self._dispatcher.finish()
+        self._dispatcher.join(THREAD_END_S)
+
+    def forked(self) -> None:
+        """Called in the child after fork(). Takes no lock: another thread may have held it in the parent."""
+        self._forked = True
+        self._sock.close()  # only our copy: no shutdown(), which would end the parent's connection
+        for port in list(self._ports.values()):
+            port.mark_gone()
+
+
+class Dispatcher:
+    """Runs callbacks on a thread of its own, in the order of events, never under a lock."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._callbacks: tuple[Callable[[Event], None], ...] = ()
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._finished = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, callback: Callable[[Event], None]) -> None:
+        with self._changed:
+            self._callbacks += (callback,)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def put(self, event: Event) -> None:
+        with self._changed:
+            if self._thread is None:
+                return  # nobody listens
+            if len(self._events) >= EVENTS_WAITING_MAX:
+                self._events.clear()
+                self._events.append(Event(MISSED, text=f"more than {EVENTS_WAITING_MAX} events waited for a callback"))
+            self._events.append(event)
+            self._changed.notify()
+
+    def finish(self) -> None:
+        """No more events come; the thread ends after those that wait."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread, unless called from it."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._events and not self._finished:
+                    self._changed.wait()
+                if not self._events:
+                    return
+                event = self._events.popleft()
+                callbacks = self._callbacks
+            for callback in callbacks:
+                try:
+                    callback(event)
+                except Exception:  # one listener's error must not silence the others
+                    import logging
+
+                    logging.getLogger("spindle.client").exception("a listener failed on event %s", event.kind)
+
+
+def _again(error: SpindleError) -> SpindleError:
+    """A fresh copy of `error`: one exception object raised by several threads would mix up their tracebacks."""
+    return type(error)(str(error))
+
+
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for channel in list(_channels):
+        channel.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

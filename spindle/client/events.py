@@ -1,0 +1,44 @@
+"""What a session tells its application about the group.
+
+Rules: an event is a hint to look again, never the only source: a listener that was added late, or missed events because
+its callback was slow (kind MISSED), asks the session for the present state and is right again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spindle.endpoints import Endpoint
+from spindle.topics import TopicInfo
+
+ENDPOINT_ADDED = "endpoint_added"  # `endpoint` was announced somewhere in the group
+ENDPOINT_REMOVED = "endpoint_removed"  # `endpoint` was withdrawn, or its application or node has gone
+TOPIC_ADDED = "topic_added"  # `topic` was declared
+VIEW = "view"  # `view` was installed
+MISSED = "missed"  # events were dropped because a callback was slow: ask endpoints(), topics() and view() again
+GONE = "gone"  # the node has stopped or died, `text` says why; always the last event, nothing of the session works any more
+
+
+@dataclasses.dataclass(frozen=True)
+class ViewInfo:
+    """One view of the group. `node_ids[r]` is the node of rank r; `my_rank` is the rank of the session's own node."""
+
+    view_id: int
+    node_ids: tuple[int, ...]
+    my_rank: int
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """Rank of each node id."""
+        return {node_id: rank for rank, node_id in enumerate(self.node_ids)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One event: its kind (see the constants of this module) and what it is about."""
+
+    kind: str
+    endpoint: Endpoint | None = None
+    view: ViewInfo | None = None
+    topic: TopicInfo | None = None
+    text: str = ""

@@ -1,0 +1,258 @@
+"""Session: what an application holds of its node.
+
+Rules: a session is thread safe; its writers and readers are for one thread at a time each. It ends with close(), when it
+is forgotten, at the end of the program, or with its node; whatever still waits then wakes up with an error. Keep the
+session as long as its writers and readers are used.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spindle.client.channel import Channel
+from spindle.client.events import Event, ViewInfo
+from spindle.endpoints import Endpoint
+from spindle.errors import SpindleError, WireError
+from spindle.topics import TopicInfo, TopicSpec
+
+if TYPE_CHECKING:
+    from spindle.proto import attach_pb2 as pb
+    from spindle.wire import Frame
+    from spindle_core.counters import Counters
+    from spindle_core.inbox import InboxWriter
+    from spindle_core.memory import Mapping
+    from spindle_core.reader import LogReader
+
+
+class WriterHandle:
+    """A writer of one topic. `inbox` takes the messages; `topic` is the agreed topic when it was opened."""
+
+    def __init__(self, session: Session, port: int, topic: TopicInfo, inbox: InboxWriter) -> None:
+        self.session = session
+        self.port = port
+        self.topic = topic
+        self.inbox = inbox
+        self.closed = False
+        session._channel.add_port(port, inbox)
+
+    def close(self) -> None:
+        """Give the writer back. What was committed is still sent; an open claim is dropped. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self.inbox.close()
+            self.session._close_port(self.port)
+
+    def __enter__(self) -> WriterHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ReaderHandle:
+    """A reader of one topic. `log` gives the samples; `topic` is the agreed topic when it was opened."""
+
+    def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader) -> None:
+        self.session = session
+        self.port = port
+        self.topic = topic
+        self.log = log
+        self.closed = False
+        session._channel.add_port(port, log)
+
+    def close(self) -> None:
+        """Give the reader back; what it has not taken is lost to it. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self.log.close()
+            self.session._close_port(self.port)
+
+    def __enter__(self) -> ReaderHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Session:
+    """An attachment to one node, made by `attach()` or `embed()`.
+
+    node_id, domain_id, node_pid   of the node
+    embedded                       the node lives in an application's process, perhaps this one
+    name                           of this application, as listings show it
+    """
+
+    def __init__(self, channel: Channel, welcome: pb.Welcome, frame: Frame, name: str,
+                 on_close: Callable[[], None] | None = None) -> None:
+        """Takes the descriptors of `welcome` out of `frame`. `on_close` runs once, after the channel has ended."""
+        from spindle_core.counters import Counters
+        from spindle_core.memory import Mapping
+
+        counters_fd, bell_fd = _take_fds(frame, 2)
+        self._counters: Counters = Counters.attach(counters_fd)
+        self._bell: Mapping = Mapping.attach(bell_fd)
+        self._channel = channel
+        self.node_id: int = welcome.node_id
+        self.domain_id: int = welcome.domain_id
+        self.node_pid: int = welcome.pid
+        self.embedded: bool = welcome.embedded
+        self.name = name
+        self._watching = False
+        self._finalizer = weakref.finalize(self, _end, channel, on_close)  # also at the end of the program
+
+    # --- topics, writers, readers
+
+    def declare_topic(self, spec: TopicSpec) -> TopicInfo:
+        """The agreed topic of this name, created if there is none.
+
+        Raises TopicMismatch if the group has it with another definition, TopicLimit, AccessDenied.
+        """
+        from spindle.attachment_codec import spec_to_wire, topic_from_wire
+        from spindle.proto import attach_pb2 as pb
+
+        reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
+        return topic_from_wire(reply.topic)
+
+    def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"") -> WriterHandle:
+        """A writer of a declared topic; returns when this node is one of the topic's senders.
+
+        slots: messages that may wait between this writer and the node, 0 = the node's choice.
+        guid, endpoint: if guid is given the writer is announced to the group with it, see `spindle.endpoints`.
+        Raises TopicUnknown, AccessDenied, TopicLimit.
+        """
+        from spindle.attachment_codec import topic_from_wire
+        from spindle.proto import attach_pb2 as pb
+        from spindle_core.inbox import InboxWriter
+        from spindle_core.memory import Mapping
+
+        reply, frame = self._channel.request(
+            open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
+        ring_fd, progress_fd, space_fd, bell_fd = _take_fds(frame, 4)
+        ring = Mapping.attach(ring_fd, writable=True)
+        inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, bell_fd)
+        return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), inbox)
+
+    def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
+                    endpoint: bytes = b"", guid: bytes = b"") -> ReaderHandle:
+        """A reader of a declared topic; returns when this node is one of the topic's members.
+
+        keep_all: writers wait for this reader rather than overtake it.
+        from_history: begin with what is retained (volatile and logged topics), else with the next message.
+        start_index: begin with the message of this index in the delivery log; -1 = as from_history says.
+        Raises TopicUnknown, AccessDenied, TopicLimit.
+        """
+        from spindle.attachment_codec import topic_from_wire
+        from spindle.proto import attach_pb2 as pb
+        from spindle_core.memory import Mapping
+        from spindle_core.reader import LogReader
+
+        reply, frame = self._channel.request(open_reader=pb.OpenReader(
+            topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
+            endpoint=endpoint, guid=guid))
+        log_fd, cursor_fd, data_fd = _take_fds(frame, 3)
+        mapping = Mapping.attach(log_fd)
+        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd)
+        return ReaderHandle(self, reply.reader.port, topic_from_wire(reply.reader.topic), log)
+
+    # --- looking around
+
+    def endpoints(self, topic: str = "") -> list[Endpoint]:
+        """The announced readers and writers of `topic` in the whole group; of all topics if it is empty."""
+        from spindle.attachment_codec import endpoint_from_wire
+        from spindle.proto import attach_pb2 as pb
+
+        reply = self._ask(list_endpoints=pb.ListEndpoints(topic=topic))
+        return [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
+
+    def topics(self) -> list[TopicInfo]:
+        """The group's topics, those that the access list lets this application see."""
+        from spindle.attachment_codec import topic_from_wire
+        from spindle.proto import attach_pb2 as pb
+
+        return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics()).topics.topics]
+
+    def view(self) -> ViewInfo:
+        """The installed view."""
+        from spindle.attachment_codec import view_from_wire
+        from spindle.proto import attach_pb2 as pb
+
+        return view_from_wire(self._ask(get_view=pb.GetView()).view)
+
+    def counters(self) -> Counters:
+        """The node's counters: a mapped page, read without asking the node."""
+        return self._counters
+
+    def status(self) -> dict[str, Any]:
+        """The node's state, fit for JSON; see docs/operations.md for the keys."""
+        from spindle.proto import attach_pb2 as pb
+
+        found = json.loads(self._ask(get_status=pb.GetStatus()).status.json)
+        assert isinstance(found, dict)
+        return found
+
+    def add_listener(self, callback: Callable[[Event], None]) -> None:
+        """Call `callback(event)` for every event from now on, on a thread of the session's own, in order.
+
+        The callback may use the session. One that is slow delays the others, and loses events after a while (MISSED).
+        Ask for the present state after adding the listener: an event may repeat what that says, but nothing is missed.
+        """
+        from spindle.proto import attach_pb2 as pb
+
+        self._channel.add_listener(callback)
+        if not self._watching:
+            self._watching = True
+            self._ask(watch=pb.Watch())
+
+    # --- ending
+
+    @property
+    def gone(self) -> bool:
+        """True once the node has gone or the session is closed."""
+        return self._channel.ended
+
+    def close(self) -> None:
+        """Give back every writer and reader and detach; an embedded node of this session leaves the group. Idempotent."""
+        self._finalizer()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "ended" if self.gone else "embedded" if self.embedded else "attached"
+        return f"<Session of {self.name!r} with node {self.node_id}, domain {self.domain_id}, {state}>"
+
+    def _ask(self, **body: object) -> pb.Reply:
+        reply, frame = self._channel.request(**body)
+        frame.close_fds()
+        return reply
+
+    def _close_port(self, port: int) -> None:
+        from spindle.proto import attach_pb2 as pb
+
+        self._channel.remove_port(port)
+        if not self._channel.ended:
+            try:
+                self._ask(close_port=pb.ClosePort(port=port))
+            except SpindleError:
+                if not self._channel.ended:  # a node that is gone has closed everything itself
+                    raise
+
+
+def _take_fds(frame: Frame, count: int) -> list[int]:
+    if len(frame.fds) != count:
+        found = len(frame.fds)
+        frame.close_fds()
+        raise WireError(f"the node sent {found} descriptors where {count} belong")
+    return frame.take_fds()
+
+
+def _end(channel: Channel, on_close: Callable[[], None] | None) -> None:
+    channel.close()
+    if on_close is not None:
+        on_close()
