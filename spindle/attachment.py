@@ -4,8 +4,8 @@ Why a state machine per connection and nothing shared: an application is foreign
 or dies of must end in its own connection; the node, the group and the other applications don't notice.
 
 Rules:
-- A connection is taken over after its Opening was read (`Attachments.admit`). Version, domain, access list and limits are
-  checked before anything is allocated for it; then OpeningReply and Welcome go out and requests are served.
+- A connection is taken over after its Opening was read (`Attachments.admit`). Version, domain, access list and limits
+  are checked before anything is allocated for it; then OpeningReply and Welcome go out and requests are served.
 - Requests of one application run at the same time, at most REQUESTS_AT_ONCE; reading pauses meanwhile.
 - What an application opened is closed when its connection ends, at once, whatever it was doing. A request that is still
   running then finishes and what it opened is closed after it: nothing is cancelled half way into a view change.
@@ -22,6 +22,7 @@ import itertools
 import json
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Union
 
@@ -101,12 +102,19 @@ class Attachments:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def adopt(self, sock: socket.socket) -> None:
+        """Serve a connected socket that did not come through the node's listening one, from its Opening on.
+
+        Raises OSError if the socket is dead already.
+        """
+        self.node.adopt(sock)
+
     def _check(self, opening: opening_pb2.Opening, credentials: PeerCredentials) -> Permissions:
         config = self.node.config
         if opening.protocol != PROTOCOL_VERSION:
             raise ProtocolMismatch(
-                f"node {self.node.node_id} speaks version {PROTOCOL_VERSION} of the attachment protocol, the application "
-                f"version {opening.protocol}: use the same release of Spindle for both")
+                f"node {self.node.node_id} speaks version {PROTOCOL_VERSION} of the attachment protocol, the "
+                f"application version {opening.protocol}: use the same release of Spindle for both")
         if opening.domain_id != config.domain_id:
             raise ProtocolMismatch(f"node {self.node.node_id} belongs to domain {config.domain_id}, "
                                    f"the application wants domain {opening.domain_id}")
@@ -114,8 +122,8 @@ class Attachments:
             raise self._stopped
         permissions = Permissions(config, credentials)
         if len(self.apps) >= config.max_apps:
-            raise SpindleError(f"node {self.node.node_id} has {len(self.apps)} applications, its limit: detach one, or raise "
-                               "[limits] max_apps in its configuration")
+            raise SpindleError(f"node {self.node.node_id} has {len(self.apps)} applications, its limit: detach one, or "
+                               "raise [limits] max_apps in its configuration")
         return permissions
 
     def _answer_opening(self, conn: Connection, error: SpindleError | None) -> None:
@@ -143,7 +151,7 @@ class Attachments:
         return [app.status() for app in self.apps.values()]
 
     async def close(self, reason: SpindleError | None = None) -> None:
-        """Say `reason` to every application as the last word and end all connections; waits until their ports are closed."""
+        """Say `reason` to every application as the last word; returns when all connections and ports are closed."""
         self._stopped = reason or NodeStopped(f"node {self.node.node_id} was stopped; attach again once a daemon runs")
         for app in list(self.apps.values()):
             app.end(self._stopped)
@@ -154,7 +162,8 @@ class Attachments:
 class Application:
     """One attached application. `serve()` runs as long as it is attached."""
 
-    def __init__(self, all_apps: Attachments, number: int, conn: Connection, name: str, permissions: Permissions) -> None:
+    def __init__(self, all_apps: Attachments, number: int, conn: Connection, name: str, permissions: Permissions
+    ) -> None:
         self._all = all_apps
         self._node = all_apps.node
         self._conn = conn
@@ -268,7 +277,8 @@ class Application:
         except NodeStopped:
             return  # the node closes everything itself
         except SpindleError as error:
-            LOG.warning("%s: closing its %s of %r: %s", self, "writer" if port.is_writer else "reader", port.topic, error)
+            kind = "writer" if port.is_writer else "reader"
+            LOG.warning("%s: closing its %s of %r failed: %s", self, kind, port.topic, error)
 
     # --- requests
 
@@ -317,15 +327,16 @@ class Application:
         endpoint = self._endpoint_of(wanted, is_writer=True)
         spec = self._topic(wanted.topic).spec
         if wanted.slots > WINDOW_MAX or wanted.slots * (spec.size_max + SLOT_OVERHEAD) > INBOX_BYTES_MAX:
-            raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is over the "
-                              f"limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
+            raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
+                              f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
         with self._room_for_port():
             port = await self._node.open_writer(wanted.topic, slots=wanted.slots)
             number = await self._keep(OpenPort(port, wanted.topic, True), endpoint)
         if number is None:
             return None
         inbox, engine = port.inbox, self._node.engine
-        reply = pb.Reply(writer=pb.WriterOpened(port=number, topic=topic_to_wire(self._topic(wanted.topic))))
+        reply = pb.Reply(writer=pb.WriterOpened(
+            port=number, topic=topic_to_wire(self._topic(wanted.topic)), writer_id=inbox.writer_id))
         return reply, [inbox.ring.fd, inbox.progress.fd, inbox.space_fd, engine.bell_fd]
 
     async def _open_reader(self, request: pb.Request) -> Answer:
@@ -337,7 +348,8 @@ class Application:
             raise ConfigError(f"start index {wanted.start_index} must be an index, or -1 for none")
         with self._room_for_port():
             port = await self._node.open_reader(
-                wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history, start_index=wanted.start_index)
+                wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
+                start_index=wanted.start_index)
             number = await self._keep(OpenPort(port, wanted.topic, False), endpoint)
         if number is None:
             return None
@@ -345,7 +357,7 @@ class Application:
         return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
-        """Number of the new port, announced; None if the application has gone meanwhile, then the port is closed again."""
+        """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""
         if self._ended:
             await self._close_logged(port)
             return None
@@ -353,6 +365,8 @@ class Application:
         self._ports[number] = port
         if endpoint is not None:
             try:
+                if port.is_writer:
+                    endpoint = dataclasses.replace(endpoint, writer_id=port.port.inbox.writer_id)
                 self._node.announce_endpoint(endpoint)
             except SpindleError:
                 if self._ports.pop(number, None) is not None:

@@ -8,8 +8,8 @@
         with session.open_writer("altitude") as writer:
             writer.inbox.write(b"9750 m")
 
-Most programs use the DDS layer (`import dds`) on top of this. Importing this package imports nothing slow: what attaching
-needs is imported when it is needed, and embedding a node brings the rest.
+Most programs use the DDS layer (`import dds`) on top of this. Importing this package imports nothing slow: what
+attaching needs is imported when it is needed, and embedding a node brings the rest.
 """
 
 from __future__ import annotations

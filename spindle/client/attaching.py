@@ -1,8 +1,8 @@
 """attach(): finding a node of this host and being admitted by it.
 
-Rules: sockets are tried in the order of node ids; one that nobody listens at is skipped, it is a dead node's and the next
-node that starts removes it. Nodes embedded in other applications are not taken unless named or asked for: they go when
-their application goes.
+Rules: sockets are tried in the order of node ids; one that nobody listens at is skipped, it is a dead node's and the
+next node that starts removes it. Nodes embedded in other applications are not taken unless named or asked for: they go
+when their application goes.
 """
 
 from __future__ import annotations

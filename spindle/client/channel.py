@@ -81,8 +81,8 @@ class Channel:
         """Raise the reason if nothing can be asked any more."""
         if self._forked:
             raise SpindleError(
-                f"this session was made by process {self._pid} and does not work in its child {os.getpid()} after fork(): "
-                "attach again in the child (with multiprocessing, prefer the start method 'spawn')")
+                f"this session was made by process {self._pid} and does not work in its child {os.getpid()} after "
+                "fork(): attach again in the child (with multiprocessing, prefer the start method 'spawn')")
         if self._end_error is not None:
             raise _again(self._end_error)
 
@@ -156,8 +156,8 @@ class Channel:
             if self._closing:
                 self._end(NodeStopped(f"this session with {self.label} was closed"))
             else:
-                self._end(NodeStopped(f"{self.label} has stopped or died ({error}). Samples already received can be taken; "
-                                      "attach again once a daemon runs"))
+                self._end(NodeStopped(f"{self.label} has stopped or died ({error}). Samples already received can be "
+                                      "taken; attach again once a daemon runs"))
         except SpindleError as error:
             self._end(error)
         except Exception as error:  # a bug here must not leave callers waiting for ever
@@ -184,13 +184,13 @@ class Channel:
         if kind == "event":
             self._dispatcher.put(event_from_wire(message.event))
         elif kind == "refusal":
-            error = error_from_wire(message.refusal.kind, message.refusal.text)
+            refused = error_from_wire(message.refusal.kind, message.refusal.text)
             if message.refusal.number == 0:
-                raise error
+                raise refused
             with self._lock:
                 call = self._calls.pop(message.refusal.number, None)
             if call is not None:
-                call.error = error
+                call.error = refused
                 call.answered.set()
 
     def _answer(self, reply: pb.Reply, frame: Frame) -> None:

@@ -27,7 +27,9 @@ START_MARGIN_S = 10.0  # beyond join_timeout_s, before we believe that the node'
 STOP_TIMEOUT_S = 10.0  # for a clean leave
 
 
-def embed(domain_id: int = 0, *, node_id: int | None = None, config: NodeConfig | None = None, name: str = "") -> Session:
+def embed(
+    domain_id: int = 0, *, node_id: int | None = None, config: NodeConfig | None = None, name: str = ""
+) -> Session:
     """Start a node on a thread of this process, let it join its group, and attach to it.
 
     domain_id and node_id, where given, go before those of `config`; node_id None and 0 there: the lowest free one.
@@ -39,8 +41,8 @@ def embed(domain_id: int = 0, *, node_id: int | None = None, config: NodeConfig 
     from spindle.config import NodeConfig
 
     config = config or NodeConfig(domain_id=domain_id)
-    changes = {"domain_id": domain_id or config.domain_id, "node_id": node_id or config.node_id}
-    node = EmbeddedNode(dataclasses.replace(config, **changes))
+    node = EmbeddedNode(dataclasses.replace(
+        config, domain_id=domain_id or config.domain_id, node_id=node_id or config.node_id))
     node.start()
     try:
         return open_session(node.connect(), node.config.domain_id, name, START_MARGIN_S,
@@ -61,7 +63,7 @@ class EmbeddedNode:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._attachments: Attachments | None = None
-        self._thread = threading.Thread(target=self._run, name=f"spindle node of domain {config.domain_id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="spindle node", daemon=True)
 
     def start(self) -> None:
         """Start the node; returns once it is a member of its group. Raises what stopped it otherwise."""

@@ -1,8 +1,8 @@
 """Session: what an application holds of its node.
 
-Rules: a session is thread safe; its writers and readers are for one thread at a time each. It ends with close(), when it
-is forgotten, at the end of the program, or with its node; whatever still waits then wakes up with an error. Keep the
-session as long as its writers and readers are used.
+Rules: a session is thread safe; its writers and readers are for one thread at a time each. It ends with close(), when
+it is forgotten, at the end of the program, or with its node; whatever still waits then wakes up with an error. Keep
+the session as long as its writers and readers are used.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 
 
 class WriterHandle:
-    """A writer of one topic. `inbox` takes the messages; `topic` is the agreed topic when it was opened."""
+    """A writer of one topic. `inbox` takes the messages; `topic` is the agreed topic when it was opened.
 
-    def __init__(self, session: Session, port: int, topic: TopicInfo, inbox: InboxWriter) -> None:
+    writer_id: the writer's number on its node, as its messages carry it.
+    """
+
+    def __init__(self, session: Session, port: int, topic: TopicInfo, writer_id: int, inbox: InboxWriter) -> None:
         self.session = session
         self.port = port
         self.topic = topic
+        self.writer_id = writer_id
         self.inbox = inbox
         self.closed = False
         session._channel.add_port(port, inbox)
@@ -133,7 +137,7 @@ class Session:
         ring_fd, progress_fd, space_fd, bell_fd = _take_fds(frame, 4)
         ring = Mapping.attach(ring_fd, writable=True)
         inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, bell_fd)
-        return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), inbox)
+        return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                     endpoint: bytes = b"", guid: bytes = b"") -> ReaderHandle:
@@ -214,7 +218,7 @@ class Session:
         return self._channel.ended
 
     def close(self) -> None:
-        """Give back every writer and reader and detach; an embedded node of this session leaves the group. Idempotent."""
+        """Give back all writers and readers and detach; an embedded node of this session leaves. Idempotent."""
         self._finalizer()
 
     def __enter__(self) -> Session:
