@@ -1,0 +1,144 @@
+"""`bench multicast` and `bench latency`: runs the nodes, compares what they delivered, puts the numbers together.
+
+Why the slowest node counts: a multicast is delivered when everybody has it, so the rate is that of all messages over
+the time from the first sender's start to the last receiver's end.
+
+Rules: a run in which anything was lost, torn, or in another order somewhere is reported as such, with its numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from spindle.bench.crew import Crew
+from spindle.bench.options import MulticastOptions
+from spindle.bench.results import latency_us, mean, median, median_run, merge_counts
+
+BATCHES = {"send": "send", "receive": "receive", "delivery": "delivery"}
+
+
+def run_once(options: MulticastOptions) -> dict[str, Any]:
+    """One run. Raises BenchFailed when it doesn't come to its end."""
+    if options.api == "core":
+        done = run_core(options)
+    else:
+        from spindle.bench.dds_run import run_dds
+
+        done = run_dds(options)
+    return assemble(options, done)
+
+
+def run_core(options: MulticastOptions) -> list[dict[str, Any]]:
+    """Nodes of the bare core, each in a process: no membership, a static epoch, rows exchanged through us."""
+    config = options.worker_config()
+    with Crew("core", [{**config, "rank": rank} for rank in range(options.nodes)]) as crew:
+        rows = crew.gather_fds("row")
+        try:
+            for rank, worker in enumerate(crew.workers):
+                others = [peer for peer in range(options.nodes) if peer != rank]
+                fds = [fd for peer in others for fd in rows[peer][1]]
+                worker.channel.send({"event": "peers", "ranks": others}, tuple(fds))
+        finally:
+            for _, fds in rows:
+                for fd in fds:
+                    os.close(fd)
+        return play(crew, options.timeout_s)
+
+
+def play(crew: Crew, timeout_s: float) -> list[dict[str, Any]]:
+    """Ready, go, done, and only then stop: a node that has everything is still needed by those that haven't."""
+    crew.gather("ready")
+    crew.broadcast({"event": "go"})
+    done = crew.gather("done", timeout_s)
+    crew.broadcast({"event": "stop"})
+    crew.gather("stopped")
+    return done
+
+
+def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The result of one run from what each node reported."""
+    tallies = [node["tally"] for node in done]
+    start_ns = min(node["start_ns"] for node in done)
+    # A node that never saw its last message has no end of its own: then the last report's time stands for it.
+    end_ns = max(tally["end_ns"] or node["report_ns"] for node, tally in zip(done, tallies, strict=True))
+    elapsed_s = max(1, end_ns - start_ns) / 1e9
+    delivered = min(tally["delivered"] for tally in tallies)
+    counters = {name: sum(node["counters"].get(name, 0) for node in done) for name in done[0]["counters"]}
+    lost = sum(tally["lost"] + tally["missing"] for tally in tallies)
+    hashes = {(tally["order_hash"], tally["delivered"]) for tally in tallies}
+    counts = options.counts()
+    full_rate = options.messages_each / elapsed_s
+    return {
+        "nodes": options.nodes,
+        "size": options.size,
+        "senders": options.n_senders,
+        "api": options.api,
+        "daemon": options.daemon,
+        "fabric": options.fabric,
+        "level": options.level,
+        "switches": options.switches,
+        "delayed": options.delayed,
+        "delay_us": options.delay_us if options.delayed in ("one", "half") else 0,
+        "count": options.messages_each,
+        "window": done[0].get("window", options.window),
+        "elapsed_s": round(elapsed_s, 4),
+        "messages_per_s": round(delivered / elapsed_s),
+        "bytes_per_s": round(delivered * options.size / elapsed_s),
+        "messages_per_s_per_full_sender": round(full_rate) if any(count > 0 for count in counts) else 0,
+        "latency_us": latency_us(
+            merge_counts(tally["latency_ns_counts"] for tally in tallies),
+            max(tally["latency_max_ns"] for tally in tallies),
+        ),
+        "order_identical": len(hashes) == 1 and not any(tally["misordered"] for tally in tallies),
+        "order_hash": tallies[0]["order_hash"],
+        "lost": lost,
+        "corrupt": sum(tally["corrupt"] for tally in tallies),
+        "nulls": counters.get("nulls", 0),
+        "pushes": counters.get("pushes", 0),
+        "posts": counters.get("posts", 0),
+        "stalls": counters.get("stalls", 0),
+        "sleeps": counters.get("sleeps", 0),
+        "rings": counters.get("rings", 0),
+        "cpu_s": round(sum(node["cpu_s"] for node in done), 3),
+        "cpu_share_by_process": [round(node["cpu_s"] / elapsed_s, 3) for node in done],
+        "batch_mean": {
+            name: mean(counters.get(f"{prefix}_messages", 0), counters.get(f"{prefix}_batches", 0))
+            for name, prefix in BATCHES.items()
+        },
+    }
+
+
+def run(options: MulticastOptions, *, repeat: int = 1, with_limit: bool = False) -> dict[str, Any]:
+    """The median of `repeat` runs; with_limit: each beside a run of the bare loops, and the ratio of the medians."""
+    from spindle.bench import limit
+
+    runs: list[dict[str, Any]] = []
+    limits: list[dict[str, Any]] = []
+    for _ in range(repeat):
+        if with_limit:
+            limits.append(limit.run_once(options.nodes, options.size, senders=options.n_senders))
+        runs.append(run_once(options))
+    result = median_run(runs)
+    # One bad run among the repeated ones is a bad result, whichever the median is.
+    result["order_identical"] = all(run["order_identical"] for run in runs)
+    result["lost"] = max(run["lost"] for run in runs)
+    result["corrupt"] = max(run["corrupt"] for run in runs)
+    if limits:
+        rates = [found["messages_per_s"] for found in limits]
+        result["limit_messages_per_s"] = median(rates)
+        result["limit_runs"] = rates
+        result["ratio_to_limit"] = round(result["messages_per_s"] / median(rates), 3)
+    return result
+
+
+def latency_run(options: MulticastOptions, *, repeat: int = 1) -> dict[str, Any]:
+    """The run of median p50 among `repeat` paced runs."""
+    runs = [run_once(options) for _ in range(repeat)]
+    for result in runs:
+        result["p50_us"] = result["latency_us"]["p50"]
+    chosen = median_run(runs, "p50_us")
+    chosen["lost"] = max(run["lost"] for run in runs)
+    chosen["order_identical"] = all(run["order_identical"] for run in runs)
+    return chosen
