@@ -370,22 +370,27 @@ def load_config(path: str | os.PathLike[str] | None = None) -> NodeConfig:
 
 def parse_config(text: str, source: str = "configuration") -> NodeConfig:
     """Like `load_config`, from TOML text. `source` opens the messages."""
+    data = parse_toml(text, source)
+    try:
+        return NodeConfig(**settings_of(data))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """TOML text to tables, with ConfigError instead of the parser's own error."""
     try:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10
         import tomli as tomllib  # type: ignore[no-redef, import-not-found, unused-ignore]
     try:
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from error
-    try:
-        return NodeConfig(**_fields_of(data))
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
 
 
-def _fields_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML tables to keyword arguments of NodeConfig; refuses what NodeConfig does not have."""
+def settings_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML tables to keyword arguments of NodeConfig, not yet checked; refuses what NodeConfig does not have."""
     table = {(key.section, key.name): (field, key) for field, key, _ in keys()}
     sections = list(dict.fromkeys(section for section, _ in table))
     values: dict[str, Any] = {}

@@ -1,0 +1,195 @@
+"""What the commands share: which node is meant, how it is attached to, and how things are written for people.
+
+Rules: imports at the top are those that `spindle pub` needs anyway; rich is imported by what draws tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+    from rich.console import Console
+    from rich.table import Table
+
+    from spindle.client import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ATTACH_TIMEOUT_S = 5.0
+COMPLETION_TIMEOUT_S = 0.5  # a key press must not wait for a node that hangs
+_SOCKET = re.compile(r"node-([0-9]+)\.sock")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The node that a command talks to. `node` None means the daemon with the lowest id."""
+
+    domain: int = 0
+    node: int | None = None
+    runtime_dir: Path | None = None
+
+    def attach(self, name: str, timeout_s: float = ATTACH_TIMEOUT_S) -> Session:
+        """A session with the node. Raises NoDaemon, AccessDenied, ProtocolMismatch, TimeoutError."""
+        from spindle.client.attaching import attach
+
+        return attach(
+            self.domain, runtime_dir=self.runtime_dir, node_id=self.node, name=name, timeout_s=timeout_s, embedded=True
+        )
+
+    @property
+    def directory(self) -> Path:
+        """Directory of the domain's sockets."""
+        from spindle.config import default_runtime_dir
+
+        return (self.runtime_dir or default_runtime_dir()) / f"domain-{self.domain}"
+
+    def local_nodes(self) -> list[int]:
+        """Ids of the nodes of this host that have a socket (alive or left over), or the one that was asked for."""
+        if self.node is not None:
+            return [self.node]
+        try:
+            names = [path.name for path in self.directory.iterdir()]
+        except OSError:
+            return []
+        return sorted(int(match[1]) for name in names if (match := _SOCKET.fullmatch(name)))
+
+
+def target_options(function: F) -> F:
+    """Adds --domain, --node, --runtime-dir and --debug; the function gets them as `target`."""
+
+    @functools.wraps(function)
+    def with_target(domain: int, node: int | None, runtime_dir: Path | None, **more: Any) -> Any:
+        return function(target=Target(domain, node, runtime_dir), **more)
+
+    decorated: Any = with_target  # the options' types are click's affair
+    for option in reversed(
+        [
+            click.option("-d", "--domain", type=click.IntRange(0, 2**31 - 1), default=0, envvar="SPINDLE_DOMAIN",
+                         show_default=True, help="DDS domain."),
+            click.option("-n", "--node", type=click.IntRange(1, 65535), envvar="SPINDLE_NODE_ID",
+                         help="Node to attach to. [default: the daemon with the lowest id]"),
+            click.option("--runtime-dir", type=click.Path(path_type=Path), envvar="SPINDLE_RUNTIME_DIR",
+                         help="Directory of the nodes' sockets."),
+            debug_option,
+        ]
+    ):  # fmt: skip
+        decorated = option(decorated)
+    return decorated
+
+
+# its value is looked at in spindle.cli.root, where errors are shown
+debug_option = click.option("--debug", is_flag=True, expose_value=False, hidden=True)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def complete_topic(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Topic names from the running node; none if there is no node or it doesn't answer."""
+    from click.shell_completion import CompletionItem
+
+    given = ctx.params
+    target = Target(given.get("domain") or 0, given.get("node"), given.get("runtime_dir"))
+    try:
+        with target.attach("spindle completion", COMPLETION_TIMEOUT_S) as session:
+            topics = session.topics()
+    except Exception:
+        return []  # a completion has nowhere to complain: a message would end up in the command line
+    return [
+        CompletionItem(info.spec.name, help=info.spec.type_name)
+        for info in topics
+        if info.spec.name.startswith(incomplete)
+    ]
+
+
+def print_json(value: Any) -> None:
+    """One object, indented, to stdout."""
+    click.echo(json.dumps(value, indent=2, default=json_default))
+
+
+def json_default(value: Any) -> Any:
+    """JSON of what json doesn't know: bytes as hex, paths as text, sets and tuples as lists."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def note(text: str) -> None:
+    """One line for the person at the terminal, on stderr so that pipes stay clean."""
+    click.echo(f"spindle: {text}", err=True)
+
+
+def console() -> Console:
+    """A rich console on stdout; as wide as needed when the output is not a terminal, so that nothing is cut."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+
+
+def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
+    """An empty table in the house style: no frame, a bold head, figures on the right."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold cyan",
+                 header_style="dim", padding=(0, 2, 0, 0))  # fmt: skip
+    numbers = set(right)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
+    return made
+
+
+def count_text(value: float) -> str:
+    """A count or rate for people in at most six characters: 950, 12.3k, 4.56M."""
+    if value < 0:
+        return "-" + count_text(-value)
+    if value < 1000:
+        return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+    for limit, unit in ((1e6, "k"), (1e9, "M"), (1e12, "G")):
+        if value < limit * 0.9995:
+            scaled = value / (limit / 1000)
+            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{unit}"
+    return f"{value / 1e12:.2f}T"
+
+
+def bytes_text(value: float) -> str:
+    """A size or a rate in bytes for people: 512 B, 12.3 KB, 1.20 GB (powers of 1000)."""
+    if value < 1000:
+        return f"{value:.0f} B"
+    text = count_text(value)
+    return f"{text[:-1]} {text[-1].upper()}B"
+
+
+def duration_text(seconds: float) -> str:
+    """A time for people: 850 ns, 12.3 us, 4.0 ms, 12 s, 3 min 20 s, 5 h 10 min."""
+    if seconds < 60:
+        for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+            if seconds * factor >= 1:
+                return f"{seconds * factor:.{0 if seconds * factor >= 100 or factor == 1 else 1}f} {unit}"
+        return f"{seconds * 1e9:.0f} ns"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def time_text(timestamp_ns: int) -> str:
+    """Local time of day with microseconds."""
+    import time
+
+    seconds, rest = divmod(timestamp_ns, 10**9)
+    return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest // 1000:06d}"

@@ -1,0 +1,90 @@
+"""`spindle daemon`: configuration from file and options, then the node."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spindle.cli.common import debug_option
+
+if TYPE_CHECKING:
+    from spindle.config import NodeConfig
+
+EPILOG = """\b
+Examples:
+  spindle daemon                                   a node with the defaults
+  spindle daemon --print-config > spindle.toml     all keys, explained
+  spindle daemon --config spindle.toml             run with that file
+  spindle daemon --journal-dir /var/lib/spindle    with logged topics
+  spindle daemon --metrics 9464                    Prometheus on 127.0.0.1:9464
+  spindle daemon --set core.null_sends=false       any key of the file, once
+
+\b
+Three nodes on one host, to try things out (each takes the lowest free id):
+  spindle daemon & spindle daemon & spindle daemon &
+
+The node runs in the foreground and logs to stderr. SIGTERM or Ctrl-C makes it leave the group in order.
+docs/configuration.md has every key, docs/operations.md a unit for systemd.
+"""
+
+
+def configuration(
+    path: Path | None, options: dict[str, Any], settings: tuple[str, ...]
+) -> NodeConfig:
+    """File, then --set, then options: later wins. Raises ConfigError."""
+    from spindle.config import load_config
+
+    config = load_config(path)
+    changes = dict(setting(text) for text in settings)
+    changes.update({name: value for name, value in options.items() if value is not None})
+    return dataclasses.replace(config, **changes)
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """"core.busy_poll_us=20" to ("busy_poll_us", 20). The value is TOML; what isn't, is taken as text."""
+    from spindle.config import parse_toml, settings_of
+    from spindle.errors import ConfigError
+
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not equals or not dot:
+        raise ConfigError(f"--set {text}: write SECTION.KEY=VALUE, as core.busy_poll_us=20")
+    try:
+        content = parse_toml(f"value = {value}", "value")["value"]
+    except ConfigError:
+        content = value.strip()
+    return next(iter(settings_of({section: {key: content}}).items()))
+
+
+@click.command(epilog=EPILOG)
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), envvar="SPINDLE_CONFIG", help="TOML file.")
+@click.option("-d", "--domain", "domain_id", type=int, envvar="SPINDLE_DOMAIN", help="DDS domain. [default: 0]")
+@click.option("-n", "--node", "node_id", type=int, envvar="SPINDLE_NODE_ID",
+              help="Id of this node. [default: the lowest free]")
+@click.option("--runtime-dir", type=click.Path(path_type=Path), envvar="SPINDLE_RUNTIME_DIR",
+              help="Directory of the sockets.")
+@click.option("--name", help="Name in listings. [default: host name and process id]")
+@click.option("--journal-dir", type=click.Path(path_type=Path), help="Directory of the logged topics' files.")
+@click.option("--metrics", "metrics_listen", metavar="[HOST:]PORT", help="Prometheus endpoint.")
+@click.option("--busy-poll-us", type=int, help="Microseconds to spin before sleeping. [default: 50]")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the file; repeatable.")
+@click.option("--print-config", is_flag=True, help="Print the resulting configuration, annotated, and exit.")
+@debug_option
+def daemon(path: Path | None, settings: tuple[str, ...], print_config: bool, **options: Any) -> int:
+    """Run a node of a domain.
+
+    The node joins the group of its domain, or forms it if it is the first, and takes applications until it is stopped.
+    """  # fmt: skip
+    config = configuration(path, options, settings)
+    if print_config:
+        from spindle.config_reference import toml_text
+
+        click.echo(toml_text(config), nl=False)
+        return 0
+    from spindle.daemon import run_daemon
+
+    return int(run_daemon(config) or 0)

@@ -1,0 +1,59 @@
+"""`spindle doctor`: the checks of spindle.cli.checks, shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from spindle.cli.common import Target, json_option, print_json, target_options
+
+EPILOG = """\b
+Examples:
+  spindle doctor
+  spindle doctor --config /etc/spindle.toml     with the directories of that node
+  spindle doctor --json | jq '.checks[] | select(.verdict != "ok")'
+
+\b
+Verdicts: ok; warn (works, but slow or fragile); fail (a node can't work).
+Exit code 1 if anything fails.
+"""
+
+SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+
+
+@click.command(epilog=EPILOG)
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), envvar="SPINDLE_CONFIG",
+              help="Check for the node of this configuration.")
+@json_option
+@target_options
+def doctor(target: Target, path: Path | None, as_json: bool) -> int:
+    """Check what of this machine would hurt a node, and say what to do about it.
+
+    Looks at Python and kernel, shared memory, limits, cores and clock, the directories of sockets and journals, and at
+    what dead nodes left behind. Changes nothing.
+    """  # fmt: skip
+    from spindle.cli.checks import FAIL, Machine, run_checks, worst
+    from spindle.config import load_config
+
+    config = load_config(path)
+    domain = target.domain or config.domain_id
+    base = target.runtime_dir or config.runtime_dir
+    machine = Machine(
+        base / f"domain-{domain}", journal_dir=config.journal_dir, journal_file_bytes=config.journal_max_file_size
+    )
+    results = run_checks(machine)
+    verdict = worst(results)
+    if as_json:
+        print_json({"verdict": verdict, "checks": [dataclasses.asdict(result) for result in results]})
+    else:
+        width = max(len(result.name) for result in results)
+        for result in results:
+            sign, colour = SIGNS[result.verdict]
+            click.echo(f"{click.style(sign, fg=colour, bold=True)} {result.name:<{width}}  {result.detail}")
+            if result.advice:
+                click.echo(f"  {'':<{width}}  {click.style('→ ' + result.advice, fg=colour)}")
+        count = {kind: sum(result.verdict == kind for result in results) for kind in SIGNS}
+        click.echo(f"\n{count['ok']} ok, {count['warn']} to look at, {count['fail']} failed")
+    return 1 if verdict == FAIL else 0

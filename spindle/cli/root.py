@@ -1,0 +1,196 @@
+"""The group `spindle` and its errors: what is listed in --help, what is imported when, what a failure looks like."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+EXIT_FAILED = 1  # the command ran and the answer is no: a check failed, a timeout passed, a journal is damaged
+EXIT_USAGE = 2  # wrong options, wrong configuration
+EXIT_INTERNAL = 70  # a defect of Spindle (EX_SOFTWARE of sysexits.h)
+EXIT_INTERRUPTED = 130  # Ctrl-C, as shells count it: 128 + SIGINT
+EXIT_BROKEN_PIPE = 141  # the reader of our output has gone: 128 + SIGPIPE
+
+HELP = """Publish/subscribe with one agreed order of every message on every node.
+
+One node runs per host (`spindle daemon`). Applications attach to it and publish and subscribe topics: through the DDS
+API (`import dds`), or from the shell with `spindle pub` and `spindle sub`.
+"""
+
+EPILOG = """\b
+First steps:
+  spindle demo                       see a recorded flight on three nodes
+  spindle daemon &                   start a node of domain 0
+  spindle sub greetings --create &   print what is published
+  echo hello | spindle pub greetings
+
+\b
+`spindle COMMAND --help` explains each command with examples.
+Environment: SPINDLE_DOMAIN, SPINDLE_NODE_ID, SPINDLE_RUNTIME_DIR, SPINDLE_CONFIG.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no daemon, 4 access
+denied, 130 interrupted; all of them in docs/operations.md.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where a command is, and its line in --help."""
+
+    place: str  # "module:attribute"
+    text: str
+
+
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "Run": {
+        "demo": Entry("spindle.cli.demo:demo", "Replay a recorded flight on three nodes and prove what they agree on."),
+        "daemon": Entry("spindle.cli.daemon:daemon", "Run a node: applications of this host attach to it."),
+        "doctor": Entry("spindle.cli.doctor:doctor", "Check what of this machine would hurt, and what to do."),
+    },
+    "Look": {
+        "status": Entry("spindle.cli.status:status", "Show a node: its group, topics, applications, counters."),
+        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, or show one."),
+        "top": Entry("spindle.cli.top:top", "Watch rates live in the terminal."),
+    },
+    "Data": {
+        "pub": Entry("spindle.cli.pub:pub", "Publish lines, bytes or files to a topic."),
+        "sub": Entry("spindle.cli.sub:sub", "Print what is published to a topic."),
+        "journal": Entry("spindle.cli.journal:journal", "Inspect, verify and export journals of logged topics."),
+    },
+    "Measure and set up": {
+        "bench": Entry("spindle.bench.cli:bench", "Measure throughput, latency and memory."),
+        "completion": Entry("spindle.cli.completion:completion", "Print tab completion for bash, zsh or fish."),
+    },
+}
+ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = ENTRIES.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.place.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in ENTRIES and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], ENTRIES, n=1, cutoff=0.5)
+            hint = f"; did you mean `spindle {close[0]}`?" if close else "; see `spindle --help`"
+            raise click.UsageError(f"there is no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """As click's, without importing every command for its help text."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=e.text) for name, e in ENTRIES.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<10}", entry.text) for name, entry in section.items()])
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from spindle import __version__
+
+    click.echo(f"spindle {__version__}")
+    ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    help=HELP,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+              help="Print the version and exit.")  # fmt: skip
+@click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors (also after the command).")
+def cli() -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    code = run(args)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _pipe_broken()
+    sys.exit(code)
+
+
+def run(args: list[str]) -> int:
+    """Run the command line; the exit code. Everything that can go wrong becomes one line on stderr."""
+    # click stops options of the group at the command's name, so both places are looked at here
+    options = args[: args.index("--")] if "--" in args else args
+    debug = "--debug" in options or bool(os.environ.get("SPINDLE_DEBUG"))
+    try:
+        result = cli.main(args=args, prog_name="spindle", standalone_mode=False)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "spindle"
+        return _fail(f"{error.format_message()}\n(`{where} --help` explains the command)", EXIT_USAGE)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _pipe_broken()
+    except Exception as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        return _fail(*_explained(error))
+    return result if isinstance(result, int) else 0
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """Text and exit code of an exception that came out of a command."""
+    from spindle.errors import SpindleError
+
+    if isinstance(error, SpindleError):
+        return str(error), error.exit_code
+    if any(kind.__name__ == "CoreError" for kind in type(error).__mro__):
+        return str(error), EXIT_FAILED
+    if isinstance(error, OSError):
+        named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        return named or type(error).__name__, EXIT_FAILED
+    text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"
+    return text, EXIT_INTERNAL
+
+
+def _fail(message: str, code: int) -> int:
+    try:
+        click.echo(f"spindle: {message}", err=True)
+    except OSError:
+        pass  # stderr is closed: the exit code must do
+    return code
+
+
+def _pipe_broken() -> int:
+    # what is still buffered has no reader; without this the interpreter complains at exit
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE
