@@ -167,7 +167,7 @@ def copy_rate(size_t source_size, size_t target_size, size_t block, uint64_t dur
     cdef size_t at = 0, to = 0
     cdef uint64_t copied = 0, start = 0, now = 0, one_round = min(source_size, target_size)
     cdef volatile uint8_t kept = 0     # the compiler may not drop copies that nobody would read
-    cdef int i
+    cdef int _i
     if source == NULL or target == NULL:
         free(source)
         free(target)
@@ -181,7 +181,7 @@ def copy_rate(size_t source_size, size_t target_size, size_t block, uint64_t dur
         kept = target[one_round // 2]
         start = monotonic_ns()
         while True:
-            for i in range(64):
+            for _i in range(64):
                 memcpy(target + to, source + at, block)
                 at += block
                 if at + block > source_size:

@@ -32,7 +32,7 @@ def cpu_s() -> float:
 
 def play(role: str) -> Callable[[Channel, dict[str, Any]], None]:
     module, _, function = ROLES[role].partition(":")
-    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), function)
 
 
 def main(arguments: list[str]) -> int:
