@@ -1,0 +1,50 @@
+"""Fixtures for all tests: a runtime directory of the test's own, and no process left behind by any.
+
+Rules: no test meets a daemon of this machine's user, since XDG_RUNTIME_DIR points into the test's own directory; a test
+that leaves a process running fails, and the process is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import descendants, left_behind
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def pytest_configure() -> None:
+    # Orphans of a killed child become children of pytest instead of init's, so that left_behind() sees them.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails the test that ends before its processes do. Processes of wider fixtures are known before it starts."""
+    before = descendants()
+    yield
+    left = left_behind(before)
+    if left:
+        pytest.fail("left processes behind (now killed):\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty directory for nodes' sockets, private and with a short path (a Unix socket's has at most 107 bytes).
+
+    It is also what the default configuration chooses, in this process and in those it starts.
+    """
+    base = Path(tempfile.mkdtemp(prefix="spindle-", dir="/tmp"))
+    directory = base / "spindle"
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(base, ignore_errors=True)

@@ -1,0 +1,93 @@
+"""What tests of every part need: waiting with a bound, and the processes that a test has started.
+
+Why waiting is here: a test that sleeps is either slow or wrong. `wait_until` asks again until the condition holds and
+fails with the condition's name when it doesn't.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Helpers that Python's own multiprocessing keeps for the life of the process that used it.
+_LASTING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "", interval_s: float = 0.005) -> T:
+    """Calls `condition` until it returns something true, and returns that; AssertionError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() >= deadline:
+            name = what or getattr(condition, "__name__", repr(condition))
+            raise AssertionError(f"not within {timeout_s:g} s: {name} (last answer: {result!r})")
+        time.sleep(interval_s)
+
+
+def descendants() -> dict[int, int]:
+    """Running processes below this one: process id to start time, which tells a reused id from the old one.
+
+    Zombies are left out: they have ended, and collecting them is their parent's affair.
+    """
+    parent_of: dict[int, int] = {}
+    started: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_bytes()
+        except OSError:
+            continue  # ended meanwhile
+        # The command, in parentheses, may hold anything; what follows its last parenthesis is state, parent, ...
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        if fields[0] not in (b"Z", b"X"):
+            parent_of[int(entry.name)] = int(fields[1])
+            started[int(entry.name)] = int(fields[19])
+    below: dict[int, int] = {}
+    ancestors = {os.getpid()}
+    while ancestors:
+        children = {pid for pid, parent in parent_of.items() if parent in ancestors and pid not in below}
+        below.update((pid, started[pid]) for pid in children)
+        ancestors = children
+    return {pid: start for pid, start in below.items() if not _is_lasting(pid)}
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, or "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def left_behind(before: dict[int, int], grace_s: float = 2.0) -> list[str]:
+    """Descendants that were not there `before`, after giving them `grace_s` to end. Kills them; returns their commands."""
+
+    def remaining() -> set[tuple[int, int]]:
+        return set(descendants().items()) - set(before.items())
+
+    with suppress(AssertionError):
+        wait_until(lambda: not remaining(), grace_s)
+    commands = []
+    for pid, _ in sorted(remaining()):
+        commands.append(f"{pid}: {command_of(pid)}")
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return commands
+
+
+def _is_lasting(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in command for name in _LASTING)
