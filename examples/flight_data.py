@@ -1,7 +1,7 @@
 """Reads the recorded flight, as the compact table beside this file or as the full recording.
 
-Why: the publishers replay one real flight, so that what is on the display and in the alerts is what an airliner did. The
-recording is what a receiver on the ground heard: every figure comes when the aircraft sent it, and not otherwise.
+Why: the publishers replay one real flight, so that what is on the display and in the alerts is what an airliner did.
+The recording is what was heard on the ground: every figure comes when the aircraft sent it, and not otherwise.
 
 Rules:
 - No value is invented. A row has the figures that were heard in its interval; all others are NaN (text: empty).
@@ -106,7 +106,7 @@ def open_text(path: Path) -> IO[str]:
 def read_frames(path: Path) -> Iterator[dict[str, Any]]:
     """The recording's frames, one dictionary each, in the order they were heard.
 
-    Raises FlightDataError (with the line's number) if a line is not a JSON object with a `timestamp`, or time runs back.
+    Raises FlightDataError, with the line's number, if one is not a JSON object with a `timestamp`, or time runs back.
     """
     time_before = -math.inf
     with open_text(path) as stream:
@@ -242,12 +242,13 @@ def _cell(column: str, value: float | str) -> str:
 
 
 def read_table(path: Path = TABLE_PATH) -> Iterator[FlightRow]:
-    """The rows of a table made by write_table. Raises FlightDataError if its columns are not ours or a cell is no number."""
+    """The rows of a table made by write_table. Raises FlightDataError if the columns differ or a cell is no number."""
     with open_text(path) as stream:
         reader = csv.reader(stream)
         header = next(reader, [])
         if tuple(header) != COLUMNS:
-            raise FlightDataError(f"{path}: expected the columns {', '.join(COLUMNS)}; found {', '.join(header) or 'none'}")
+            found = ", ".join(header) or "none"
+            raise FlightDataError(f"{path}: expected the columns {', '.join(COLUMNS)}; found {found}")
         makers: list[Callable[[str], Any]] = [str if column in _TEXTS else _number for column in COLUMNS]
         for cells in reader:
             try:

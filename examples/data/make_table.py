@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes flight_table.csv.gz from the full recording: `python examples/data/make_table.py full_flight_short.jsonl.gz`.
+"""Makes flight_table.csv.gz from the full recording: `python examples/data/make_table.py RECORDING.jsonl.gz`.
 
-The rules (what a cell holds, what is left out) are those of ../flight_data.py; README.md beside this file says them too.
+The rules (what a cell holds, what is left out) are those of ../flight_data.py; README.md beside this file says them.
 The same recording gives the same bytes.
 """
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from flight_data import RATE_HZ, TABLE_PATH, implausible_frames, read_frames, rows_at_rate, write_table  # noqa: E402
+from flight_data import RATE_HZ, TABLE_PATH, implausible_frames, read_frames, rows_at_rate, write_table
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Makes the compact flight table from the full recording.")
-    parser.add_argument("recording", type=Path, help="full_flight_short.jsonl or .jsonl.gz of the Python package traffic")
+    parser.add_argument("recording", type=Path, help="full_flight_short.jsonl of the package traffic; may be .gz")
     parser.add_argument("--output", type=Path, default=TABLE_PATH, help="default: %(default)s")
     parser.add_argument("--rate", type=int, default=RATE_HZ, metavar="HZ", help="rows a second (default: %(default)s)")
     arguments = parser.parse_args()

@@ -1,0 +1,118 @@
+"""Plays the recorded flight in time, faster if asked to; and the options all programs here have in common.
+
+Rules: a row is due at `at + (its time - start) / speed` on the wall clock. Two publishers that are told the same
+`--at`, `--start` and `--speed` so stamp the same row with the same time, whatever delays either; they stamp with the
+time due, as a sensor stamps with the time of measurement. A late publisher catches up; it never drops a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from flight_data import FlightRow, read_flight
+
+CLOSING_S = 1.0
+"""A publisher's last, empty sample is stamped so far ahead: its stream then no longer holds a merge back."""
+
+
+class Replay:
+    """Iterates over (row, due time in ns of the wall clock), sleeping until each is due.
+
+    start, duration: seconds of the flight from its first row; rows outside are left out. at: wall-clock time (Unix,
+    s) at which `start` is played, default now. `stop()` ends the iteration at once; it is safe in a signal handler.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[FlightRow],
+        *,
+        speed: float = 1.0,
+        start: float = 0.0,
+        duration: float = math.inf,
+        at: float | None = None,
+    ) -> None:
+        if not (speed > 0 and math.isfinite(speed)):
+            raise ValueError(f"speed must be a positive number, not {speed}")
+        if start < 0 or duration <= 0:
+            raise ValueError(f"start must not be negative and duration positive, not {start} and {duration}")
+        self._rows = rows
+        self._speed, self._start, self._duration = speed, start, duration
+        self._at_ns = time.time_ns() if at is None else round(at * 1e9)
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def plan(self) -> Iterator[tuple[FlightRow, int]]:
+        """The same pairs without sleeping."""
+        start = math.nan
+        for row in self._rows:
+            if start != start:
+                start = row.time + self._start
+            if row.time < start:
+                continue
+            if row.time >= start + self._duration:
+                return
+            yield row, self._at_ns + round((row.time - start) * 1e9 / self._speed)
+
+    def __iter__(self) -> Iterator[tuple[FlightRow, int]]:
+        for row, due_ns in self.plan():
+            delay_ns = due_ns - time.time_ns()
+            if delay_ns > 0 and self._stopped.wait(delay_ns / 1e9):
+                return
+            if self._stopped.is_set():
+                return
+            yield row, due_ns
+
+
+def node_options(parser: argparse.ArgumentParser) -> None:
+    """Which daemon to attach to, and output for scripts."""
+    group = parser.add_argument_group("node")
+    group.add_argument("--domain", type=int, default=0, metavar="N", help="domain to join (default: 0)")
+    group.add_argument("--node", type=int, metavar="ID", help="attach to this node (default: any on this host)")
+    group.add_argument("--runtime-dir", type=Path, metavar="DIR", help="where the daemon's socket is")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line, for scripts")
+
+
+def replay_options(parser: argparse.ArgumentParser) -> None:
+    """Which flight, which part of it, how fast."""
+    group = parser.add_argument_group("replay")
+    group.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time (default: 1)")
+    group.add_argument(
+        "--start", type=float, default=0.0, metavar="S", help="skip the flight's first S seconds (it takes off at 950)"
+    )
+    group.add_argument("--duration", type=float, default=math.inf, metavar="S", help="seconds of the flight to play")
+    group.add_argument("--at", type=float, metavar="UNIX_TIME", help="when to begin (default: now)")
+    group.add_argument(
+        "--jsonl", type=Path, metavar="PATH", help="the full recording (.jsonl, .jsonl.gz) instead of the shipped table"
+    )
+
+
+def replay_of(options: argparse.Namespace) -> Replay:
+    """The replay that the options ask for."""
+    return Replay(
+        read_flight(options.jsonl),
+        speed=options.speed,
+        start=options.start,
+        duration=options.duration,
+        at=options.at,
+    )
+
+
+def on_end_signals(stop: Any) -> None:
+    """Calls `stop()` on SIGINT and SIGTERM, so that a program ends in order: a second one ends it at once."""
+
+    def handle(number: int, frame: object) -> None:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_DFL)
+        stop()
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, handle)
