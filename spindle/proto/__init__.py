@@ -1,7 +1,7 @@
 """The messages that travel on sockets, as protobuf. The *_pb2 modules are generated and committed, so that installing
 needs no compiler; after changing a .proto file run
 
-    python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. spindle/proto/*.proto
+    make proto
 
 opening.proto  the first frame of every connection, and its answer
 node.proto     between nodes: membership, endpoints, history

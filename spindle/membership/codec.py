@@ -1,0 +1,154 @@
+"""Views, trims and membership messages as protobuf bytes.
+
+Why apart from the values: generated classes stay at the border, and what arrives is checked once, here, when the values
+are made. Anything that isn't a valid view is a MembershipError, never a half-made value.
+
+Rules: encoding is deterministic for one version of the software; members compare the bytes of what they acknowledge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from google.protobuf.message import DecodeError
+
+from spindle.attachment_codec import spec_from_wire, spec_to_wire
+from spindle.errors import ConfigError, MembershipError
+from spindle.membership import messages as m
+from spindle.proto import node_pb2 as pb
+from spindle.topics import TOPICS_MAX, TopicSpec
+from spindle.view import NODES_MAX, Member, Topic, View
+
+
+def member_to_wire(member: Member) -> pb.Member:
+    return pb.Member(node_id=member.node_id, incarnation=member.incarnation, address=member.address, pid=member.pid,
+                     uid=member.uid, name=member.name)
+
+
+def member_from_wire(message: pb.Member) -> Member:
+    return Member(message.node_id, message.incarnation, message.address, message.pid, message.uid, message.name)
+
+
+def view_to_wire(view: View) -> pb.View:
+    return pb.View(
+        group_id=view.group_id,
+        view_id=view.view_id,
+        members=[member_to_wire(member) for member in view.members],
+        topics=[
+            pb.Topic(spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members,
+                     senders=topic.senders, fresh=topic.fresh)
+            for topic in view.topics
+        ],
+    )
+
+
+def view_from_wire(message: pb.View) -> View:
+    """Raises MembershipError if the view contradicts itself."""
+    try:
+        topics = tuple(
+            Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
+                  tuple(topic.fresh))
+            for topic in message.topics
+        )
+    except ConfigError as error:
+        raise MembershipError(f"a view came with an impossible topic: {error}") from error
+    view = View(message.group_id, message.view_id, tuple(member_from_wire(one) for one in message.members), topics)
+    _check(view)
+    return view
+
+
+def _check(view: View) -> None:
+    nodes = set(view.node_ids)
+    fault = ""
+    if len(nodes) != len(view.members) or len(nodes) > NODES_MAX:
+        fault = "members twice, or too many"
+    elif len({topic.spec.name for topic in view.topics}) != len(view.topics):
+        fault = "a topic twice"
+    elif len({topic.topic_id for topic in view.topics}) != len(view.topics):
+        fault = "a topic id twice"
+    for topic in view.topics:
+        if not 1 <= topic.topic_id <= TOPICS_MAX:
+            fault = f"topic id {topic.topic_id}"
+        members = set(topic.members)
+        if not members <= nodes or not set(topic.senders) <= members or not set(topic.fresh) <= members:
+            fault = f"a wrong subgroup of topic {topic.spec.name!r}"
+    if fault:
+        raise MembershipError(f"view {view.view_id} contradicts itself: {fault}; do all nodes run the same release?")
+
+
+def encode_view(view: View) -> bytes:
+    return view_to_wire(view).SerializeToString(deterministic=True)
+
+
+def decode_view(data: bytes) -> View:
+    """Raises MembershipError if `data` is not a valid view."""
+    try:
+        return view_from_wire(pb.View.FromString(data))
+    except DecodeError as error:
+        raise MembershipError(f"a proposed view of {len(data)} bytes cannot be read: {error}") from error
+
+
+def encode_trim(view_id: int, trims: Mapping[int, tuple[int, ...]]) -> bytes:
+    return pb.Trim(
+        view_id=view_id,
+        subgroups=[pb.Trim.Subgroup(topic_id=topic_id, counts=counts) for topic_id, counts in sorted(trims.items())],
+    ).SerializeToString(deterministic=True)
+
+
+def decode_trim(data: bytes) -> tuple[int, dict[int, tuple[int, ...]]]:
+    """View id and the counts by topic id. Raises MembershipError if `data` is not a trim."""
+    try:
+        message = pb.Trim.FromString(data)
+    except DecodeError as error:
+        raise MembershipError(f"a trim of {len(data)} bytes cannot be read: {error}") from error
+    return message.view_id, {one.topic_id: tuple(one.counts) for one in message.subgroups}
+
+
+def message_to_wire(message: m.Message) -> pb.PeerMessage:
+    if isinstance(message, m.CurrentView):
+        return pb.PeerMessage(current_view=view_to_wire(message.view))
+    if isinstance(message, m.JoinRequest):
+        return pb.PeerMessage(join=pb.JoinRequest(member=member_to_wire(message.member), view_id=message.view_id))
+    if isinstance(message, m.TopicRequest):
+        request = pb.TopicRequest(request_id=message.request_id, view_id=message.view_id)
+        if isinstance(message.wish, TopicSpec):
+            request.declare.CopyFrom(spec_to_wire(message.wish))
+        else:
+            wish = message.wish
+            request.role.CopyFrom(pb.TopicRequest.Role(topic=wish.topic, member=wish.member, sender=wish.sender))
+        return pb.PeerMessage(topic_request=request)
+    if isinstance(message, m.Rejection):
+        return pb.PeerMessage(
+            rejection=pb.Rejection(request_id=message.request_id, kind=message.kind, text=message.text))
+    if isinstance(message, m.Admission):
+        return pb.PeerMessage(admission=pb.Admission(view=view_to_wire(message.view), ballot=message.ballot))
+    if isinstance(message, m.Prepared):
+        return pb.PeerMessage(prepared=pb.Prepared(view_id=message.view_id, ballot=message.ballot))
+    return pb.PeerMessage(installed=pb.Installed(view_id=message.view_id, ballot=message.ballot))
+
+
+def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
+    """The membership message in a frame, None if it is of another kind. Raises MembershipError or ConfigError if it is
+    malformed."""
+    kind = message.WhichOneof("body")
+    if kind == "current_view":
+        return m.CurrentView(view_from_wire(message.current_view))
+    if kind == "join":
+        return m.JoinRequest(member_from_wire(message.join.member), message.join.view_id)
+    if kind == "topic_request":
+        request = message.topic_request
+        wish: TopicSpec | m.Role
+        if request.WhichOneof("wish") == "declare":
+            wish = spec_from_wire(request.declare)
+        else:
+            wish = m.Role(request.role.topic, request.role.member or request.role.sender, request.role.sender)
+        return m.TopicRequest(request.request_id, request.view_id, wish)
+    if kind == "rejection":
+        return m.Rejection(message.rejection.request_id, message.rejection.kind, message.rejection.text)
+    if kind == "admission":
+        return m.Admission(view_from_wire(message.admission.view), message.admission.ballot)
+    if kind == "prepared":
+        return m.Prepared(message.prepared.view_id, message.prepared.ballot)
+    if kind == "installed":
+        return m.Installed(message.installed.view_id, message.installed.ballot)
+    return None

@@ -1,0 +1,150 @@
+"""What machines say to each other, and what a machine asks of its driver.
+
+Rules: a message is sent to one node over a connection that keeps order; it may be lost only together with the
+connection. Actions are carried out in the order they were given, before the machine steps again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spindle.topics import TopicSpec
+from spindle.view import Member, View
+
+# --- messages
+
+
+@dataclasses.dataclass(frozen=True)
+class CurrentView:
+    """To a node that is not a member: what is installed here."""
+
+    view: View
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinRequest:
+    """From a node that wants to be a member; view_id is that of the view it has been told."""
+
+    member: Member
+    view_id: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """A wish to have exactly this part in a topic. Invariant: a sender is a member."""
+
+    topic: str
+    member: bool
+    sender: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicRequest:
+    """A member's wish about one topic: a TopicSpec declares it, a Role joins or leaves it."""
+
+    request_id: int
+    view_id: int
+    wish: TopicSpec | Role
+
+    @property
+    def topic(self) -> str:
+        return self.wish.name if isinstance(self.wish, TopicSpec) else self.wish.topic
+
+
+@dataclasses.dataclass(frozen=True)
+class Rejection:
+    """A request that the group can't fulfil; request_id 0 is the join. `kind` is a class name of spindle.errors."""
+
+    request_id: int
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Admission:
+    """From the leader to a joiner: the committed next view that it is in."""
+
+    view: View
+    ballot: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """From a joiner to the leader: its memory of the next epoch is made and exchanged."""
+
+    view_id: int
+    ballot: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Installed:
+    """From a member to a joiner: the next view is installed, begin."""
+
+    view_id: int
+    ballot: int
+
+
+Message = CurrentView | JoinRequest | TopicRequest | Rejection | Admission | Prepared | Installed
+
+# --- actions
+
+
+@dataclasses.dataclass(frozen=True)
+class Send:
+    """Send the message to a node, if it is still connected."""
+
+    node_id: int
+    message: Message
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepare:
+    """Make the memory of the next epoch, exchange it with all other members of `view`, then call Machine.prepared().
+    Forget what was prepared for an earlier ballot. A node that is not in `view` has nothing to exchange."""
+
+    view: View
+    ballot: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Wedge:
+    """Stop sending and accepting, freeze the received counts, then set the column "wedged" to 1 and push."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DeliverToTrim:
+    """Deliver every subgroup of the ending epoch up to its trim: messages kept of each sender, by topic id."""
+
+    trims: dict[int, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Install:
+    """Switch to the prepared epoch of this view, then call Machine.installed() with its table."""
+
+    view: View
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """The node has left in order; it may close everything."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rejected:
+    """A request of this node failed. request_id 0 is the join."""
+
+    request_id: int
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """The node must stop: `kind` is a class name of spindle.errors."""
+
+    kind: str
+    text: str
+
+
+Action = Send | Prepare | Wedge | DeliverToTrim | Install | Left | Rejected | Failed

@@ -1,0 +1,145 @@
+"""From everything that is wished for to the one next view, and what has to be refused on the way.
+
+Why one function for it: who is leader at the moment plans alone, and members only compare what they get; all rules
+about ids, ranks, limits and first declarers are in this file.
+
+Rules: wishes say what should be, not what should change, so a wish that is told twice does no harm. A wish that the
+view fulfils already asks for nothing. Refusals go to who wished; they never stop the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spindle.errors import SpindleError, TopicLimit, TopicUnknown, error_to_wire
+from spindle.layout import check_memory
+from spindle.membership.messages import Rejection, Role, TopicRequest
+from spindle.topics import TOPICS_MAX, TopicSpec
+from spindle.view import NODES_MAX, Member, Topic, View
+
+TOPICS_BYTES_MAX = 100 << 10  # of the topics in a view's description: it must fit the core's proposal area
+ROLES_MAX = 10_000  # members of all topics together: they must fit the same, and their counts the core's trim area
+
+
+@dataclasses.dataclass
+class Wishes:
+    """What is pending at one node: joiners by node id, topic wishes by node, kind and topic in order of arrival."""
+
+    joins: dict[int, Member] = dataclasses.field(default_factory=dict)
+    topics: dict[tuple[int, str, str], TopicRequest] = dataclasses.field(default_factory=dict)
+
+    def add(self, node_id: int, request: TopicRequest) -> None:
+        """The newest wish of a node about a topic replaces its earlier one of the same kind."""
+        key = (node_id, type(request.wish).__name__, request.topic)
+        old = self.topics.get(key)
+        if old is None or old.request_id <= request.request_id:
+            self.topics.pop(key, None)
+            self.topics[key] = request
+
+    def drop_node(self, node_id: int) -> None:
+        """Forgets everything a vanished node wished."""
+        self.joins.pop(node_id, None)
+        self.topics = {key: one for key, one in self.topics.items() if key[0] != node_id}
+
+    def drop_fulfilled(self, view: View) -> None:
+        """Forgets what `view` fulfils, and wishes of nodes that aren't members."""
+        nodes = set(view.node_ids)
+        self.joins = {node_id: member for node_id, member in self.joins.items() if node_id not in nodes}
+        self.topics = {
+            key: one for key, one in self.topics.items() if key[0] in nodes and not fulfilled(view, key[0], one.wish)
+        }
+
+
+def fulfilled(view: View, node_id: int, wish: TopicSpec | Role) -> bool:
+    """True if nothing has to change for this wish."""
+    if isinstance(wish, Role):
+        return view.has_role(node_id, wish.topic, wish.member, wish.sender)
+    return view.topic(wish.name) is not None
+
+
+@dataclasses.dataclass
+class _Draft:
+    spec: TopicSpec
+    topic_id: int
+    members: set[int]
+    senders: set[int]
+
+
+@dataclasses.dataclass
+class Plan:
+    """The next view, None if nothing changes, and the refusals as (node id, refusal)."""
+
+    view: View | None
+    rejections: list[tuple[int, Rejection]]
+
+
+def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
+    """One next view out of all `wishes` and the nodes that are leaving. Joiners beyond NODES_MAX wait."""
+    stay = tuple(member for member in view.members if member.node_id not in leaving)
+    taken = set(view.node_ids)
+    joiners = [member for node_id, member in sorted(wishes.joins.items()) if node_id not in taken]
+    members = stay + tuple(joiners[: NODES_MAX - len(stay)])
+    nodes = [member.node_id for member in members]
+    drafts = {
+        topic.spec.name: _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders))
+        for topic in view.topics
+    }
+    rejections: list[tuple[int, Rejection]] = []
+    # Declarations first: a role needs its topic, whichever arrived first.
+    for (node_id, _, _), request in sorted(wishes.topics.items(), key=lambda item: isinstance(item[1].wish, Role)):
+        try:
+            if isinstance(request.wish, TopicSpec):
+                _declare(drafts, request.wish)
+            elif node_id in nodes:
+                _take_role(drafts, node_id, request.wish)
+        except SpindleError as error:
+            rejections.append((node_id, Rejection(request.request_id, *error_to_wire(error))))
+    before = {topic.spec.name: topic for topic in view.topics}
+    topics = tuple(_finish(draft, nodes, before.get(draft.spec.name)) for draft in drafts.values())
+    same = [(one.spec, one.members, one.senders) for one in view.topics] == [
+        (one.spec, one.members, one.senders) for one in topics]
+    if members == view.members and same:
+        return Plan(None, rejections)
+    return Plan(View(view.group_id, view.view_id + 1, members, topics), rejections)
+
+
+def _declare(drafts: dict[str, _Draft], wanted: TopicSpec) -> None:
+    known = drafts.get(wanted.name)
+    if known is not None:
+        known.spec.check_same(wanted)
+        return
+    spec = wanted.with_window()
+    topic_id = max((draft.topic_id for draft in drafts.values()), default=0) + 1
+    if topic_id > TOPICS_MAX:
+        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the limit; "
+                         "use fewer topics or another domain")
+    described = sum(_described_bytes(draft.spec) for draft in drafts.values()) + _described_bytes(spec)
+    if described > TOPICS_BYTES_MAX:
+        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the descriptions of all topics would take {described} "
+                         f"bytes, limit {TOPICS_BYTES_MAX}; use shorter names")
+    check_memory(tuple(Topic(draft.spec, draft.topic_id) for draft in drafts.values()), spec)
+    drafts[spec.name] = _Draft(spec, topic_id, set(), set())
+
+
+def _described_bytes(spec: TopicSpec) -> int:
+    return len(spec.name.encode()) + len(spec.type_name.encode()) + len(spec.type_hash) + 64
+
+
+def _take_role(drafts: dict[str, _Draft], node_id: int, role: Role) -> None:
+    draft = drafts.get(role.topic)
+    if draft is None:
+        if role.member:
+            raise TopicUnknown(f"topic {role.topic!r} is not declared; declare it before opening readers or writers")
+        return
+    if role.member and node_id not in draft.members and sum(len(one.members) for one in drafts.values()) >= ROLES_MAX:
+        raise TopicLimit(f"node {node_id} cannot join topic {role.topic!r}: the topics of the group together have "
+                         f"{ROLES_MAX} members, which is the limit")
+    (draft.members.add if role.member else draft.members.discard)(node_id)
+    (draft.senders.add if role.sender else draft.senders.discard)(node_id)
+
+
+def _finish(draft: _Draft, nodes: list[int], before: Topic | None) -> Topic:
+    members = tuple(node_id for node_id in nodes if node_id in draft.members)
+    senders = tuple(node_id for node_id in members if node_id in draft.senders)
+    fresh = tuple(node_id for node_id in members if before is None or node_id not in before.members)
+    return Topic(draft.spec, draft.topic_id, members, senders, fresh)

@@ -1,0 +1,262 @@
+"""A group of machines in plain memory: rows whose pushes land late, messages in flight, preparations that take time.
+
+One scheduler chooses what happens next, so every interleaving is a sequence of choices. What would be memory and
+sockets is a queue here: per pair of nodes one for pushes and one for messages, each first in, first out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections import deque
+from collections.abc import Sequence
+
+from spindle.membership import messages as m
+from spindle.membership.machine import Machine, Phase
+from spindle.membership.table import Area
+from spindle.topics import TopicSpec
+from spindle.view import Member, View
+
+Row = tuple[dict[str, int], dict[str, bytes], dict[int, tuple[int, ...]]]
+
+
+class FakeTable:
+    """One node's table of one epoch. `seen[rank]` is what has landed here of that row."""
+
+    def __init__(self, group: FakeGroup, view: View, node_id: int) -> None:
+        rank = view.rank_of(node_id)
+        assert rank is not None
+        self.group, self.view, self.my_rank, self.n_rows = group, view, rank, len(view.members)
+        self.seen: list[Row] = [({}, {}, {}) for _ in view.members]
+
+    def get(self, rank: int, column: str) -> int:
+        return self.seen[rank][0].get(column, 0)
+
+    def set(self, column: str, value: int) -> None:
+        row = self.seen[self.my_rank][0]
+        assert value >= row.get(column, 0), f"column {column} went back from {row[column]} to {value}"
+        row[column] = value
+
+    def write_area(self, area: Area, data: bytes) -> None:
+        self.seen[self.my_rank][1][area] = data
+
+    def read_area(self, rank: int, area: Area) -> bytes:
+        return self.seen[rank][1][area]
+
+    def frozen_counts(self, rank: int, topic_id: int) -> Sequence[int]:
+        return self.seen[rank][2][topic_id]
+
+    def push(self) -> None:
+        columns, areas, frozen = self.seen[self.my_rank]
+        for rank, member in enumerate(self.view.members):
+            if rank != self.my_rank:
+                pair = (self.view.members[self.my_rank].node_id, member.node_id)
+                self.group.pushes.setdefault(pair, deque()).append(
+                    (self.view.view_id, self.my_rank, (dict(columns), dict(areas), dict(frozen))))
+
+
+@dataclasses.dataclass(frozen=True)
+class HungUp:
+    """The end of a connection: the last thing that comes from a node. `left`: it said so before."""
+
+    member: Member
+    left: bool
+
+
+@dataclasses.dataclass
+class FakeNode:
+    """A machine with what its driver keeps."""
+
+    machine: Machine
+    node_id: int
+    table: FakeTable | None = None
+    preparing: m.Prepare | None = None
+    begun: set[tuple[int, int]] = dataclasses.field(default_factory=set)  # preparations: others find its row from then on
+    views: list[View] = dataclasses.field(default_factory=list)
+    trims: dict[int, dict[int, tuple[int, ...]]] = dataclasses.field(default_factory=dict)
+    frozen: dict[int, dict[int, tuple[int, ...]]] = dataclasses.field(default_factory=dict)
+    rejected: list[m.Rejected] = dataclasses.field(default_factory=list)
+    failed: m.Failed | None = None
+    left: bool = False
+    crashed: bool = False
+
+    @property
+    def running(self) -> bool:
+        return not (self.crashed or self.left or self.failed)
+
+
+class FakeGroup:
+    """All nodes of a run, and everything in flight between them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.nodes: dict[int, FakeNode] = {}
+        self.pushes: dict[tuple[int, int], deque[tuple[int, int, Row]]] = {}
+        self.mail: dict[tuple[int, int], deque[m.Message | HungUp]] = {}
+        self.early: list[tuple[int, tuple[int, int, Row]]] = []
+        self.steps = 0
+        self.incarnations = itertools.count(1000)
+
+    # --- what the outside does
+
+    def start(self, node_id: int) -> FakeNode:
+        """The first node forms the group; the others are told a view by somebody."""
+        machine = Machine(Member(node_id, incarnation=next(self.incarnations), address=f"node-{node_id}"))
+        node = self.nodes[node_id] = FakeNode(machine, node_id)
+        members = [one for one in self.nodes.values() if one.running and one.views]
+        if members:
+            self.post(self.random.choice(members).node_id, node_id, m.CurrentView(members[0].views[-1]))
+        else:
+            machine.form(group_id=77)
+        self.drive(node)
+        return node
+
+    def crash(self, node_id: int) -> None:
+        """Everybody gets an end of file, after what was still in flight."""
+        node = self.nodes[node_id]
+        node.crashed = True
+        self.hang_up(node)
+
+    def hang_up(self, node: FakeNode) -> None:
+        for other in self.nodes.values():
+            if other is not node:
+                self.mail.setdefault((node.node_id, other.node_id), deque()).append(HungUp(node.machine.me, node.left))
+
+    def declare(self, node_id: int, spec: TopicSpec) -> int:
+        return self.nodes[node_id].machine.declare(spec)
+
+    # --- what happens
+
+    def post(self, sender: int, receiver: int, message: m.Message) -> None:
+        self.mail.setdefault((sender, receiver), deque()).append(message)
+
+    def drive(self, node: FakeNode) -> None:
+        """Steps the machine and carries out its actions until there are none."""
+        while node.running:
+            node.machine.step()
+            actions = node.machine.take_actions()
+            if not actions:
+                return
+            for action in actions:
+                self.carry_out(node, action)
+
+    def carry_out(self, node: FakeNode, action: m.Action) -> None:
+        if isinstance(action, m.Send):
+            self.post(node.node_id, action.node_id, action.message)
+        elif isinstance(action, m.Prepare):
+            node.preparing = action
+            node.begun.add((action.view.view_id, action.ballot))
+        elif isinstance(action, m.Wedge):
+            self.wedge(node)
+        elif isinstance(action, m.DeliverToTrim):
+            node.trims[node.views[-1].view_id] = action.trims
+        elif isinstance(action, m.Install):
+            node.table = FakeTable(self, action.view, node.node_id)
+            node.views.append(action.view)
+            node.machine.installed(node.table)
+            self.land_early(node)
+            self.tell_outsiders(node)
+            for member in action.view.members:
+                other = self.nodes[member.node_id]
+                if not other.running:
+                    node.machine.peer_gone(member, other.left)
+        elif isinstance(action, m.Left):
+            node.left = True
+            self.hang_up(node)
+        elif isinstance(action, m.Rejected):
+            node.rejected.append(action)
+        elif isinstance(action, m.Failed):
+            node.failed = action
+            self.hang_up(node)
+
+    def wedge(self, node: FakeNode) -> None:
+        assert node.table is not None
+        view = node.views[-1]
+        frozen = node.table.seen[node.table.my_rank][2]
+        for topic in view.topics:
+            if node.node_id in topic.members:
+                frozen[topic.topic_id] = tuple(self.random.randrange(50) for _ in topic.senders)
+        node.frozen[view.view_id] = dict(frozen)
+        node.table.set("wedged", 1)
+        node.table.push()
+
+    def tell_outsiders(self, node: FakeNode) -> None:
+        for other in self.nodes.values():
+            if other.running and other.machine.phase is Phase.OUTSIDE:
+                self.post(node.node_id, other.node_id, m.CurrentView(node.views[-1]))
+
+    def land_early(self, node: FakeNode) -> None:
+        """A row of the new epoch is visible from the moment its reader has installed it."""
+        here, self.early = self.early, []
+        for node_id, push in here:
+            if node_id == node.node_id:
+                self.land(node, push)
+            else:
+                self.early.append((node_id, push))
+
+    def land(self, node: FakeNode, push: tuple[int, int, Row]) -> None:
+        view_id, rank, row = push
+        installed = node.views[-1].view_id if node.views else -1
+        if view_id > installed:
+            self.early.append((node.node_id, push))
+        elif view_id == installed and node.table is not None:
+            node.table.seen[rank] = row
+
+    def try_prepare(self, node: FakeNode) -> bool:
+        """Preparing ends when every other member of the next view has begun it: then all rows are exchanged."""
+        wanted = node.preparing
+        assert wanted is not None
+        for member in wanted.view.members:
+            other = self.nodes[member.node_id]
+            if member.node_id == node.node_id or wanted.view.rank_of(node.node_id) is None:
+                continue
+            if (wanted.view.view_id, wanted.ballot) not in other.begun:
+                return False
+        node.machine.prepared(wanted.ballot)
+        self.drive(node)
+        return True
+
+    def choices(self) -> list[tuple[str, int, int]]:
+        """Everything that could happen next."""
+        found = [("push", *pair) for pair, queue in self.pushes.items() if queue]
+        found += [("mail", *pair) for pair, queue in self.mail.items() if queue]
+        found += [("prepare", node.node_id, 0) for node in self.nodes.values() if node.running and node.preparing]
+        return found
+
+    def happen(self) -> bool:
+        """One random thing; False if nothing is left that could happen."""
+        options = self.choices()
+        while options:
+            self.steps += 1
+            kind, a, b = option = self.random.choice(options)
+            if kind == "prepare":
+                node = self.nodes[a]
+                wanted = node.preparing
+                if self.try_prepare(node):
+                    if node.preparing is wanted:
+                        node.preparing = None
+                    return True
+                options.remove(option)
+                continue
+            node = self.nodes[b]
+            if kind == "push":
+                push = self.pushes[a, b].popleft()
+                if node.running:
+                    self.land(node, push)
+            else:
+                message = self.mail[a, b].popleft()
+                if node.running and isinstance(message, HungUp):
+                    node.machine.peer_gone(message.member, message.left)
+                elif node.running and not isinstance(message, HungUp):
+                    node.machine.receive(a, message)
+            self.drive(node)
+            return True
+        return False
+
+    def run(self, steps: int = 100_000) -> None:
+        """Until nothing can happen any more. AssertionError if that takes too long."""
+        for _ in range(steps):
+            if not self.happen():
+                return
+        raise AssertionError(f"the group is not at rest after {steps} steps")

@@ -1,0 +1,238 @@
+"""Goal: clean joins, leaves and topic changes take every node through one chain of views, with one trim each.
+
+Method: machines in plain memory (fake_group.py), where pushes, messages and preparations happen in a random order;
+hypothesis chooses the wishes and the order. Properties M1 to M5, T1 to T4 are checked on what every node installed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spindle.levels import Level
+from spindle.membership import messages as m
+from spindle.membership.machine import Phase
+from spindle.topics import TopicSpec
+from tests.spindle.membership.fake_group import FakeGroup
+
+
+def check_properties(group: FakeGroup) -> None:
+    """M1 self-inclusion, M3 one step at a time, M4/M5 one chain of equal views, T1 one trim, T3 received by all."""
+    agreed: dict[int, object] = {}
+    trims: dict[int, object] = {}
+    for node in group.nodes.values():
+        ids = [view.view_id for view in node.views]
+        assert ids == list(range(ids[0], ids[0] + len(ids))) if ids else True
+        for view in node.views:
+            assert view.rank_of(node.node_id) is not None
+            assert agreed.setdefault(view.view_id, view) == view
+        for view_id, trim in node.trims.items():
+            assert trims.setdefault(view_id, trim) == trim
+            for topic_id, counts in node.frozen[view_id].items():
+                assert all(a <= b for a, b in zip(trim.get(topic_id, ()), counts, strict=False))
+
+
+def start(group: FakeGroup, count: int) -> None:
+    for node_id in range(1, count + 1):
+        group.start(node_id)
+        group.run()
+
+
+def assert_together(group: FakeGroup) -> None:
+    """All running nodes are at rest in the same view, which has exactly them."""
+    running = [node for node in group.nodes.values() if node.running]
+    for node in running:
+        assert node.machine.phase is Phase.STABLE, (node.node_id, node.machine.awaiting())
+        assert set(node.views[-1].node_ids) == {one.node_id for one in running}
+
+
+def test_first_node_forms_view_zero_alone() -> None:
+    group = FakeGroup(1)
+    node = group.start(5)
+    assert node.views[-1].view_id == 0
+    assert node.views[-1].node_ids == (5,)
+
+
+def test_joins_one_after_another() -> None:
+    group = FakeGroup(2)
+    start(group, 4)
+    assert group.nodes[1].views[-1].node_ids == (1, 2, 3, 4)
+    assert_together(group)
+    check_properties(group)
+
+
+def test_joins_at_once_share_views() -> None:
+    group = FakeGroup(3)
+    group.start(1)
+    for node_id in range(2, 9):
+        group.start(node_id)
+    group.run()
+    assert_together(group)
+    check_properties(group)
+    assert len(group.nodes[1].views) < 8
+
+
+def test_first_declarer_wins_and_the_other_is_told_why() -> None:
+    group = FakeGroup(4)
+    start(group, 3)
+    group.declare(2, TopicSpec("t", size_max=100))
+    group.declare(3, TopicSpec("t", size_max=200))
+    for node in group.nodes.values():
+        group.drive(node)
+    group.run()
+    refused = group.nodes[2].rejected + group.nodes[3].rejected
+    assert [one.kind for one in refused] == ["TopicMismatch"]
+    assert "100" in refused[0].text and "200" in refused[0].text
+
+
+def test_equal_declarations_and_roles_are_agreed() -> None:
+    group = FakeGroup(5)
+    start(group, 3)
+    for node_id in (1, 2, 3):
+        group.declare(node_id, TopicSpec("t", level=Level.VOLATILE))
+        group.nodes[node_id].machine.take_role(m.Role("t", True, node_id != 3))
+        group.drive(group.nodes[node_id])
+    group.run()
+    topic = group.nodes[1].views[-1].topic("t")
+    assert topic is not None and topic.members == (1, 2, 3) and topic.senders == (1, 2)
+    assert not any(node.rejected for node in group.nodes.values())
+    assert topic.spec.window > 0
+
+
+def test_role_in_an_undeclared_topic_is_refused() -> None:
+    group = FakeGroup(6)
+    start(group, 2)
+    group.nodes[2].machine.take_role(m.Role("nothing", True, False))
+    group.drive(group.nodes[2])
+    group.run()
+    assert [one.kind for one in group.nodes[2].rejected] == ["TopicUnknown"]
+
+
+def test_fresh_members_and_donor() -> None:
+    """The donor is an old member of the topic; a view later nobody is fresh."""
+    group = FakeGroup(7)
+    start(group, 3)
+    group.declare(1, TopicSpec("t", level=Level.VOLATILE))
+    for node_id in (1, 3):
+        group.nodes[node_id].machine.take_role(m.Role("t", True, True))
+        group.drive(group.nodes[node_id])
+        group.run()
+    topic = group.nodes[1].views[-1].topic("t")
+    assert topic is not None and topic.fresh == (3,) and topic.donor == 1
+
+
+@pytest.mark.parametrize("leavers", [(1,), (3,), (1, 2), (1, 2, 3)])
+def test_clean_leave(leavers: tuple[int, ...]) -> None:
+    """Of the leader, of a member, of several at once, of all."""
+    group = FakeGroup(8)
+    start(group, 3)
+    for node_id in leavers:
+        group.nodes[node_id].machine.leave()
+        group.drive(group.nodes[node_id])
+    group.run()
+    assert all(group.nodes[node_id].left for node_id in leavers)
+    assert not any(node.failed for node in group.nodes.values())
+    assert_together(group)
+    check_properties(group)
+
+
+def test_same_id_comes_back_with_another_incarnation() -> None:
+    group = FakeGroup(9)
+    start(group, 2)
+    group.nodes[2].machine.leave()
+    group.drive(group.nodes[2])
+    group.run()
+    group.start(2)
+    group.run()
+    assert group.nodes[1].views[-1].node_ids == (1, 2)
+    assert_together(group)
+
+
+def test_taken_id_is_refused() -> None:
+    group = FakeGroup(10)
+    start(group, 2)
+    first = group.nodes.pop(2)
+    impostor = group.start(2)
+    group.nodes[2] = impostor
+    group.run()
+    assert [one.kind for one in impostor.rejected] == ["NodeIdTaken"]
+    assert first.views[-1].node_ids == (1, 2)
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_crashed_member_stops_the_others_with_its_name(victim: int) -> None:
+    group = FakeGroup(11)
+    start(group, 3)
+    group.crash(victim)
+    group.run()
+    for node in group.nodes.values():
+        if node.node_id != victim:
+            assert node.failed is not None and node.failed.kind == "PeerLost"
+            assert "node" in node.failed.text
+
+
+WISHES = st.lists(
+    st.tuples(st.sampled_from(["start", "leave", "declare", "role", "idle"]), st.integers(1, 6), st.integers(0, 7)),
+    min_size=1, max_size=14)
+
+
+@settings(max_examples=250, deadline=None)
+@given(seed=st.integers(0, 2**32), wishes=WISHES)
+def test_any_mix_of_clean_changes(seed: int, wishes: list[tuple[str, int, int]]) -> None:
+    """Whatever is wished at once and in whatever order things land: nobody fails, all end up together."""
+    group = FakeGroup(seed)
+    group.start(1)
+    roles: dict[tuple[int, str], tuple[bool, bool]] = {}
+    for kind, node_id, number in wishes:
+        node = group.nodes.get(node_id)
+        name = f"t{number % 3}"
+        if kind == "start" and node is None and any(one.running and one.views and not one.machine.leaving
+                                                    for one in group.nodes.values()):
+            group.start(node_id)
+        elif node is not None and node.running and kind == "leave" and sum(
+                one.running and bool(one.views) and not one.machine.leaving for one in group.nodes.values()) > 1:
+            node.machine.leave()
+        elif node is not None and node.running and kind == "declare":
+            node.machine.declare(TopicSpec(name, level=Level.VOLATILE))
+        elif node is not None and node.running and kind == "role":
+            member, sender = bool(number & 1) or bool(number & 2), bool(number & 2)
+            node.machine.declare(TopicSpec(name, level=Level.VOLATILE))
+            node.machine.take_role(m.Role(name, member, sender))
+            roles[node_id, name] = (member, sender)
+        for one in group.nodes.values():
+            group.drive(one)
+        for _ in range(number):
+            group.happen()
+    group.run()
+    assert not any(node.failed for node in group.nodes.values()), [node.failed for node in group.nodes.values()]
+    check_properties(group)
+    # A joiner whose last contact left while it asked may be outside still; nobody else may.
+    members = [node for node in group.nodes.values() if node.running and node.views]
+    for node in members:
+        assert node.machine.phase is Phase.STABLE, (node.node_id, node.machine.phase, node.machine.awaiting())
+        assert set(node.views[-1].node_ids) == {one.node_id for one in members}
+    for (node_id, name), (member, sender) in roles.items():
+        if group.nodes[node_id].running and group.nodes[node_id].views:
+            assert group.nodes[node_id].views[-1].has_role(node_id, name, member, sender)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32), before=st.integers(0, 60))
+def test_a_joiner_that_vanishes_stops_nobody_until_the_decision_stands(seed: int, before: int) -> None:
+    """Crash a joiner at a random point: either the group goes on without it, or, if it vanished after the wedge, every
+    member fails with PeerLost; nobody hangs."""
+    group = FakeGroup(seed)
+    start(group, 3)
+    group.start(4)
+    group.start(5)
+    for _ in range(before):
+        group.happen()
+    group.crash(4)
+    group.run()
+    check_properties(group)
+    failed = [node for node in group.nodes.values() if node.failed]
+    if failed:
+        assert len([node for node in group.nodes.values() if node.running]) == 0
+    else:
+        assert_together(group)
