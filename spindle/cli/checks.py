@@ -1,10 +1,10 @@
 """What of a machine would hurt a node: one function a check, each with its verdict and what to do.
 
-Why functions over a `Machine`: the checks read /proc and /sys below a root that tests replace by a made-up one, so every
-verdict can be seen without having such a machine.
+Why functions over a `Machine`: the checks read /proc and /sys below a root that tests replace by a made-up one, so
+every verdict can be seen without having such a machine.
 
-Rules: `fail` is what keeps a node from working, `warn` what makes it slow or fragile, `ok` the rest. Whatever isn't ok
-comes with advice that can be followed. A check changes nothing and leaves nothing behind.
+Rules: `fail` is what keeps a node from working, `warn` what makes it slow or fragile, `ok` the rest. Whatever isn't
+ok comes with advice that can be followed. A check changes nothing and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def check_shm_size(machine: Machine) -> Check:
     try:
         free = _free_bytes(path)
     except OSError:
-        return Check("/dev/shm", WARN, "missing", "Spindle doesn't need it, but multiprocessing and others do: mount a tmpfs")
+        return Check("/dev/shm", WARN, "missing", "Spindle doesn't need it, but multiprocessing does: mount a tmpfs")
     if not os.access(path, os.W_OK):
         return Check("/dev/shm", WARN, "not writable", "Spindle doesn't need it, but others do: make it mode 1777")
     if free < SHM_GOOD_BYTES:
@@ -148,7 +148,8 @@ def check_memory(machine: Machine) -> Check:
         available, source = int(limit) - int(used), "left in this cgroup"
     text = f"{available / 1e9:.1f} GB {source}"
     if available < NODE_MEMORY_BYTES:
-        return Check("memory", FAIL, text, f"a node with ten topics takes up to {NODE_MEMORY_BYTES // 10**6} MB: free some")
+        return Check("memory", FAIL, text,
+                     f"a node with ten topics takes up to {NODE_MEMORY_BYTES // 10**6} MB: free some")  # fmt: skip
     if available < 5 * NODE_MEMORY_BYTES:
         return Check("memory", WARN, text, "free some, or make log_capacity in [topics] smaller")
     return Check("memory", OK, text)
@@ -199,7 +200,7 @@ def check_cores(machine: Machine) -> Check:
                      "more nodes than cores: fine for trying things out, but latencies are the scheduler's; set "
                      "busy_poll_us = 0 in [core]")  # fmt: skip
     if cores < 2:
-        return Check("cores", WARN, text, "one core is shared by node and applications: set busy_poll_us = 0 in [core]")
+        return Check("cores", WARN, text, "node and applications share one core: set busy_poll_us = 0 in [core]")
     return Check("cores", OK, text)
 
 
@@ -231,17 +232,19 @@ def check_governor(machine: Machine) -> Check:
         return Check("cpu governor", OK, "not visible (a virtual machine leaves it to its host)")
     if "powersave" in governors:
         return Check("cpu governor", WARN, ", ".join(governors),
-                     "cores that slow down between messages add latency: `cpupower frequency-set -g performance`")  # fmt: skip
+                     "slow cores add latency: as root, `cpupower frequency-set -g performance`")  # fmt: skip
     return Check("cpu governor", OK, ", ".join(governors))
 
 
 def check_open_files(_: Machine) -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"limit {soft} (hard {hard})"
-    if soft < FILES_MIN:
-        return Check("open files", FAIL, text, f"a node needs about 4 descriptors per reader and writer: `ulimit -n {FILES_GOOD}`")
-    if soft < FILES_GOOD:
-        return Check("open files", WARN, text, f"enough for about {soft // 8} readers and writers: `ulimit -n {FILES_GOOD}`")
+    text = f"limit {hard} (soft {soft}, a daemon raises it)"
+    if hard < FILES_MIN:
+        return Check("open files", FAIL, text,
+                     f"a node needs about 4 descriptors per reader and writer: `ulimit -Hn {FILES_GOOD}`")  # fmt: skip
+    if hard < FILES_GOOD:
+        return Check("open files", WARN, text,
+                     f"enough for about {hard // 8} readers and writers: `ulimit -Hn {FILES_GOOD}`")  # fmt: skip
     return Check("open files", OK, text)
 
 
@@ -304,7 +307,8 @@ def check_journal(machine: Machine) -> Check:
     if kind in ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"):
         return Check("journal", WARN, text, "fsync over the network is slow and not always honest: use a local disk")
     if free < 2 * machine.journal_file_bytes:
-        return Check("journal", WARN, text, f"less than two files of max_file_size ({machine.journal_file_bytes / 1e9:.1f} GB)")
+        return Check("journal", WARN, text,
+                     f"less than two files of max_file_size ({machine.journal_file_bytes / 1e9:.1f} GB)")  # fmt: skip
     return Check("journal", OK, text)
 
 
@@ -348,7 +352,9 @@ def worst(results: list[Check]) -> str:
 def sockets(machine: Machine, all_domains: bool = False) -> tuple[list[Path], list[Path], list[Path]]:
     """The nodes' sockets: (somebody listens, nobody listens, nobody listens and they are another user's)."""
     pattern = "domain-*/node-*.sock" if all_domains else f"{machine.domain_dir.name}/node-*.sock"
-    alive, stale, foreign = [], [], []
+    alive: list[Path] = []
+    stale: list[Path] = []
+    foreign: list[Path] = []
     try:
         found = sorted(machine.domain_dir.parent.glob(pattern))
     except OSError:
@@ -361,6 +367,8 @@ def sockets(machine: Machine, all_domains: bool = False) -> tuple[list[Path], li
                 alive.append(path)
             except ConnectionRefusedError:
                 (stale if path.lstat().st_uid == os.getuid() else foreign).append(path)
+            except FileNotFoundError:
+                pass  # it left between listing and asking
             except OSError:
                 alive.append(path)  # not allowed or too busy to take us: there is somebody
     return alive, stale, foreign

@@ -1,0 +1,231 @@
+"""`spindle pub`: publish from the shell."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from spindle.cli.common import (
+    Target,
+    bytes_text,
+    complete_topic,
+    count_text,
+    json_option,
+    note,
+    print_json,
+    target_options,
+)
+from spindle.cli.ports import declared, level_option, open_writer, size_max_option, wait_for_readers
+
+if TYPE_CHECKING:
+    from spindle.client import WriterHandle
+
+CHUNK_BYTES = 1 << 16  # of stdin: what a pipe holds
+PROGRESS_S = 0.5
+READERS_GRACE_S = 1.0  # how long one reader is waited for when nothing was said
+
+EPILOG = """\b
+Examples:
+  spindle pub greetings hello world           two messages
+  tail -f app.log | spindle pub log           each line a message, at once
+  spindle pub image --file photo.jpg          a file as one message
+  echo 'de ad be ef' | spindle pub raw --hex  bytes in hexadecimal
+  spindle pub tick now --rate 10 --count 0    ten a second until Ctrl-C
+  spindle pub alerts fire --level logged      kept on disk for late readers
+
+\b
+The topic is declared as bytes if nobody has declared it. Ends when the last
+message has been delivered at every subscribing node.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("messages", nargs=-1)
+@click.option("--file", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Publish this file as one message; repeatable.")
+@click.option("--bytes", "whole", is_flag=True, help="Stdin as one message instead of one a line.")
+@click.option("--hex", "as_hex", is_flag=True, help="Messages or lines are hexadecimal digits; spaces don't matter.")
+@click.option("-c", "--count", type=click.IntRange(0),
+              help="Publish so many, repeating the messages; 0 = for ever. [default: each once]")
+@click.option("-r", "--rate", type=click.FloatRange(0, 1e6, min_open=True), metavar="HZ",
+              help="Messages per second. [default: as fast as possible]")
+@level_option
+@size_max_option
+@click.option("--readers", type=click.IntRange(0),
+              help="Wait for so many subscribers first. [default: for one, 1 s at most]")
+@click.option("--timeout", type=click.FloatRange(0), default=10.0, show_default=True, metavar="S",
+              help="How long a message may be held back by slow readers.")
+@json_option
+@target_options
+def pub(
+    target: Target, topic: str, messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_hex: bool,
+    count: int | None, rate: float | None, level: str | None, size_max: int | None, readers: int | None, timeout: float,
+    as_json: bool,
+) -> int:
+    """Publish MESSAGES, or the lines of stdin, to TOPIC.
+
+    Every subscribing node delivers them in the same order as all other messages of the topic.
+    """  # fmt: skip
+    batches = paced(limited(source(messages, files, whole, as_hex), count), rate)
+    published = Published(time.monotonic(), progress=sys.stderr.isatty() and not as_json)
+    with target.attach("spindle pub") as session:
+        info = declared(session, topic, level, size_max)
+        with open_writer(session, info) as writer:
+            wait_for_readers(session, topic, readers, READERS_GRACE_S)
+            try:
+                publish(writer, batches, timeout, published)
+            except KeyboardInterrupt:
+                pass  # the usual end of --count 0; what was published counts
+            finally:
+                published.clear()
+            delivered = writer.inbox.wait_acknowledged(timeout)
+    if as_json:
+        print_json({"topic": topic, "published": published.count, "bytes": published.size,
+                    "seconds": round(published.seconds, 6), "delivered": delivered})  # fmt: skip
+    elif sys.stderr.isatty():
+        note(published.text())
+    if not delivered:
+        note(f"{topic}: not delivered everywhere within {timeout:g} s; look at `spindle status`")
+        return 1
+    return 0
+
+
+class Published:
+    """What was published so far, and its line on the terminal."""
+
+    def __init__(self, begin: float, progress: bool) -> None:
+        self.count = 0
+        self.size = 0
+        self._begin = begin
+        self._shown = begin
+        self._progress = progress
+        self._open = False
+
+    def add(self, batch: list[bytes]) -> None:
+        self.count += len(batch)
+        self.size += sum(map(len, batch))
+        now = time.monotonic()
+        if self._progress and now - self._shown >= PROGRESS_S:
+            self._shown = now
+            self._open = True
+            click.echo(f"\r\x1b[K{self.text()}", err=True, nl=False)
+
+    def clear(self) -> None:
+        """Take the progress line away."""
+        if self._open:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begin
+
+    def text(self) -> str:
+        rate = self.count / max(self.seconds, 1e-9)
+        return f"{self.count} published, {bytes_text(self.size)}, {count_text(rate)}/s"
+
+
+def source(messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_hex: bool) -> Iterator[list[bytes]]:
+    """Batches of messages as they become available: arguments and files, else stdin. Raises UsageError at once."""
+    if whole and as_hex:
+        raise click.UsageError("--bytes takes stdin as it is, --hex reads lines: choose one")
+    if messages or files:
+        if whole:
+            raise click.UsageError("--bytes reads stdin; leave it out with messages or --file")
+        given = [unhexed(one.encode(), n) if as_hex else one.encode() for n, one in enumerate(messages, 1)]
+        return iter([given + [path.read_bytes() for path in files]])
+    if whole:
+        return iter([[sys.stdin.buffer.read()]])
+    return ([unhexed(line, n) if as_hex else line for n, line in batch] for batch in _numbered(stdin_lines()))
+
+
+def stdin_lines() -> Iterator[list[bytes]]:
+    """The lines of stdin without their ends, all that are there at a time."""
+    rest = b""
+    while chunk := sys.stdin.buffer.read1(CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+def _numbered(batches: Iterator[list[bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    numbers = itertools.count(1)
+    for batch in batches:
+        yield [(next(numbers), line) for line in batch]
+
+
+def unhexed(line: bytes, number: int) -> bytes:
+    """Bytes of a line of hexadecimal digits."""
+    try:
+        return bytes.fromhex(line.decode("ascii"))
+    except ValueError:
+        raise click.ClickException(f"message {number}: not hexadecimal: {line[:40]!r}") from None
+
+
+def limited(batches: Iterator[list[bytes]], count: int | None) -> Iterator[list[bytes]]:
+    """At most `count` messages, repeating them all from the beginning; None = each once, 0 = for ever."""
+    if count is None:
+        yield from batches
+        return
+    left = count or sys.maxsize
+    seen: list[list[bytes]] = []
+    for batch in batches:
+        yield batch[:left]
+        left -= min(left, len(batch))
+        if not left:
+            return
+        seen.append(batch)
+    for batch in itertools.cycle(seen):
+        yield batch[:left]
+        left -= min(left, len(batch))
+        if not left:
+            return
+
+
+def paced(batches: Iterator[list[bytes]], rate: float | None) -> Iterator[list[bytes]]:
+    """One message at a time, `rate` per second on average from the first; unchanged without a rate."""
+    if rate is None:
+        yield from batches
+        return
+    begin = time.monotonic()
+    for n, message in enumerate(itertools.chain.from_iterable(batches)):
+        wait = begin + n / rate - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        yield [message]
+
+
+def publish(writer: WriterHandle, batches: Iterator[list[bytes]], timeout_s: float, published: Published) -> None:
+    """Write everything. Raises ClickException naming the message that is too large or was held back too long."""
+    from spindle_core.errors import MessageTooLarge, WriteTimeout
+
+    size_max = writer.topic.spec.size_max
+    for batch in batches:
+        for at, message in enumerate(batch):
+            if len(message) > size_max:
+                writer.inbox.write_many(batch[:at], timeout_s=timeout_s)
+                published.add(batch[:at])
+                raise click.ClickException(
+                    f"message {published.count + 1} has {len(message)} bytes, size_max of topic "
+                    f"{writer.topic.spec.name!r} is {size_max}; declare the topic with a larger --size-max"
+                )
+        try:
+            done = writer.inbox.write_many(batch, timeout_s=timeout_s)
+        except MessageTooLarge as error:
+            raise click.ClickException(str(error)) from None
+        except WriteTimeout:
+            done = 0
+        published.add(batch[:done])
+        if done < len(batch):
+            raise click.ClickException(
+                f"message {published.count + 1} was held back for {timeout_s:g} s: a reader of topic "
+                f"{writer.topic.spec.name!r} that keeps all doesn't take; see `spindle topics {writer.topic.spec.name}`"
+            )

@@ -1,0 +1,155 @@
+"""`spindle sub`: print what is published."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from spindle.cli.common import Target, complete_topic, note, target_options, time_text
+from spindle.cli.ports import declared, level_option, open_reader, size_max_option, wait_for_topic
+
+if TYPE_CHECKING:
+    from spindle.client import ReaderHandle
+    from spindle_core.reader import MessageInfo
+
+TAKE_MAX = 256  # samples at a time: few enough that the first ones are seen at once
+SHOWN_BYTES_MAX = 4096  # of one sample in text
+
+EPILOG = """\b
+Examples:
+  spindle sub greetings                     wait for the topic and print it
+  spindle sub greetings --create            declare it as bytes if it is new
+  spindle sub alerts --history --count 10   the first ten that are kept
+  spindle sub flight --format json | jq .   one JSON object a line
+  spindle sub image -f raw -c 1 > photo.jpg a message exactly as published
+
+\b
+Formats:
+  text   time of day, node:writer, sequence number, then the message
+  lines  only the message and a line end
+  hex    as text, the message in hexadecimal
+  json   one object a line; "text" if it is UTF-8, "base64" otherwise
+  raw    the bytes of the messages and nothing else
+
+\b
+The sequence number is the message's place in the delivery order: the same on
+every node. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
+fewer came before the --timeout.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic", shell_complete=complete_topic)
+@click.option("-f", "--format", "style", type=click.Choice(["text", "lines", "hex", "json", "raw"]), default="text",
+              show_default=True, help="How a message is printed.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@click.option("-c", "--count", type=click.IntRange(1), help="End after so many.")
+@click.option("-t", "--timeout", type=click.FloatRange(0), metavar="S", help="End when nothing came for so long.")
+@click.option("--history", is_flag=True, help="Begin with what a volatile or logged topic keeps.")
+@click.option("--keep-all", is_flag=True, help="Lose nothing: writers wait if this command is too slow.")
+@click.option("--create", is_flag=True, help="Declare the topic as bytes if it is new, instead of waiting for it.")
+@level_option
+@size_max_option
+@target_options
+def sub(
+    target: Target, topic: str, style: str, as_json: bool, count: int | None, timeout: float | None, history: bool,
+    keep_all: bool, create: bool, level: str | None, size_max: int | None,
+) -> int:
+    """Print what is published to TOPIC, in the order that all nodes agree on."""  # fmt: skip
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
+    printer = PRINTERS["json" if as_json else style](topic)
+    seen = 0
+    lost = 0
+    try:
+        with target.attach("spindle sub") as session:
+            if create:
+                info = declared(session, topic, level, size_max)
+            else:
+                info = wait_for_topic(session, topic, timeout)
+            with open_reader(session, info, keep_all, history) as reader:
+                if sys.stderr.isatty():
+                    note(f"reading {topic!r} ({info.spec.level.name.lower()}, {info.spec.type_name}); Ctrl-C ends")
+                seen, lost = print_samples(reader, printer, count, timeout)
+    except KeyboardInterrupt:
+        return 0
+    if lost:
+        note(f"{lost} samples lost: this command was slower than the writers (--keep-all makes them wait)")
+    return 1 if count is not None and seen < count else 0
+
+
+def print_samples(
+    reader: ReaderHandle, printer: Callable[[bytes, MessageInfo], bytes], count: int | None, timeout_s: float | None
+) -> tuple[int, int]:
+    """Print until count, timeout or the node's end; returns (samples printed, samples lost).
+
+    Raises NodeGone if the node goes, KeyboardInterrupt.
+    """
+    log = reader.log
+    out = sys.stdout.buffer
+    seen = 0
+    deadline = time.monotonic() + timeout_s if timeout_s is not None else None
+    while count is None or seen < count:
+        pairs = log.take_pairs(TAKE_MAX if count is None else min(TAKE_MAX, count - seen))
+        if pairs:
+            out.write(b"".join(printer(payload, info) for payload, info in pairs))
+            out.flush()
+            seen += len(pairs)
+            if timeout_s is not None:
+                deadline = time.monotonic() + timeout_s
+        elif not log.wait(-1.0 if deadline is None else max(0.0, deadline - time.monotonic())):
+            break
+    return seen, log.lost
+
+
+def shown(payload: bytes) -> str:
+    """A payload for a terminal: text where it is text, with nothing in it that a terminal would obey; else hexadecimal."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return hexed(payload)
+    if any(not (c.isprintable() or c in "\t\n\r\x1b") for c in text):
+        return hexed(payload)
+    cut = text[:SHOWN_BYTES_MAX]
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    return safe if cut == text else f"{safe}... ({len(payload)} bytes)"
+
+
+def hexed(payload: bytes) -> str:
+    """A payload in hexadecimal, long ones cut."""
+    text = payload[:SHOWN_BYTES_MAX].hex(" ")
+    return text if len(payload) <= SHOWN_BYTES_MAX else f"{text} ... ({len(payload)} bytes)"
+
+
+def head(info: MessageInfo) -> str:
+    """Time of writing, who wrote it, and its place in the order."""
+    return f"{time_text(info.source_timestamp)}  {info.sender}:{info.writer}  {info.sequence:>6}  "
+
+
+def as_object(topic: str, payload: bytes, info: MessageInfo) -> dict[str, object]:
+    """A sample for JSON. Times are UTC nanoseconds."""
+    record: dict[str, object] = {
+        "topic": topic, "source_timestamp": info.source_timestamp, "reception_timestamp": info.reception_timestamp,
+        "node": info.sender, "writer": info.writer, "sequence": info.sequence, "view": info.view_id,
+        "index": info.index, "size": len(payload),
+    }  # fmt: skip
+    try:
+        record["text"] = payload.decode()
+    except UnicodeDecodeError:
+        record["base64"] = base64.b64encode(payload).decode()
+    return record
+
+
+PRINTERS: dict[str, Callable[[str], Callable[[bytes, "MessageInfo"], bytes]]] = {
+    "text": lambda topic: lambda payload, info: f"{head(info)}{shown(payload)}\n".encode(),
+    "hex": lambda topic: lambda payload, info: f"{head(info)}{hexed(payload)}\n".encode(),
+    "lines": lambda topic: lambda payload, info: payload + b"\n",
+    "raw": lambda topic: lambda payload, info: payload,
+    "json": lambda topic: lambda payload, info: json.dumps(as_object(topic, payload, info)).encode() + b"\n",
+}
