@@ -41,6 +41,7 @@ from spindle.client.events import Event
 from spindle.endpoints import Endpoint
 from spindle.errors import (
     ConfigError,
+    ConnectionEnded,
     NodeStopped,
     ProtocolMismatch,
     SpindleError,
@@ -211,12 +212,10 @@ class Application:
                     if self._ended:
                         break
                     self._begin(frame)
-        except WireError as error:
-            if not getattr(error, "clean", False):
-                why = f"cut off: {error}"
         except SpindleError as error:
             self.end(error)
-            why = f"cut off: {error}"
+            if not isinstance(error, ConnectionEnded):
+                why = f"cut off: {error}"
         finally:
             self._ended = True
             self._conn.close()
@@ -354,7 +353,7 @@ class Application:
         if number is None:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(port=number, topic=topic_to_wire(self._topic(wanted.topic))))
-        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd]
+        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd, self._node.engine.bell_fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
         """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""

@@ -156,9 +156,9 @@ class Session:
         reply, frame = self._channel.request(open_reader=pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
             endpoint=endpoint, guid=guid))
-        log_fd, cursor_fd, data_fd = _take_fds(frame, 3)
+        log_fd, cursor_fd, data_fd, bell_fd = _take_fds(frame, 4)
         mapping = Mapping.attach(log_fd)
-        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd)
+        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd)
         return ReaderHandle(self, reply.reader.port, topic_from_wire(reply.reader.topic), log)
 
     # --- looking around

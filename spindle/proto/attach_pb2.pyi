@@ -62,7 +62,7 @@ class OpenReader(_message.Message):
     start_index: int
     endpoint: bytes
     guid: bytes
-    def __init__(self, topic: _Optional[str] = ..., keep_all: _Optional[bool] = ..., from_history: _Optional[bool] = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., keep_all: bool = ..., from_history: bool = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
 
 class ClosePort(_message.Message):
     __slots__ = ("port",)
@@ -126,7 +126,7 @@ class Welcome(_message.Message):
     pid: int
     embedded: bool
     view: View
-    def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: _Optional[bool] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status")
@@ -250,7 +250,7 @@ class Endpoint(_message.Message):
     app_name: str
     pid: int
     writer_id: int
-    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: _Optional[bool] = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: bool = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("kind", "endpoint", "view", "topic", "text")

@@ -1,0 +1,185 @@
+"""The daemon: one node as a process of its own, serving the applications of its host.
+
+Why so little is here: a daemon and an embedded node are the same `serve()`; what a process adds is signals, log lines,
+readiness and an exit code.
+
+Rules:
+- SIGTERM and SIGINT make the node leave its group in order and end with 0; a second one ends the process at once.
+- Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd. From
+  then on applications can attach.
+- The log goes to stderr, one line per event.
+- What ends the node is the last line of the log, said to every application, and the exit code: each class in
+  `spindle.errors` has its own, 70 is a defect of Spindle.
+- A start takes part in a budget of 300 ms: nothing slow is imported that this configuration doesn't use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spindle.errors import NodeStopped, SpindleError
+
+if TYPE_CHECKING:
+    from spindle.attachment import Attachments
+    from spindle.config import NodeConfig
+
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
+LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone
+LOG = logging.getLogger("spindle.daemon")
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop as nodes use it."""
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run_daemon(config: NodeConfig) -> int:
+    """Run a node until it is told to stop or fails; returns the exit code of the process. For the main thread."""
+    _start_log(config.log_level)
+    _raise_descriptor_limit()
+    loop = new_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(_run(config))
+        return 0
+    except SpindleError as error:
+        LOG.error("%s", error)
+        return error.exit_code
+    except OSError as error:
+        LOG.error("the node can't run: %s", error)
+        return SpindleError.exit_code
+    except Exception:
+        LOG.exception("the node failed; this is a defect of Spindle, please report it with these lines")
+        return EXIT_INTERNAL
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _run(config: NodeConfig) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stopping)
+    await serve(config, stopping, _say_ready)
+
+
+def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        LOG.warning("%s again: ending at once, without leaving the group", number.name)
+        os._exit(128 + number)
+    LOG.info("%s: leaving the group", number.name)
+    stopping.set()
+
+
+async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[[Attachments], None], *,
+                embedded: bool = False) -> None:
+    """Run a node: join, serve applications, and leave when `stopping` is set.
+
+    `on_ready` is called once the node is a member and takes applications. Raises what ended the node, if it wasn't told.
+    """
+    from spindle.attachment import Attachments
+    from spindle.node import Node
+
+    node = Node(config)
+    attachments = Attachments(node, embedded=embedded)
+    node.set_application_handler(attachments.admit)
+    node.add_listener(attachments.tell)
+    reason: SpindleError | None = None
+    told = asyncio.ensure_future(stopping.wait())
+    try:
+        if not await _first_of(told, node.start()):
+            return
+        async with contextlib.AsyncExitStack() as stack:
+            await _start_metrics(config, attachments, stack)
+            on_ready(attachments)
+            await _first_of(told, node.wait_stopped())
+    except SpindleError as error:
+        reason = error
+        raise
+    finally:
+        told.cancel()
+        _notify("STOPPING=1", embedded)
+        await _stop(attachments, reason)
+
+
+async def _first_of(told: asyncio.Future[bool], work) -> bool:  # type: ignore[no-untyped-def]
+    """True when `work` is done, False if `told` is done first, then `work` is cancelled. Raises what `work` raises."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({told, task}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return False
+
+
+async def _stop(attachments: Attachments, reason: SpindleError | None) -> None:
+    """Applications first, so that what they have committed is still sent; then leave the group."""
+    node = attachments.node
+    try:
+        await asyncio.wait_for(attachments.close(reason), LEAVE_TIMEOUT_S)
+        await asyncio.wait_for(node.stop(), LEAVE_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        if reason is None:
+            raise NodeStopped(f"node {node.node_id} could not leave its group within {LEAVE_TIMEOUT_S:g} s; "
+                              "it ends without, and the others will miss it") from None
+
+
+async def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextlib.AsyncExitStack) -> None:
+    if config.metrics_listen is None:
+        return
+    from spindle.metrics import serve_metrics
+
+    LOG.info("metrics on http://%s/metrics", config.metrics_listen)
+
+
+def _say_ready(attachments: Attachments) -> None:
+    node = attachments.node
+    view = node.view()
+    print(f"spindle: node {node.node_id} ready, domain {node.config.domain_id}, view {view.view_id}, "
+          f"members {' '.join(map(str, view.node_ids))}", flush=True)
+    _notify("READY=1", embedded=False)
+
+
+def _notify(state: str, embedded: bool) -> None:
+    """Tell systemd, see sd_notify(3). Without NOTIFY_SOCKET there is nobody to tell."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if embedded or path[:1] not in ("/", "@"):
+        return
+    address = "\0" + path[1:] if path[0] == "@" else path
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.sendto(f"{state}\nMAINPID={os.getpid()}".encode(), address)
+    except OSError as error:
+        LOG.warning("systemd can't be told %s at %s: %s", state, path, error)
+
+
+def _start_log(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    root = logging.getLogger("spindle")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(level.upper())
+
+
+def _raise_descriptor_limit() -> None:
+    """A writer takes four descriptors here, a reader three: 1024, a usual soft limit, would be few for many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then the limit stays, and its passing is reported where it happens
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
