@@ -65,7 +65,8 @@ def extensions() -> list[Extension]:
     compile_flags, link_flags = sanitizer_flags()
     # A changed header rebuilds all; a changed .pxd only those that cimport it (cythonize follows those itself).
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / INCLUDE).glob("*.h"))
-    sources = sorted(path.relative_to(ROOT) for top in ("spindle_core", "spindle") for path in (ROOT / top).rglob("*.pyx"))
+    tops = [ROOT / "spindle_core", ROOT / "spindle"]
+    sources = sorted(path.relative_to(ROOT) for top in tops for path in top.rglob("*.pyx"))
     return [
         Module(
             ".".join(source.with_suffix("").parts),

@@ -70,7 +70,7 @@ def command_of(pid: int) -> str:
 
 
 def left_behind(before: dict[int, int], grace_s: float = 2.0) -> list[str]:
-    """Descendants that were not there `before`, after giving them `grace_s` to end. Kills them; returns their commands."""
+    """Descendants that were not there `before` and do not end within `grace_s`. Kills them; returns their commands."""
 
     def remaining() -> set[tuple[int, int]]:
         return set(descendants().items()) - set(before.items())

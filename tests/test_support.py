@@ -44,7 +44,7 @@ def test_an_orphan_is_found(tmp_path: Path) -> None:
         "print(subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL).pid)\n"
     )
     before = descendants()
-    orphan = int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+    orphan = int(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout)
     assert [line.split(":")[0] for line in left_behind(before, grace_s=0)] == [str(orphan)]
     assert os.waitpid(orphan, 0)[1] == 9
 

@@ -1,0 +1,190 @@
+"""Goal: the house stays in order: layers, one place for memory orders, short files, documents that name what exists.
+
+Method: read the tracked files. Nothing is built or run but one `import dds`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES_MAX = 600
+
+# What stands on the whole house: it may import every layer, and no layer may import it.
+TOOLS = ("spindle.bench", "spindle.cli", "spindle.demo")
+LAYERS = ("spindle_core", "spindle", "dds")
+MAY_IMPORT = {"spindle_core": {"spindle_core"}, "spindle": {"spindle", "spindle_core"}, "dds": {"dds", "spindle"}}
+
+# Each costs `import dds` more than all of its own modules together.
+HEAVY = ("asyncio", "google.protobuf", "mcap", "numpy", "prometheus_client", "rich", "uvloop")
+
+SOURCE_SUFFIXES = (".py", ".pyx", ".pxd", ".pxi", ".h", ".c", ".sh")
+CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listing.returncode:
+        pytest.skip("not a git work tree")
+    paths = [Path(name) for name in listing.stdout.decode().split("\0") if name]
+    return tuple(path for path in paths if (ROOT / path).is_file())
+
+
+def sources(*suffixes: str) -> list[Path]:
+    """Tracked files of these suffixes that people write (not protoc)."""
+    return [path for path in tracked() if path.suffix in suffixes and "_pb2." not in path.name]
+
+
+def read(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def module_name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of what a file imports, wherever in the file it does."""
+    package = path.parent.parts
+    if path.suffix != ".py":
+        for absolute, plain in CYTHON_IMPORT.findall(read(path)):
+            yield absolute or plain
+        return
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def is_tool(module: str) -> bool:
+    return any(module == tool or module.startswith(f"{tool}.") for tool in TOOLS)
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for path in sources(".py", ".pyx", ".pxd", ".pxi"):
+        layer = path.parts[0]
+        if layer not in LAYERS or is_tool(module_name(path)):
+            continue
+        for name in imports(path):
+            target = name.split(".")[0]
+            if (target in LAYERS and target not in MAY_IMPORT[layer]) or is_tool(name):
+                wrong.append(f"{path} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_import_dds_stays_light() -> None:
+    """The time itself is measured by the benchmarks; here is only what makes it long."""
+    pytest.importorskip("dds.domain")
+    script = "import dds, json, sys; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(run.stdout))
+    assert not loaded.intersection(HEAVY)
+
+
+def test_memory_orders_are_spelled_in_atomics_h_only() -> None:
+    spelled = re.compile(r"\bmemory_order_|\b__atomic_|\b__sync_|\b__ATOMIC_|\batomic_(?:load|store|thread_fence)")
+    wrong = [
+        f"{path}:{number}: {line.strip()}"
+        for path in sources(".h", ".c", ".pyx", ".pxd", ".pxi")
+        if path.name != "atomics.h"
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if spelled.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_source_is_too_long_to_read() -> None:
+    lengths = {path: read(path).count("\n") for path in sources(*SOURCE_SUFFIXES)}
+    too_long = [f"{path}: {lines} lines" for path, lines in lengths.items() if lines > LINES_MAX]
+    assert not too_long, f"split by subject (limit {LINES_MAX}):\n" + "\n".join(too_long)
+
+
+def test_modules_and_tests_say_what_they_are_for() -> None:
+    silent = [
+        str(path)
+        for path in sources(".py")
+        if read(path).strip() and ast.get_docstring(ast.parse(read(path))) is None
+    ]
+    assert not silent, "no docstring at the top of: " + ", ".join(silent)
+
+
+def test_make_targets_in_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", read(Path("Makefile")), re.MULTILINE))
+    missing = []
+    for path in sources(".md"):
+        text = read(path)
+        code = re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
+        for named in re.findall(r"(?:^|[`$;&|]\s*)make ([a-z][a-z-]*)", "\n".join(code), re.MULTILINE):
+            if named not in targets:
+                missing.append(f"{path}: make {named}")
+    assert not missing, "\n".join(missing)
+
+
+def test_files_named_in_documents_exist() -> None:
+    """Relative links of Markdown, without what follows '#'."""
+    dead = [
+        f"{path}: {link}"
+        for path in sources(".md")
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"```.*?```", "", read(path), flags=re.DOTALL))
+        if "://" not in link and not link.startswith("mailto:") and not (ROOT / path.parent / link).exists()
+    ]
+    assert not dead, "\n".join(dead)
+
+
+def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
+    private = re.compile(r"(?<![\w.$}])/(?:work|root|opt/pypi)/|(?<!\w)/tmp/plan|\.pyenv/|\.\./shared\b")
+    wrong = [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path in sources(*SOURCE_SUFFIXES, ".md", ".toml", ".proto", ".json", ".txt", "")
+        if path.name != Path(__file__).name
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if private.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_to_be_done_later() -> None:
+    marks = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+    wrong = [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path in sources(*SOURCE_SUFFIXES, ".proto")
+        if path.name != Path(__file__).name
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if marks.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_generated_protobuf_modules_run_on_the_oldest_protobuf_allowed() -> None:
+    """protoc's output refuses every runtime older than itself: `make proto` pins the protoc to the lower bound."""
+    bound = re.search(r'"protobuf>=([\d.]+)"', read(Path("pyproject.toml")))
+    assert bound is not None
+    allowed = tuple(map(int, bound[1].split(".")))
+    pattern = re.compile(r"ValidateProtobufRuntimeVersion\(\s*[\w.]+,\s*(\d+),\s*(\d+),\s*(\d+)")
+    for path in tracked():
+        if path.name.endswith("_pb2.py"):
+            generated = pattern.search(read(path))
+            assert generated is not None, path
+            assert tuple(map(int, generated.groups())) <= allowed, f"{path}: regenerate with `make proto`"
+
+
+def test_every_proto_has_its_generated_modules() -> None:
+    names = {str(path) for path in tracked()}
+    for proto in sources(".proto"):
+        for ending in ("_pb2.py", "_pb2.pyi"):
+            assert str(proto.with_suffix("")) + ending in names, f"{proto}: `make proto`, then commit its {ending}"
