@@ -10,7 +10,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
@@ -87,7 +87,7 @@ bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
 build/protoc/.stamp: | $(VENV)/.stamp-venv
 	$(call say,Installing protoc)
 	@$(BIN)/python -m venv build/protoc
-	@build/protoc/bin/python -m pip --disable-pip-version-check --quiet install 'grpcio-tools==1.75.*' 'setuptools'
+	@build/protoc/bin/python -m pip --disable-pip-version-check -qq install 'grpcio-tools==1.75.*' 'setuptools'
 	@touch $@
 
 proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
