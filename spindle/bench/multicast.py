@@ -24,9 +24,9 @@ def run_once(options: MulticastOptions) -> dict[str, Any]:
     if options.api == "core":
         done = run_core(options)
     else:
-        from spindle.bench.dds_run import run_dds
+        from spindle.bench.app_run import run_apps
 
-        done = run_dds(options)
+        done = run_apps(options)
     return assemble(options, done)
 
 
@@ -101,8 +101,11 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
         "stalls": counters.get("stalls", 0),
         "sleeps": counters.get("sleeps", 0),
         "rings": counters.get("rings", 0),
-        "cpu_s": round(sum(node["cpu_s"] for node in done), 3),
-        "cpu_share_by_process": [round(node["cpu_s"] / elapsed_s, 3) for node in done],
+        "cpu_s": round(sum(node["cpu_s"] + node.get("daemon_cpu_s", 0.0) for node in done), 3),
+        "cpu_share": {
+            "applications": [round(node["cpu_s"] / elapsed_s, 3) for node in done],
+            "daemons": [round(node["daemon_cpu_s"] / elapsed_s, 3) for node in done if "daemon_cpu_s" in node],
+        },
         "batch_mean": {
             name: mean(counters.get(f"{prefix}_messages", 0), counters.get(f"{prefix}_batches", 0))
             for name, prefix in BATCHES.items()

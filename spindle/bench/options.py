@@ -15,7 +15,7 @@ SWITCH_SETS = {
 NODES_MAX = 64
 SENDERS = ("all", "half", "one")
 DELAYED = ("none", "one", "half", "silent")
-APIS = ("core", "dds")
+APIS = ("core", "session", "dds")  # session: spindle.client, which the DDS API stands on
 FABRICS = ("shm",)
 LEVELS = ("unordered", "atomic", "volatile", "logged")
 DEFAULT_BYTES = 1_500_000_000  # of payload delivered at each node in a core run: under a second
@@ -83,9 +83,9 @@ class MulticastOptions:
         if self.size < 16:
             raise OptionError(f"messages of {self.size} bytes: at least 16, for sender, index and time")
         if self.daemon and self.api == "core":
-            raise OptionError("applications of a daemon use the DDS API: add --api dds")
+            raise OptionError("applications of a daemon use --api dds (or session)")
         if self.single and self.api == "core":
-            raise OptionError("--single is about the DDS API: add --api dds")
+            raise OptionError("--single is about samples of an API: add --api dds (or session)")
         if self.delayed != "none" and self.n_senders < 2:
             raise OptionError(f"one sender can't be delayed beside others: --senders all, not {self.senders}")
 
@@ -105,7 +105,7 @@ class MulticastOptions:
         if self.pace_per_s:
             return max(1, int(self.pace_per_s * 3))
         total = DEFAULT_BYTES // max(self.size, 512)
-        if self.api == "dds":
+        if self.api != "core":
             total //= 4
         if not parse_switches(self.switches):
             total //= 8  # the baseline is slower by so much

@@ -20,7 +20,9 @@ from spindle.bench.channel import Channel, ChannelClosed
 ROLES = {
     "limit": "spindle.bench.limit:work",
     "core": "spindle.bench.core_node:work",
-    "dds": "spindle.bench.dds_node:work",
+    "app": "spindle.bench.app_node:work",
+    "idle": "spindle.bench.idle:work",
+    "startup": "spindle.bench.startup:work",
 }
 
 

@@ -1,0 +1,123 @@
+"""The APIs under measurement, behind one face: a writer and a reader of one topic, on a node of its own.
+
+Rules: reliable and keep-all on every API, so that nothing may be lost; the reader is there before the writer; `matched`
+is what the group says, not what we hope.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spindle.config import NodeConfig
+
+TOPIC = "bench"
+
+
+class Port(abc.ABC):
+    """One application's writer and reader."""
+
+    @abc.abstractmethod
+    def write(self, payload: bytes) -> None:
+        """One message; blocks while there is no room."""
+
+    @abc.abstractmethod
+    def write_many(self, payloads: Sequence[bytes]) -> None:
+        """All of them, as one batch."""
+
+    @abc.abstractmethod
+    def take(self, n: int) -> list[Any]:
+        """Up to n samples, without waiting."""
+
+    @abc.abstractmethod
+    def wait(self, timeout_s: float) -> None:
+        """Until there is a sample, or the timeout."""
+
+    @abc.abstractmethod
+    def matched(self, readers: int, writers: int) -> bool:
+        """So many nodes read and so many write the topic by now."""
+
+    @abc.abstractmethod
+    def counters(self) -> dict[str, int]:
+        """Of the node."""
+
+    @abc.abstractmethod
+    def lost(self) -> int:
+        """Samples that the reader says it has lost."""
+
+    @abc.abstractmethod
+    def close(self) -> None: ...
+
+
+def node_config(config: dict[str, Any]) -> NodeConfig:
+    """Of the embedded node or the daemon of this rank; switches as asked for."""
+    from pathlib import Path
+
+    from spindle.bench.options import SWITCHES
+    from spindle.config import NodeConfig
+
+    settings: dict[str, Any] = {name: name in config["switches"] for name in SWITCHES}
+    return NodeConfig(
+        node_id=config["rank"] + 1,
+        runtime_dir=Path(config["runtime_dir"]),
+        busy_poll_us=config["busy_poll_us"],
+        log_level="warning",
+        **settings,
+        **config["node_options"],
+    )
+
+
+def open_port(config: dict[str, Any]) -> Port:
+    return {"session": SessionPort}[config["api"]](config)
+
+
+class SessionPort(Port):
+    """spindle.client: what the DDS layer stands on."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        from spindle.client import attach, embed
+        from spindle.levels import Level
+        from spindle.topics import TopicSpec
+
+        if config["daemon"]:
+            self.session = attach(runtime_dir=config["runtime_dir"], node_id=config["rank"] + 1)
+        else:
+            self.session = embed(config=node_config(config))
+        level = Level[config["level"].upper()]
+        self.session.declare_topic(TopicSpec(TOPIC, level=level, size_max=config["size"], window=config["window"]))
+        self.reader = self.session.open_reader(TOPIC, keep_all=True, from_history=False)
+        sends = config["rank"] < config["n_senders"]
+        self.writer = self.session.open_writer(TOPIC) if sends else None
+
+    def write(self, payload: bytes) -> None:
+        assert self.writer is not None
+        self.writer.inbox.write(payload)
+
+    def write_many(self, payloads: Sequence[bytes]) -> None:
+        assert self.writer is not None
+        self.writer.inbox.write_many(payloads)
+
+    def take(self, n: int) -> list[Any]:
+        return self.reader.log.take(n)
+
+    def wait(self, timeout_s: float) -> None:
+        self.reader.log.wait(timeout_s)
+
+    def matched(self, readers: int, writers: int) -> bool:
+        topics = {topic.spec.name: topic for topic in self.session.topics()}
+        found = topics.get(TOPIC)
+        return found is not None and len(found.members) == readers and len(found.senders) == writers
+
+    def counters(self) -> dict[str, int]:
+        return self.session.counters().snapshot()
+
+    def lost(self) -> int:
+        return int(self.reader.log.lost)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+        self.reader.close()
+        self.session.close()
