@@ -5,8 +5,8 @@ readiness and an exit code.
 
 Rules:
 - SIGTERM and SIGINT make the node leave its group in order and end with 0; a second one ends the process at once.
-- Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd. From
-  then on applications can attach.
+- Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd:
+  from then on applications can attach.
 - The log goes to stderr, one line per event.
 - What ends the node is the last line of the log, said to every application, and the exit code: each class in
   `spindle.errors` has its own, 70 is a defect of Spindle.
@@ -88,7 +88,7 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
                 embedded: bool = False) -> None:
     """Run a node: join, serve applications, and leave when `stopping` is set.
 
-    `on_ready` is called once the node is a member and takes applications. Raises what ended the node, if it wasn't told.
+    `on_ready` is called once the node is a member and takes applications. Raises what ended the node unasked.
     """
     from spindle.attachment import Attachments
     from spindle.node import Node
@@ -143,7 +143,6 @@ async def _stop(attachments: Attachments, reason: SpindleError | None) -> None:
 async def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextlib.AsyncExitStack) -> None:
     if config.metrics_listen is None:
         return
-    from spindle.metrics import serve_metrics
 
     LOG.info("metrics on http://%s/metrics", config.metrics_listen)
 

@@ -1,6 +1,6 @@
 """A stand-in for a node: everything that applications ask of one, without a group behind it.
 
-Why: whether the attachment survives hostile or unlucky applications doesn't depend on ordering and views, and here a test
+Why: whether the attachment survives hostile or unlucky applications doesn't depend on ordering and views; here a test
 can hold a request back, fail it, or look at what is open.
 """
 

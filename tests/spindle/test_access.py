@@ -51,7 +51,7 @@ def test_rules_decide_by_topic() -> None:
     permissions.check_subscribe("flight/altitude")
     permissions.check_subscribe("alert1")
     permissions.check_declare("flight/altitude")
-    with pytest.raises(AccessDenied, match="may not publish topic 'flight/altitude'.*publish of a rule"):
+    with pytest.raises(AccessDenied, match=r"may not publish topic .*publish of a rule"):
         permissions.check_publish("flight/altitude")
     with pytest.raises(AccessDenied, match="may not subscribe to topic 'cockpit/lights'"):
         permissions.check_subscribe("cockpit/lights")

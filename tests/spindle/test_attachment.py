@@ -22,7 +22,6 @@ from spindle.errors import (
     AccessDenied,
     ConfigError,
     ConnectionEnded,
-    ProtocolMismatch,
     SpindleError,
     TopicLimit,
     TopicMismatch,
@@ -80,7 +79,7 @@ def test_the_number_of_applications_is_limited(runtime_dir: Path) -> None:
     """Goal: max_apps holds, names itself, and a place that becomes free can be taken. Method: limit 1, two sessions."""
     with StandInNode(runtime_dir / "node.sock", NodeConfig(max_apps=1)) as node:
         first = node.session()
-        with pytest.raises(SpindleError, match="its limit.*max_apps"):
+        with pytest.raises(SpindleError, match=r"its limit.*max_apps"):
             node.session()
         first.close()
         wait_until(lambda: not node.attachments.apps)
@@ -107,7 +106,7 @@ def test_foreign_users_are_refused(node: StandInNode, monkeypatch: pytest.Monkey
 @example(encode(pb.Request(number=0, watch=pb.Watch()).SerializeToString()))
 @example(encode(pb.Request(number=2, open_writer=pb.OpenWriter(topic="x" * 200)).SerializeToString()))
 def test_arbitrary_bytes_hurt_nobody_else(node: StandInNode, data: bytes) -> None:
-    """Goal: bytes of any kind never break the node. Method: hypothesis writes them behind a proper Opening, and closes."""
+    """Goal: bytes of any kind never break the node. Method: hypothesis writes them after a proper Opening."""
     sock, conn, _ = node.opened()
     conn.receive(5.0).close_fds()  # the welcome
     sock.send(data)
@@ -155,7 +154,7 @@ def test_a_slowly_dripping_frame_is_cut_off(node: StandInNode) -> None:
 
 
 def test_descriptors_from_an_application_are_refused_and_closed(node: StandInNode) -> None:
-    """Goal: an application can't fill the node's descriptor table. Method: send some; count what the process has open."""
+    """Goal: an application can't fill the node's descriptor table. Method: send some, count the open."""
     sock, conn, _ = node.opened()
     before = len(os.listdir("/proc/self/fd"))
     socket.send_fds(sock, [encode(pb.Request(number=1, get_view=pb.GetView()).SerializeToString(), 0)], [0] * 20)

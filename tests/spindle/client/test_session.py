@@ -1,6 +1,6 @@
 """Session: requests, events, and every way in which it can end.
 
-Goal: calls get their own answers, listeners may use the session, and after the node, the session or the process has gone
+Goal: calls get their own answers, listeners may use the session, and after the node, session or process has gone
 every waiting and later call ends with a clear error.
 Method: a stand-in for the node behind a real socket; its data path is the core's own inbox and delivery log.
 """
@@ -214,7 +214,7 @@ def test_an_answer_that_comes_too_late_leaves_nothing_open(node: StandInNode) ->
     with node.session() as session:
         session.declare_topic(TopicSpec("altitude"))
         node.do(lambda: node.hold.clear())
-        with pytest.raises(TimeoutError, match="did not answer open_writer within 0.05 s"):
+        with pytest.raises(TimeoutError, match=r"did not answer open_writer within 0\.05 s"):
             session._channel.request(0.05, open_writer=pb.OpenWriter(topic="altitude"))
         node.do(lambda: node.hold.set())
         session.view()
