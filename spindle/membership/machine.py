@@ -184,8 +184,8 @@ class Machine:
             return
         self._wishes.drop_node(member.node_id)
         if self.phase in (Phase.OUTSIDE, Phase.ADMITTED):
-            asked = self._asked is not None and self._asked[0] == member.node_id
-            if (asked and not left) or (self.next_view is not None and self.next_view.rank_of(member.node_id) is not None):
+            # Another joiner's end is the leader's business: it revises the admission, or fails and is missed then.
+            if self._asked is not None and self._asked[0] == member.node_id and not left:
                 self._fail(JoinFailed(f"{member} vanished while this node was joining; start this node again"))
             return
         assert self.view is not None
