@@ -78,8 +78,12 @@ def check_core(_: Machine) -> Check:
 
         return Check("core", OK, f"built, {len(counters.COUNTER_NAMES)} counters")
     except ImportError as error:
-        return Check("core", FAIL, f"the extension modules can't be imported: {error}",
-                     "build them: `make ext` in the source tree, or install the package again")  # fmt: skip
+        return Check(
+            "core",
+            FAIL,
+            f"the extension modules can't be imported: {error}",
+            "build them: `make ext` in the source tree, or install the package again",
+        )
 
 
 def check_kernel(machine: Machine) -> Check:
@@ -111,12 +115,20 @@ def check_memory_files(_: Machine) -> Check:
             except PermissionError:
                 pass
             else:
-                return Check("shared memory", FAIL, "a sealed memfd can still be mapped for writing",
-                             "use a kernel or sandbox that enforces F_SEAL_FUTURE_WRITE")  # fmt: skip
+                return Check(
+                    "shared memory",
+                    FAIL,
+                    "a sealed memfd can still be mapped for writing",
+                    "use a kernel or sandbox that enforces F_SEAL_FUTURE_WRITE",
+                )
         os.close(os.eventfd(0, os.EFD_CLOEXEC))
     except (OSError, AttributeError) as error:
-        return Check("shared memory", FAIL, f"memfd_create, seals or eventfd refused: {error}",
-                     "allow memfd_create and eventfd in the container's seccomp profile")  # fmt: skip
+        return Check(
+            "shared memory",
+            FAIL,
+            f"memfd_create, seals or eventfd refused: {error}",
+            "allow memfd_create and eventfd in the container's seccomp profile",
+        )
     finally:
         if fd >= 0:
             os.close(fd)
@@ -133,8 +145,12 @@ def check_shm_size(machine: Machine) -> Check:
     if not os.access(path, os.W_OK):
         return Check("/dev/shm", WARN, "not writable", "Spindle doesn't need it, but others do: make it mode 1777")
     if free < SHM_GOOD_BYTES:
-        return Check("/dev/shm", WARN, f"{free >> 20} MiB free",
-                     "Spindle doesn't need it, but others do: give the container a larger one (--shm-size)")  # fmt: skip
+        return Check(
+            "/dev/shm",
+            WARN,
+            f"{free >> 20} MiB free",
+            "Spindle doesn't need it, but others do: give the container a larger one (--shm-size)",
+        )
     return Check("/dev/shm", OK, f"{free >> 20} MiB free (Spindle's own memory is anonymous)")
 
 
@@ -148,8 +164,9 @@ def check_memory(machine: Machine) -> Check:
         available, source = int(limit) - int(used), "left in this cgroup"
     text = f"{available / 1e9:.1f} GB {source}"
     if available < NODE_MEMORY_BYTES:
-        return Check("memory", FAIL, text,
-                     f"a node with ten topics takes up to {NODE_MEMORY_BYTES // 10**6} MB: free some")  # fmt: skip
+        return Check(
+            "memory", FAIL, text, f"a node with ten topics takes up to {NODE_MEMORY_BYTES // 10**6} MB: free some"
+        )
     if available < 5 * NODE_MEMORY_BYTES:
         return Check("memory", WARN, text, "free some, or make log_capacity in [topics] smaller")
     return Check("memory", OK, text)
@@ -166,8 +183,12 @@ def check_locked_memory(machine: Machine) -> Check:
     if not devices:
         return Check("locked memory", OK, f"limit {text}; no RDMA device, so none is needed")
     if soft != resource.RLIM_INFINITY and soft < MEMLOCK_RDMA_BYTES:
-        return Check("locked memory", WARN, f"limit {text}; RDMA device {', '.join(devices)}",
-                     "RDMA pins its memory: set `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit")  # fmt: skip
+        return Check(
+            "locked memory",
+            WARN,
+            f"limit {text}; RDMA device {', '.join(devices)}",
+            "RDMA pins its memory: set `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit",
+        )
     return Check("locked memory", OK, f"limit {text}; RDMA device {', '.join(devices)}")
 
 
@@ -178,8 +199,12 @@ def check_huge_pages(machine: Machine) -> Check:
     match = re.search(r"\[(\w+)\]", text)
     mode = match[1] if match else text
     if mode in ("always", "force"):
-        return Check("huge pages", WARN, f"shmem_enabled is {mode}: every small mapping takes 2 MiB",
-                     "as root: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")  # fmt: skip
+        return Check(
+            "huge pages",
+            WARN,
+            f"shmem_enabled is {mode}: every small mapping takes 2 MiB",
+            "as root: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        )
     return Check("huge pages", OK, f"shmem_enabled is {mode}")
 
 
@@ -196,9 +221,13 @@ def check_cores(machine: Machine) -> Check:
     if cores < 1:
         return Check("cores", WARN, text, "below one core every message waits for the scheduler: raise the quota")
     if len(alive) > cores:
-        return Check("cores", WARN, text,
-                     "more nodes than cores: fine for trying things out, but latencies are the scheduler's; set "
-                     "busy_poll_us = 0 in [core]")  # fmt: skip
+        return Check(
+            "cores",
+            WARN,
+            text,
+            "more nodes than cores: fine for trying things out, but latencies are the scheduler's; set "
+            "busy_poll_us = 0 in [core]",
+        )
     if cores < 2:
         return Check("cores", WARN, text, "node and applications share one core: set busy_poll_us = 0 in [core]")
     return Check("cores", OK, text)
@@ -215,9 +244,13 @@ def check_clock(machine: Machine) -> Check:
     text = f"{source}, {cost_ns:.0f} ns a reading"
     if source in ("hpet", "acpi_pm", "jiffies", "pit") or cost_ns > CLOCK_GOOD_NS:
         available = machine.read("/sys/devices/system/clocksource/clocksource0/available_clocksource") or "none"
-        return Check("clock", WARN, text,
-                     f"a slow clock costs at every message; available: {available}. Boot with clocksource=tsc if the "
-                     "hardware has a stable one")  # fmt: skip
+        return Check(
+            "clock",
+            WARN,
+            text,
+            f"a slow clock costs at every message; available: {available}. Boot with clocksource=tsc if the "
+            "hardware has a stable one",
+        )
     return Check("clock", OK, text)
 
 
@@ -231,8 +264,12 @@ def check_governor(machine: Machine) -> Check:
     if not governors:
         return Check("cpu governor", OK, "not visible (a virtual machine leaves it to its host)")
     if "powersave" in governors:
-        return Check("cpu governor", WARN, ", ".join(governors),
-                     "slow cores add latency: as root, `cpupower frequency-set -g performance`")  # fmt: skip
+        return Check(
+            "cpu governor",
+            WARN,
+            ", ".join(governors),
+            "slow cores add latency: as root, `cpupower frequency-set -g performance`",
+        )
     return Check("cpu governor", OK, ", ".join(governors))
 
 
@@ -240,11 +277,16 @@ def check_open_files(_: Machine) -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"limit {hard} (soft {soft}, a daemon raises it)"
     if hard < FILES_MIN:
-        return Check("open files", FAIL, text,
-                     f"a node needs about 4 descriptors per reader and writer: `ulimit -Hn {FILES_GOOD}`")  # fmt: skip
+        return Check(
+            "open files",
+            FAIL,
+            text,
+            f"a node needs about 4 descriptors per reader and writer: `ulimit -Hn {FILES_GOOD}`",
+        )
     if hard < FILES_GOOD:
-        return Check("open files", WARN, text,
-                     f"enough for about {hard // 8} readers and writers: `ulimit -Hn {FILES_GOOD}`")  # fmt: skip
+        return Check(
+            "open files", WARN, text, f"enough for about {hard // 8} readers and writers: `ulimit -Hn {FILES_GOOD}`"
+        )
     return Check("open files", OK, text)
 
 
@@ -254,22 +296,38 @@ def check_runtime_dir(machine: Machine) -> Check:
     longest = len(os.fsencode(machine.domain_dir / "node-65535.sock"))
     name = "runtime directory"
     if longest > SOCKET_PATH_BYTES_MAX:
-        return Check(name, FAIL, f"{directory}: socket paths of {longest} bytes, limit {SOCKET_PATH_BYTES_MAX}",
-                     "set runtime_dir or $SPINDLE_RUNTIME_DIR to a shorter path")  # fmt: skip
+        return Check(
+            name,
+            FAIL,
+            f"{directory}: socket paths of {longest} bytes, limit {SOCKET_PATH_BYTES_MAX}",
+            "set runtime_dir or $SPINDLE_RUNTIME_DIR to a shorter path",
+        )
     existing = directory
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return Check(name, FAIL, f"{directory} can't be {'written' if existing == directory else 'made'}",
-                     f"make {existing} writable for user {os.getuid()}, or set $SPINDLE_RUNTIME_DIR")  # fmt: skip
+        return Check(
+            name,
+            FAIL,
+            f"{directory} can't be {'written' if existing == directory else 'made'}",
+            f"make {existing} writable for user {os.getuid()}, or set $SPINDLE_RUNTIME_DIR",
+        )
     if existing == directory:
         found = directory.stat()
         if found.st_uid not in (os.getuid(), 0):
-            return Check(name, FAIL, f"{directory} belongs to user {found.st_uid}",
-                         "somebody else made it: remove it, or set $SPINDLE_RUNTIME_DIR")  # fmt: skip
+            return Check(
+                name,
+                FAIL,
+                f"{directory} belongs to user {found.st_uid}",
+                "somebody else made it: remove it, or set $SPINDLE_RUNTIME_DIR",
+            )
         if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-            return Check(name, WARN, f"{directory} is writable by everybody",
-                         f"others can remove or replace sockets: `chmod 700 {directory}`")  # fmt: skip
+            return Check(
+                name,
+                WARN,
+                f"{directory} is writable by everybody",
+                f"others can remove or replace sockets: `chmod 700 {directory}`",
+            )
     free = _free_bytes(existing)
     if free < 1 << 20:
         return Check(name, WARN, f"{directory}, {free >> 10} KiB free", "the file system is full: free some space")
@@ -280,11 +338,19 @@ def check_stale(machine: Machine) -> Check:
     """Sockets of dead nodes of any domain."""
     _, stale, foreign = sockets(machine, all_domains=True)
     if foreign:
-        return Check("stale files", WARN, f"{len(foreign)} left over by another user: {_some(foreign)}",
-                     "their owner must remove them; nodes of yours never do")  # fmt: skip
+        return Check(
+            "stale files",
+            WARN,
+            f"{len(foreign)} left over by another user: {_some(foreign)}",
+            "their owner must remove them; nodes of yours never do",
+        )
     if stale:
-        return Check("stale files", WARN, f"{len(stale)} left over from dead nodes: {_some(stale)}",
-                     "the next `spindle daemon` of that domain removes them")  # fmt: skip
+        return Check(
+            "stale files",
+            WARN,
+            f"{len(stale)} left over from dead nodes: {_some(stale)}",
+            "the next `spindle daemon` of that domain removes them",
+        )
     return Check("stale files", OK, "none")
 
 
@@ -307,8 +373,9 @@ def check_journal(machine: Machine) -> Check:
     if kind in ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"):
         return Check("journal", WARN, text, "fsync over the network is slow and not always honest: use a local disk")
     if free < 2 * machine.journal_file_bytes:
-        return Check("journal", WARN, text,
-                     f"less than two files of max_file_size ({machine.journal_file_bytes / 1e9:.1f} GB)")  # fmt: skip
+        return Check(
+            "journal", WARN, text, f"less than two files of max_file_size ({machine.journal_file_bytes / 1e9:.1f} GB)"
+        )
     return Check("journal", OK, text)
 
 

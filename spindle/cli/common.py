@@ -74,15 +74,31 @@ def target_options(function: F) -> F:
     decorated: Any = with_target  # the options' types are click's affair
     for option in reversed(
         [
-            click.option("-d", "--domain", type=click.IntRange(0, 2**31 - 1), default=0, envvar="SPINDLE_DOMAIN",
-                         show_default=True, help="DDS domain."),
-            click.option("-n", "--node", type=click.IntRange(1, 65535), envvar="SPINDLE_NODE_ID",
-                         help="Node to attach to. [default: the daemon with the lowest id]"),
-            click.option("--runtime-dir", type=click.Path(path_type=Path), envvar="SPINDLE_RUNTIME_DIR",
-                         help="Directory of the nodes' sockets."),
+            click.option(
+                "-d",
+                "--domain",
+                type=click.IntRange(0, 2**31 - 1),
+                default=0,
+                envvar="SPINDLE_DOMAIN",
+                show_default=True,
+                help="DDS domain.",
+            ),
+            click.option(
+                "-n",
+                "--node",
+                type=click.IntRange(1, 65535),
+                envvar="SPINDLE_NODE_ID",
+                help="Node to attach to. [default: the daemon with the lowest id]",
+            ),
+            click.option(
+                "--runtime-dir",
+                type=click.Path(path_type=Path),
+                envvar="SPINDLE_RUNTIME_DIR",
+                help="Directory of the nodes' sockets.",
+            ),
             debug_option,
         ]
-    ):  # fmt: skip
+    ):
         decorated = option(decorated)
     return decorated
 
@@ -142,8 +158,15 @@ def table(*columns: str, right: Iterable[str] = (), title: str | None = None) ->
     """An empty table in the house style: no frame, a bold head, figures on the right."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold cyan",
-                 header_style="dim", padding=(0, 2, 0, 0))  # fmt: skip
+    made = Table(
+        box=None,
+        pad_edge=False,
+        title=title,
+        title_justify="left",
+        title_style="bold cyan",
+        header_style="dim",
+        padding=(0, 2, 0, 0),
+    )
     numbers = set(right)
     for column in columns:
         made.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)

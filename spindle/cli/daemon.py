@@ -31,9 +31,7 @@ docs/configuration.md has every key, docs/operations.md a unit for systemd.
 """
 
 
-def configuration(
-    path: Path | None, options: dict[str, Any], settings: tuple[str, ...]
-) -> NodeConfig:
+def configuration(path: Path | None, options: dict[str, Any], settings: tuple[str, ...]) -> NodeConfig:
     """File, then --set, then options: later wins. Raises ConfigError."""
     from spindle.config import load_config
 
@@ -44,7 +42,7 @@ def configuration(
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """"core.busy_poll_us=20" to ("busy_poll_us", 20). The value is TOML; what isn't, is taken as text."""
+    """ "core.busy_poll_us=20" to ("busy_poll_us", 20). The value is TOML; what isn't, is taken as text."""
     from spindle.config import parse_toml, settings_of
     from spindle.errors import ConfigError
 
@@ -62,10 +60,12 @@ def setting(text: str) -> tuple[str, Any]:
 @click.command(epilog=EPILOG)
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), envvar="SPINDLE_CONFIG", help="TOML file.")
 @click.option("-d", "--domain", "domain_id", type=int, envvar="SPINDLE_DOMAIN", help="DDS domain. [default: 0]")
-@click.option("-n", "--node", "node_id", type=int, envvar="SPINDLE_NODE_ID",
-              help="Id of this node. [default: the lowest free]")
-@click.option("--runtime-dir", type=click.Path(path_type=Path), envvar="SPINDLE_RUNTIME_DIR",
-              help="Directory of the sockets.")
+@click.option(
+    "-n", "--node", "node_id", type=int, envvar="SPINDLE_NODE_ID", help="Id of this node. [default: the lowest free]"
+)
+@click.option(
+    "--runtime-dir", type=click.Path(path_type=Path), envvar="SPINDLE_RUNTIME_DIR", help="Directory of the sockets."
+)
 @click.option("--name", help="Name in listings. [default: host name and process id]")
 @click.option("--journal-dir", type=click.Path(path_type=Path), help="Directory of the logged topics' files.")
 @click.option("--metrics", "metrics_listen", metavar="[HOST:]PORT", help="Prometheus endpoint.")
@@ -78,7 +78,7 @@ def daemon(path: Path | None, settings: tuple[str, ...], print_config: bool, **o
     """Run a node of a domain.
 
     The node joins the group of its domain, or forms it if it is the first, and takes applications until it is stopped.
-    """  # fmt: skip
+    """
     config = configuration(path, options, settings)
     if print_config:
         from spindle.config_reference import toml_text

@@ -24,8 +24,14 @@ SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")
 
 
 @click.command(epilog=EPILOG)
-@click.option("-c", "--config", "path", type=click.Path(path_type=Path), envvar="SPINDLE_CONFIG",
-              help="Check for the node of this configuration.")
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    envvar="SPINDLE_CONFIG",
+    help="Check for the node of this configuration.",
+)
 @json_option
 @target_options
 def doctor(target: Target, path: Path | None, as_json: bool) -> int:
@@ -33,7 +39,7 @@ def doctor(target: Target, path: Path | None, as_json: bool) -> int:
 
     Looks at Python and kernel, shared memory, limits, cores and clock, the directories of sockets and journals, and at
     what dead nodes left behind. Changes nothing.
-    """  # fmt: skip
+    """
     from spindle.cli.checks import FAIL, Machine, run_checks, worst
     from spindle.config import load_config
 

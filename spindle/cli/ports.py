@@ -68,18 +68,17 @@ def declared(session: Session, topic: str, level: str | None, size_max: int | No
 def check_wishes(info: TopicInfo, level: str | None, size_max: int | None) -> None:
     """Raise TopicMismatch if the agreed topic is not what the options say."""
     agreed = info.spec
-    if level is not None and agreed.level.name.lower() != level:
-        raise TopicMismatch(
-            f"topic {agreed.name!r} has level {agreed.level.name.lower()}, not {level}; leave --level out to take it as it is"
-        )
-    if size_max is not None and agreed.size_max != size_max:
-        raise TopicMismatch(
-            f"topic {agreed.name!r} has size_max {agreed.size_max}, not {size_max}; leave --size-max out to take it as it is"
-        )
+    has = {"level": (agreed.level.name.lower(), level), "size_max": (agreed.size_max, size_max)}
+    for key, (there, wanted) in has.items():
+        if wanted is not None and wanted != there:
+            option = "--" + key.replace("_", "-")
+            raise TopicMismatch(
+                f"topic {agreed.name!r} has {key} {there}, not {wanted}; without {option} it is taken as it is"
+            )
 
 
 def wait_for_topic(session: Session, topic: str, timeout_s: float | None) -> TopicInfo:
-    """The topic as soon as somebody declares it. Raises TopicUnknown after `timeout_s`, NodeStopped if the node goes."""
+    """The topic as soon as somebody declares it. Raises TopicUnknown after `timeout_s`, NodeStopped without a node."""
     info = found(session, topic)
     if info is not None:
         return info
@@ -94,7 +93,9 @@ def wait_for_topic(session: Session, topic: str, timeout_s: float | None) -> Top
             return info
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise TopicUnknown(f"nobody declared topic {topic!r} within {timeout_s:g} s; `spindle topics` shows what there is")
+            raise TopicUnknown(
+                f"nobody declared topic {topic!r} within {timeout_s:g} s; `spindle topics` shows what there is"
+            )
         changed.wait(left)
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -24,6 +24,8 @@ from spindle.cli.common import (
 from spindle.cli.ports import declared, level_option, open_writer, size_max_option, wait_for_readers
 
 if TYPE_CHECKING:
+    import io
+
     from spindle.client import WriterHandle
 
 CHUNK_BYTES = 1 << 16  # of stdin: what a pipe holds
@@ -48,31 +50,62 @@ message has been delivered at every subscribing node.
 @click.command(epilog=EPILOG)
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("messages", nargs=-1)
-@click.option("--file", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Publish this file as one message; repeatable.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Publish this file as one message; repeatable.",
+)
 @click.option("--bytes", "whole", is_flag=True, help="Stdin as one message instead of one a line.")
 @click.option("--hex", "as_hex", is_flag=True, help="Messages or lines are hexadecimal digits; spaces don't matter.")
-@click.option("-c", "--count", type=click.IntRange(0),
-              help="Publish so many, repeating the messages; 0 = for ever. [default: each once]")
-@click.option("-r", "--rate", type=click.FloatRange(0, 1e6, min_open=True), metavar="HZ",
-              help="Messages per second. [default: as fast as possible]")
+@click.option(
+    "-c",
+    "--count",
+    type=click.IntRange(0),
+    help="Publish so many, repeating the messages; 0 = for ever. [default: each once]",
+)
+@click.option(
+    "-r",
+    "--rate",
+    type=click.FloatRange(0, 1e6, min_open=True),
+    metavar="HZ",
+    help="Messages per second. [default: as fast as possible]",
+)
 @level_option
 @size_max_option
-@click.option("--readers", type=click.IntRange(0),
-              help="Wait for so many subscribers first. [default: for one, 1 s at most]")
-@click.option("--timeout", type=click.FloatRange(0), default=10.0, show_default=True, metavar="S",
-              help="How long a message may be held back by slow readers.")
+@click.option(
+    "--readers", type=click.IntRange(0), help="Wait for so many subscribers first. [default: for one, 1 s at most]"
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    metavar="S",
+    help="How long a message may be held back by slow readers.",
+)
 @json_option
 @target_options
 def pub(
-    target: Target, topic: str, messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_hex: bool,
-    count: int | None, rate: float | None, level: str | None, size_max: int | None, readers: int | None, timeout: float,
+    target: Target,
+    topic: str,
+    messages: tuple[str, ...],
+    files: tuple[Path, ...],
+    whole: bool,
+    as_hex: bool,
+    count: int | None,
+    rate: float | None,
+    level: str | None,
+    size_max: int | None,
+    readers: int | None,
+    timeout: float,
     as_json: bool,
 ) -> int:
     """Publish MESSAGES, or the lines of stdin, to TOPIC.
 
     Every subscribing node delivers them in the same order as all other messages of the topic.
-    """  # fmt: skip
+    """
     batches = paced(limited(source(messages, files, whole, as_hex), count), rate)
     published = Published(time.monotonic(), progress=sys.stderr.isatty() and not as_json)
     with target.attach("spindle pub") as session:
@@ -87,8 +120,15 @@ def pub(
                 published.clear()
             delivered = writer.inbox.wait_acknowledged(timeout)
     if as_json:
-        print_json({"topic": topic, "published": published.count, "bytes": published.size,
-                    "seconds": round(published.seconds, 6), "delivered": delivered})  # fmt: skip
+        print_json(
+            {
+                "topic": topic,
+                "published": published.count,
+                "bytes": published.size,
+                "seconds": round(published.seconds, 6),
+                "delivered": delivered,
+            }
+        )
     elif sys.stderr.isatty():
         note(published.text())
     if not delivered:
@@ -148,7 +188,8 @@ def source(messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_h
 def stdin_lines() -> Iterator[list[bytes]]:
     """The lines of stdin without their ends, all that are there at a time."""
     rest = b""
-    while chunk := sys.stdin.buffer.read1(CHUNK_BYTES):
+    stdin = cast("io.BufferedReader", sys.stdin.buffer)
+    while chunk := stdin.read1(CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
@@ -207,25 +248,23 @@ def publish(writer: WriterHandle, batches: Iterator[list[bytes]], timeout_s: flo
     """Write everything. Raises ClickException naming the message that is too large or was held back too long."""
     from spindle_core.errors import MessageTooLarge, WriteTimeout
 
-    size_max = writer.topic.spec.size_max
+    spec = writer.topic.spec
     for batch in batches:
-        for at, message in enumerate(batch):
-            if len(message) > size_max:
-                writer.inbox.write_many(batch[:at], timeout_s=timeout_s)
-                published.add(batch[:at])
-                raise click.ClickException(
-                    f"message {published.count + 1} has {len(message)} bytes, size_max of topic "
-                    f"{writer.topic.spec.name!r} is {size_max}; declare the topic with a larger --size-max"
-                )
         try:
-            done = writer.inbox.write_many(batch, timeout_s=timeout_s)
-        except MessageTooLarge as error:
-            raise click.ClickException(str(error)) from None
-        except WriteTimeout:
-            done = 0
-        published.add(batch[:done])
-        if done < len(batch):
+            writer.inbox.write_many(batch, timeout_s=timeout_s)
+        except (MessageTooLarge, WriteTimeout, KeyboardInterrupt) as error:
+            done = getattr(error, "written", 0)  # what stood before it in the batch is published
+            published.add(batch[:done])
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            number = f"message {published.count + 1}"
+            if isinstance(error, MessageTooLarge):
+                raise click.ClickException(
+                    f"{number} has {len(batch[done])} bytes, size_max of topic {spec.name!r} is {spec.size_max}: "
+                    "publish smaller ones, or declare another topic with a larger --size-max"
+                ) from None
             raise click.ClickException(
-                f"message {published.count + 1} was held back for {timeout_s:g} s: a reader of topic "
-                f"{writer.topic.spec.name!r} that keeps all doesn't take; see `spindle topics {writer.topic.spec.name}`"
-            )
+                f"{number} was held back for {timeout_s:g} s: a reader of topic {spec.name!r} that keeps all doesn't "
+                f"take; `spindle topics {spec.name}` shows the readers"
+            ) from None
+        published.add(batch)

@@ -124,8 +124,14 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
-              help="Print the version and exit.")  # fmt: skip
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
 @click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors (also after the command).")
 def cli() -> None:
     pass

@@ -47,8 +47,15 @@ fewer came before the --timeout.
 
 @click.command(epilog=EPILOG)
 @click.argument("topic", shell_complete=complete_topic)
-@click.option("-f", "--format", "style", type=click.Choice(["text", "lines", "hex", "json", "raw"]), default="text",
-              show_default=True, help="How a message is printed.")
+@click.option(
+    "-f",
+    "--format",
+    "style",
+    type=click.Choice(["text", "lines", "hex", "json", "raw"]),
+    default="text",
+    show_default=True,
+    help="How a message is printed.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("-c", "--count", type=click.IntRange(1), help="End after so many.")
 @click.option("-t", "--timeout", type=click.FloatRange(0), metavar="S", help="End when nothing came for so long.")
@@ -59,10 +66,19 @@ fewer came before the --timeout.
 @size_max_option
 @target_options
 def sub(
-    target: Target, topic: str, style: str, as_json: bool, count: int | None, timeout: float | None, history: bool,
-    keep_all: bool, create: bool, level: str | None, size_max: int | None,
+    target: Target,
+    topic: str,
+    style: str,
+    as_json: bool,
+    count: int | None,
+    timeout: float | None,
+    history: bool,
+    keep_all: bool,
+    create: bool,
+    level: str | None,
+    size_max: int | None,
 ) -> int:
-    """Print what is published to TOPIC, in the order that all nodes agree on."""  # fmt: skip
+    """Print what is published to TOPIC, in the order that all nodes agree on."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
     printer = PRINTERS["json" if as_json else style](topic)
     seen = 0
@@ -109,7 +125,7 @@ def print_samples(
 
 
 def shown(payload: bytes) -> str:
-    """A payload for a terminal: text where it is text, with nothing in it that a terminal would obey; else hexadecimal."""
+    """A payload for a terminal: text with nothing in it that a terminal would obey, or hexadecimal if it isn't text."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -135,10 +151,16 @@ def head(info: MessageInfo) -> str:
 def as_object(topic: str, payload: bytes, info: MessageInfo) -> dict[str, object]:
     """A sample for JSON. Times are UTC nanoseconds."""
     record: dict[str, object] = {
-        "topic": topic, "source_timestamp": info.source_timestamp, "reception_timestamp": info.reception_timestamp,
-        "node": info.sender, "writer": info.writer, "sequence": info.sequence, "view": info.view_id,
-        "index": info.index, "size": len(payload),
-    }  # fmt: skip
+        "topic": topic,
+        "source_timestamp": info.source_timestamp,
+        "reception_timestamp": info.reception_timestamp,
+        "node": info.sender,
+        "writer": info.writer,
+        "sequence": info.sequence,
+        "view": info.view_id,
+        "index": info.index,
+        "size": len(payload),
+    }
     try:
         record["text"] = payload.decode()
     except UnicodeDecodeError:
@@ -146,7 +168,7 @@ def as_object(topic: str, payload: bytes, info: MessageInfo) -> dict[str, object
     return record
 
 
-PRINTERS: dict[str, Callable[[str], Callable[[bytes, "MessageInfo"], bytes]]] = {
+PRINTERS: dict[str, Callable[[str], Callable[[bytes, MessageInfo], bytes]]] = {
     "text": lambda topic: lambda payload, info: f"{head(info)}{shown(payload)}\n".encode(),
     "hex": lambda topic: lambda payload, info: f"{head(info)}{hexed(payload)}\n".encode(),
     "lines": lambda topic: lambda payload, info: payload + b"\n",

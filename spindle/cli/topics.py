@@ -1,0 +1,173 @@
+"""`spindle topics`: what can be published and subscribed, and who does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spindle.cli.common import Target, complete_topic, console, json_option, print_json, table, target_options
+from spindle.config import size_text
+from spindle.errors import TopicUnknown
+
+if TYPE_CHECKING:
+    from spindle.endpoints import Endpoint
+    from spindle.topics import TopicInfo
+
+EPILOG = """\b
+Examples:
+  spindle topics                  all topics of the domain
+  spindle topics flight/air       its definition, its readers and writers
+  spindle topics --json | jq -r '.[].name'
+
+\b
+Levels: unordered (as received), atomic (same order everywhere), volatile (and
+kept in memory for late joiners), logged (and kept on disk).
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("name", required=False, shell_complete=complete_topic)
+@json_option
+@target_options
+def topics(target: Target, name: str | None, as_json: bool) -> int:
+    """List the topics of the domain, or show NAME with its readers and writers.
+
+    Topics that the access list hides from you are not shown.
+    """
+    with target.attach("spindle topics") as session:
+        infos = sorted(session.topics(), key=lambda info: info.spec.name)
+        endpoints = session.endpoints(name or "")
+    if name is not None:
+        chosen = next((info for info in infos if info.spec.name == name), None)
+        if chosen is None:
+            raise TopicUnknown(_unknown(name, [info.spec.name for info in infos]))
+        described = {**as_object(chosen, endpoints), "endpoints": [endpoint_object(one) for one in endpoints]}
+        if as_json:
+            print_json(described)
+        else:
+            _print_one(described)
+        return 0
+    listed = [as_object(info, [one for one in endpoints if one.topic == info.spec.name]) for info in infos]
+    if as_json:
+        print_json(listed)
+    elif listed:
+        _print_all(listed)
+    else:
+        click.echo("no topics yet; `spindle pub NAME` or a program makes the first")
+    return 0
+
+
+def as_object(info: TopicInfo, endpoints: list[Endpoint]) -> dict[str, Any]:
+    """A topic for JSON: sizes in bytes, members and senders as node ids in rank order."""
+    spec = info.spec
+    roles = Counter("writers" if one.is_writer else "readers" for one in endpoints)
+    return {
+        "name": spec.name,
+        "type": spec.type_name,
+        "type_hash": spec.type_hash.hex(),
+        "level": spec.level.name.lower(),
+        "size_max": spec.size_max,
+        "window": spec.window,
+        "history_depth": spec.history_depth,
+        "history_bytes": spec.history_bytes,
+        "topic_id": info.topic_id,
+        "members": list(info.members),
+        "senders": list(info.senders),
+        "writers": roles["writers"],
+        "readers": roles["readers"],
+    }
+
+
+def endpoint_object(one: Endpoint) -> dict[str, Any]:
+    """An endpoint for JSON; "qos" is there if the DDS layer made it."""
+    found: dict[str, Any] = {
+        "kind": "writer" if one.is_writer else "reader",
+        "node": one.node_id,
+        "application": one.app_name,
+        "pid": one.pid,
+        "guid": one.guid.hex(),
+    }
+    if one.is_writer:
+        found["writer"] = one.writer_id
+    qos = qos_texts(one.endpoint)
+    if qos:
+        found["qos"] = qos
+    return found
+
+
+def qos_texts(endpoint: bytes) -> list[str]:
+    """The policies of an endpoint of the DDS layer, as it writes them; nothing for others."""
+    return []
+
+
+def _print_all(listed: list[dict[str, Any]]) -> None:
+    shown = table(
+        "topic", "level", "type", "size max", "nodes", "writers", "readers", right=("size max", "writers", "readers")
+    )
+    for one in listed:
+        shown.add_row(
+            f"[bold]{_escape(one['name'])}[/]",
+            one["level"],
+            _escape(one["type"]),
+            size_text(one["size_max"]),
+            " ".join(map(str, one["members"])) or "-",
+            str(one["writers"]),
+            str(one["readers"]),
+        )
+    console().print(shown)
+
+
+def _print_one(one: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"[bold]{_escape(one['name'])}[/]")
+    history = "nothing"
+    if one["level"] in ("volatile", "logged"):
+        depth = f"{one['history_depth']} messages" if one["history_depth"] else "all messages"
+        room = size_text(one["history_bytes"]) if one["history_bytes"] else "the delivery log"
+        history = f"{depth} that fit {room}"
+    kind = _escape(one["type"]) + (f" ({one['type_hash'][:16]})" if one["type_hash"] else "")
+    facts = table("", "")
+    facts.show_header = False
+    for name, value in (
+        ("level", one["level"]),
+        ("type", kind),
+        ("size max", size_text(one["size_max"])),
+        ("window", f"{one['window']} slots a sender"),
+        ("keeps", history),
+        ("subscribed on", f"nodes {' '.join(map(str, one['members']))}" if one["members"] else "no node"),
+        ("published on", f"nodes {' '.join(map(str, one['senders']))}" if one["senders"] else "no node"),
+    ):
+        facts.add_row(f"[dim]{name}[/]", value)
+    out.print(facts)
+    if not one["endpoints"]:
+        out.print("\nno readers and writers announced")
+        return
+    shown = table("", "node", "application", "pid", "writer", "qos", right=("node", "pid", "writer"))
+    for end in sorted(one["endpoints"], key=lambda e: (e["kind"] != "writer", e["node"], e["pid"])):
+        shown.add_row(
+            f"[{'green' if end['kind'] == 'writer' else 'cyan'}]{end['kind']}[/]",
+            str(end["node"]),
+            _escape(end["application"]),
+            str(end["pid"] or "?"),
+            str(end.get("writer", "")),
+            _escape(", ".join(end.get("qos", []))),
+        )
+    out.print()
+    out.print(shown)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"there is no topic {name!r}; did you mean {close[0]!r}?"
+    return f"there is no topic {name!r}; `spindle topics` lists them"
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
