@@ -67,14 +67,15 @@ lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
 	$(call say,mypy)
 	@$(BIN)/mypy --no-error-summary
 	$(call say,cython-lint)
-	@find spindle_core spindle -name '*.pyx' -o -name '*.pxd' | sort | xargs --no-run-if-empty $(BIN)/cython-lint
+	@# It calls pycodestyle by that name.
+	@find spindle_core spindle -name '*.pyx' -o -name '*.pxd' | sort | PATH="$(abspath $(BIN)):$$PATH" xargs --no-run-if-empty cython-lint
 
 # A second build beside the first: its modules go to build/sanitize and are found before the tree's own.
 SANITIZED := build/sanitize/lib
 sanitize: setup $(VENV)/.stamp-test  ## Build the core with ASan and UBSan and run its tests on that
 	$(call say,Building the core with sanitizers in $(SANITIZED))
 	@SPINDLE_SANITIZE=address,undefined $(BIN)/python setup.py --quiet build --build-base build/sanitize --build-lib $(SANITIZED)
-	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	@LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_odr_violation=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	    PYTHONPATH=$(CURDIR)/$(SANITIZED) \
 	    $(BIN)/pytest -q -p no:cacheprovider -o pythonpath=$(SANITIZED) $(if $(ARGS),$(ARGS),tests/spindle_core)

@@ -1,1 +1,1 @@
-"""The core: shared memory, counts and peers. Compiled, without the GIL on every hot path; knows no DDS and no asyncio."""
+"""The core: shared memory, counts and peers. Compiled, no GIL on any hot path; knows no DDS and no asyncio."""
