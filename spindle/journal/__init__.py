@@ -1,0 +1,32 @@
+"""Logged storage: what was delivered on a topic, kept on disk as standard MCAP files.
+
+    format    what is in a file and why
+    live      the file being written
+    scan      reading a file without trusting it
+    recovery  taking up what an earlier life of the node left
+    writer    `Journal`: the thread of one logged topic
+    tools     info, verify, export, read: for people and scripts
+
+Import this only where a journal is opened or read: it needs the `mcap` library, which a node without logged topics
+never loads.
+"""
+
+from __future__ import annotations
+
+from spindle.journal.errors import JournalBusy, JournalCorrupt, JournalError, JournalWriteFailed, NotAJournal
+from spindle.journal.format import JournalSchema
+from spindle.journal.recovery import Recovery
+from spindle.journal.writer import FSYNC_MODES, Journal, check_directory
+
+__all__ = [
+    "FSYNC_MODES",
+    "Journal",
+    "JournalBusy",
+    "JournalCorrupt",
+    "JournalError",
+    "JournalSchema",
+    "JournalWriteFailed",
+    "NotAJournal",
+    "Recovery",
+    "check_directory",
+]

@@ -1,0 +1,106 @@
+"""A journal as text: JSON lines or CSV, for tools that don't know MCAP.
+
+Rules: one line per message, in the order of delivery; what a payload means is the caller's to say (`decode`).
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import dataclasses
+import enum
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from spindle.journal.files import Files
+from spindle.journal.reading import JournalMessage, Progress, read
+
+COLUMNS = ("topic", "position", "view_id", "sequence", "sender", "writer", "index", "log_time", "publish_time")
+
+
+def export(
+    path: Path | str,
+    out: Path | str | TextIO,
+    format: str = "jsonl",
+    decode: Callable[[JournalMessage], Any] | None = None,
+    *,
+    topic: str | None = None,
+    node_id: int | None = None,
+    skip_damaged: bool = False,
+    progress: Progress | None = None,
+    files: Files | None = None,
+) -> int:
+    """Write the messages of one journal as text; returns how many.
+
+    out     a path, "-" for standard output, or a text stream
+    format  "jsonl": one JSON object per line; "csv": a header line, then one line per message
+    decode  turns a message into its value: anything JSON can hold, dataclasses and NumPy scalars too. A mapping becomes
+            columns in CSV (those of the first message). Without it the payload is written in base64
+
+    Fields: topic, position, view_id, sequence, sender, writer, index, log_time, publish_time (ns), then `value` or
+    `payload`. Raises ValueError for an unknown format, JournalError as `read` does.
+    """
+    if format not in ("jsonl", "csv"):
+        raise ValueError(f"export format {format!r} is unknown; use jsonl or csv")
+    messages = read(path, topic=topic, node_id=node_id, skip_damaged=skip_damaged, progress=progress, files=files)
+    if isinstance(out, (str, Path)) and str(out) != "-":
+        with open(out, "w", encoding="utf-8", newline="") as stream:
+            return _write(messages, stream, format, decode)
+    return _write(messages, sys.stdout if isinstance(out, (str, Path)) else out, format, decode)
+
+
+def _write(messages: Iterator[JournalMessage], stream: TextIO, format: str,
+           decode: Callable[[JournalMessage], Any] | None) -> int:
+    count = 0
+    columns: list[str] | None = None
+    table = csv.writer(stream, lineterminator="\n")
+    for message in messages:
+        fields = {name: getattr(message, name) for name in COLUMNS}
+        value = decode(message) if decode else None
+        if format == "jsonl":
+            fields |= {"value": value} if decode else {"payload": _base64(message.payload)}
+            stream.write(json.dumps(fields, default=_jsonable, ensure_ascii=False) + "\n")
+        else:
+            if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                value = dataclasses.asdict(value)
+            if columns is None:
+                columns = list(value) if isinstance(value, Mapping) else []
+                table.writerow([*COLUMNS, *columns] if columns else [*COLUMNS, "value" if decode else "payload"])
+            if columns:
+                cells = [_cell(value.get(name)) for name in columns] if isinstance(value, Mapping) else []
+            else:
+                cells = [_cell(value) if decode else _base64(message.payload)]
+            table.writerow([*fields.values(), *cells])
+        count += 1
+    return count
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _cell(value: Any) -> Any:
+    """A value as it stands in one CSV cell."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _base64(bytes(value))
+    return json.dumps(value, default=_jsonable, ensure_ascii=False)
+
+
+def _jsonable(value: Any) -> Any:
+    """What json doesn't know: bytes as base64, dataclasses as objects, NumPy scalars and arrays as numbers and lists."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _base64(bytes(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    return str(value)

@@ -1,0 +1,407 @@
+"""The journal's file format: standard MCAP, arranged so that the file is whole after every write.
+
+    magic, Header, Schema, Metadata "spindle.journal"        the head, written once
+    { Chunk, Message Index..., Metadata "spindle.commit" }   one group commit
+    padding | DataEnd, Footer, magic                         while it is being written (live)
+    DataEnd, Summary, Summary Offsets, Footer, magic         once it is closed
+
+Why padding: an MCAP file must end with a footer, and a file that grows at its end has none until the write is through.
+So the file always extends beyond its data: a record of a private opcode (0x80, which readers skip) covers the unused
+bytes up to a footer that is already there. A commit is written inside the padding, and becomes visible by one write of
+nine bytes, which turn the padding's record header into the chunk's. Those nine bytes never cross a sector. The process
+may be killed between any two writes, and the `mcap` library still reads a whole file that ends with a whole commit.
+
+Why a commit record: MCAP has a CRC for a chunk's content, none for what is around it. The commit record's `crc` covers
+the chunk's header, the indexes and itself, and with the chunk's own CRC everything. It also holds what MCAP has no
+field for. Of each message:
+
+    sender, writer   metadata of its channel: there is one channel per writer, all with the topic's name
+    view id          `view` of its commit; a commit never spans two views
+    sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
+    index            place in the node's delivery log: `index` of its commit plus its place in the chunk
+    position         place in this journal, over all files: `position` of its commit plus its place in the chunk
+    log_time         time of delivery at this node, never falling within a file, so that reading by time keeps the order
+    publish_time     the writer's timestamp, or log_time if it had none
+
+Rules: integers in Metadata are decimal text. `crc` is the last value, eight hex digits, over all bytes from the start
+of the file (head) or commit up to itself, the chunk's content left out. The schema has id 1. Records of other kinds,
+compression and attachments don't occur. Source: MCAP specification, version 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from io import BytesIO
+from typing import Any
+
+from mcap.data_stream import ReadDataStream, RecordBuilder
+from mcap.exceptions import McapError
+from mcap.opcode import Opcode
+from mcap.records import (
+    Channel,
+    ChunkIndex,
+    DataEnd,
+    Footer,
+    Header,
+    Metadata,
+    MetadataIndex,
+    Schema,
+    Statistics,
+    SummaryOffset,
+)
+
+from spindle import __version__
+
+FORMAT = "1"  # of what this module lays down beyond MCAP itself
+LIBRARY = f"spindle {__version__}"
+MAGIC = b"\x89MCAP0\r\n"
+PADDING = 0x80  # opcode of the record that covers unused bytes
+HEAD_NAME = "spindle.journal"
+COMMIT_NAME = "spindle.commit"
+SCHEMA_ID = 1
+SECTOR = 512  # bytes a disk writes whole or not at all
+PAGE = 4096  # bytes the kernel copies without looking for signals
+CHANNELS_MAX = 65_000  # channel ids have 16 bits
+SEQUENCE_SPAN = 1 << 32  # sequence numbers of one commit lie closer together than this
+HEAD_RECORD_MAX = 64 << 20  # bytes; a head record that claims more is damaged
+COMMIT_RECORD_MAX = 4096  # bytes, likewise
+
+RECORD = struct.Struct("<BQ")  # opcode, bytes of content
+CHUNK = struct.Struct("<BQQQQIIQ")  # opcode, bytes of content, start, end, uncompressed size, crc, 0, size; then data
+CHUNK_FIXED = CHUNK.size - RECORD.size  # bytes of a chunk's content before its data
+MESSAGE = struct.Struct("<BQHIQQ")  # opcode, bytes of content, channel, sequence, log time, publish time; then payload
+MESSAGE_FIXED = MESSAGE.size - RECORD.size
+INDEX = struct.Struct("<BQHI")  # opcode, bytes of content, channel, bytes of entries; then (log time, offset) pairs
+INDEX_ENTRY = 16  # bytes
+
+
+class Damage(ValueError):
+    """Bytes are not what this format says. `offset` is where in the file, `reason` what is wrong."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"{reason} at byte {offset:,}")
+        self.offset = offset
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True)
+class JournalSchema:
+    """How the payloads of a topic are to be decoded, in MCAP's terms.
+
+    name              the type's full name
+    encoding          of `data`: "ros2idl", "protobuf", "jsonschema"...; "" if there is no description
+    data              the description; empty if `encoding` is
+    message_encoding  of the payloads: "cdr", "protobuf", "json"...
+    """
+
+    name: str
+    encoding: str = ""
+    data: bytes = b""
+    message_encoding: str = "application/octet-stream"
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """What a file says of itself and of where it stands in its journal."""
+
+    topic: str
+    type_name: str
+    type_hash: str  # hex
+    node_id: int
+    number: int  # of the file within the journal, from 1
+    file_id: str  # random, 16 hex digits; a commit carries it, so bytes of another file are never taken for its own
+    position: int  # of the first message
+    group: str  # life of the group; order numbers of different groups don't compare; "" = unknown, this file's own
+    last_view: int  # of the last message before this file; -1 if there is none
+    last_sequence: int
+    created_ns: int  # UTC
+    schema: JournalSchema
+
+
+@dataclasses.dataclass(frozen=True)
+class CommitRecord:
+    """What a commit says of its messages; the first's numbers, the last's where it says so."""
+
+    view_id: int
+    sequence: int
+    last_sequence: int
+    index: int
+    position: int
+    count: int  # messages
+    channels: int  # new Channel records, which stand before the messages in the chunk
+    length: int  # bytes from the chunk's record header to this record
+
+
+@dataclasses.dataclass(frozen=True)
+class CommitLayout:
+    """Where the parts of a commit lie in the file; all a summary needs of it. Offsets from the start of the file."""
+
+    offset: int  # of the chunk's record header
+    body_size: int
+    body_crc: int
+    start_time: int  # log time of the first message, ns
+    end_time: int  # of the last
+    index_offsets: dict[int, int]  # channel id -> its Message Index record
+    index_length: int  # bytes of all of them
+    counts: dict[int, int]  # channel id -> messages
+    channel_records: list[bytes]  # the new ones, whole
+    record_length: int  # bytes of the commit record
+    record: CommitRecord
+
+    @property
+    def chunk_length(self) -> int:
+        """Bytes of the chunk with its record header."""
+        return CHUNK.size + self.body_size
+
+    @property
+    def record_offset(self) -> int:
+        """Where the commit record begins."""
+        return self.offset + self.record.length
+
+    @property
+    def end(self) -> int:
+        """Where the commit ends and the next record begins."""
+        return self.record_offset + self.record_length
+
+
+def encode(record: Any) -> bytes:
+    """Bytes of one record of `mcap.records`."""
+    builder = RecordBuilder()
+    record.write(builder)
+    data: bytes = builder.end()
+    return data
+
+
+LIVE_TRAILER = encode(DataEnd(0)) + encode(Footer(0, 0, 0)) + MAGIC
+FOOTER_SIZE = len(encode(Footer(0, 0, 0)))
+
+
+def padding_header(offset: int, file_size: int) -> bytes:
+    """Record header at `offset` for the padding of a live file of `file_size` bytes."""
+    return RECORD.pack(PADDING, file_size - len(LIVE_TRAILER) - offset - RECORD.size)
+
+
+def crosses_sector(offset: int) -> bool:
+    """True if a record header at `offset` would not lie within one sector."""
+    return offset % SECTOR > SECTOR - RECORD.size
+
+
+def _sealed(name: str, values: dict[str, str], offset: int, crc: int) -> bytes:
+    """A Metadata record for `offset` that ends with its CRC (continuing `crc`) and not just before a sector's end."""
+    data = encode(Metadata(name, {**values, "crc": "00000000"}))
+    if crosses_sector(offset + len(data)):
+        data = encode(Metadata(name, {**values, "pad": "", "crc": "00000000"}))
+    return data[:-8] + b"%08x" % zlib.crc32(data[:-8], crc)
+
+
+def check_seal(data: bytes, crc: int, offset: int) -> None:
+    """Raise Damage unless the Metadata record `data` ends with its CRC; `crc` is that of what it covers before it."""
+    if data[-8:] != b"%08x" % zlib.crc32(data[:-8], crc):
+        raise Damage(offset, "the checksum does not match")
+
+
+def parse_metadata(data: bytes, name: str, offset: int) -> dict[str, str]:
+    """Values of the whole Metadata record `data`; Damage unless it is well-formed and called `name`."""
+    try:
+        metadata = Metadata.read(ReadDataStream(BytesIO(data[RECORD.size :])))
+    except (McapError, struct.error, UnicodeDecodeError) as error:
+        raise Damage(offset, f"a Metadata record is malformed ({error})") from None
+    if metadata.name != name:
+        raise Damage(offset, f"a Metadata record is called {metadata.name[:40]!r} instead of {name!r}")
+    return metadata.metadata
+
+
+def encode_head(head: Head) -> bytes:
+    """The file from its magic to the end of the Metadata record "spindle.journal"."""
+    schema = head.schema
+    data = MAGIC + encode(Header(profile="", library=LIBRARY))
+    data += encode(Schema(id=SCHEMA_ID, name=schema.name, encoding=schema.encoding, data=schema.data))
+    values = {
+        "format": FORMAT,
+        "topic": head.topic,
+        "type": head.type_name,
+        "type_hash": head.type_hash,
+        "message_encoding": schema.message_encoding,
+        "node": str(head.node_id),
+        "number": str(head.number),
+        "file": head.file_id,
+        "position": str(head.position),
+        "group": head.group,
+        "last_view": str(head.last_view),
+        "last_sequence": str(head.last_sequence),
+        "created": str(head.created_ns),
+    }
+    return data + _sealed(HEAD_NAME, values, len(data), zlib.crc32(data))
+
+
+def parse_head(values: dict[str, str], schema_record: bytes, offset: int) -> Head:
+    """Head from the values of its Metadata record and its Schema record, both already checked by CRC."""
+    if values.get("format") != FORMAT:
+        raise Damage(offset, f"the journal has format {values.get('format')!r}; this Spindle reads {FORMAT!r}")
+    try:
+        schema = Schema.read(ReadDataStream(BytesIO(schema_record[RECORD.size :])))
+        return Head(
+            topic=values["topic"],
+            type_name=values["type"],
+            type_hash=values["type_hash"],
+            node_id=int(values["node"]),
+            number=int(values["number"]),
+            file_id=values["file"],
+            position=int(values["position"]),
+            group=values["group"],
+            last_view=int(values["last_view"]),
+            last_sequence=int(values["last_sequence"]),
+            created_ns=int(values["created"]),
+            schema=JournalSchema(schema.name, schema.encoding, schema.data, values["message_encoding"]),
+        )
+    except (KeyError, ValueError, struct.error, McapError) as error:
+        raise Damage(offset, f"the journal's head is malformed ({error!r})") from None
+
+
+def encode_channel(head: Head, channel_id: int, sender: int, writer: int) -> bytes:
+    """The Channel record of one writer: `writer` on node `sender`."""
+    return encode(
+        Channel(
+            id=channel_id,
+            topic=head.topic,
+            message_encoding=head.schema.message_encoding,
+            schema_id=SCHEMA_ID,
+            metadata={"sender": str(sender), "writer": str(writer)},
+        )
+    )
+
+
+def parse_channel(data: bytes, offset: int) -> tuple[int, int, int]:
+    """(channel id, sender, writer) of the whole Channel record `data`."""
+    try:
+        channel = Channel.read(ReadDataStream(BytesIO(data[RECORD.size :])))
+        return channel.id, int(channel.metadata["sender"]), int(channel.metadata["writer"])
+    except (McapError, struct.error, ValueError, KeyError) as error:
+        raise Damage(offset, f"a Channel record is malformed ({error!r})") from None
+
+
+def encode_commit_record(head: Head, record: CommitRecord, offset: int, crc: int) -> bytes:
+    """The commit record at `offset`; `crc` is that of the commit's chunk header and indexes."""
+    values = {
+        "file": head.file_id,
+        "view": str(record.view_id),
+        "sequence": str(record.sequence),
+        "last_sequence": str(record.last_sequence),
+        "index": str(record.index),
+        "position": str(record.position),
+        "count": str(record.count),
+        "channels": str(record.channels),
+        "length": str(record.length),
+    }
+    return _sealed(COMMIT_NAME, values, offset, crc)
+
+
+def parse_commit_record(values: dict[str, str], head: Head, offset: int) -> CommitRecord:
+    """What the values of a commit record say; Damage if they make no sense or belong to another file."""
+    if values.get("file") != head.file_id:
+        raise Damage(offset, "a commit belongs to another file")
+    try:
+        record = CommitRecord(
+            view_id=int(values["view"]),
+            sequence=int(values["sequence"]),
+            last_sequence=int(values["last_sequence"]),
+            index=int(values["index"]),
+            position=int(values["position"]),
+            count=int(values["count"]),
+            channels=int(values["channels"]),
+            length=int(values["length"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise Damage(offset, f"a commit record is malformed ({error!r})") from None
+    if record.count < 1 or min(record.view_id, record.sequence, record.index, record.position, record.channels) < 0:
+        raise Damage(offset, "a commit record counts less than nothing")
+    return record
+
+
+class Summary:
+    """Gathers, commit by commit, what a closed file says about itself after its data."""
+
+    def __init__(self, head_bytes: bytes, schema_record: bytes, head_record_length: int) -> None:
+        self._schema = schema_record
+        self._channels: list[bytes] = []
+        self._chunks = bytearray()  # Chunk Index records, ready to be written
+        self._metadata = bytearray()  # Metadata Index records, likewise
+        self._counts: dict[int, int] = {}
+        self._start_time = 0
+        self._end_time = 0
+        self.commits = 0
+        self.messages = 0
+        self._add_metadata(HEAD_NAME, len(head_bytes) - head_record_length, head_record_length)
+
+    @property
+    def channels(self) -> int:
+        """Channel records so far."""
+        return len(self._channels)
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """Log times of the first and the last message, ns; zeros if there is none."""
+        return self._start_time, self._end_time
+
+    def _add_metadata(self, name: str, offset: int, length: int) -> None:
+        self._metadata += encode(MetadataIndex(offset=offset, length=length, name=name))
+
+    def add(self, layout: CommitLayout) -> None:
+        """Take in the next commit."""
+        self._chunks += encode(
+            ChunkIndex(
+                message_start_time=layout.start_time,
+                message_end_time=layout.end_time,
+                chunk_start_offset=layout.offset,
+                chunk_length=layout.chunk_length,
+                message_index_offsets=layout.index_offsets,
+                message_index_length=layout.index_length,
+                compression="",
+                compressed_size=layout.body_size,
+                uncompressed_size=layout.body_size,
+            )
+        )
+        self._add_metadata(COMMIT_NAME, layout.record_offset, layout.record_length)
+        self._channels += layout.channel_records
+        for channel, count in layout.counts.items():
+            self._counts[channel] = self._counts.get(channel, 0) + count
+        self._start_time = self._start_time if self.commits else layout.start_time
+        self._end_time = layout.end_time
+        self.commits += 1
+        self.messages += layout.record.count
+
+    def closing(self, offset: int) -> bytes:
+        """Everything from DataEnd, at `offset`, to the end of the file."""
+        statistics = Statistics(
+            attachment_count=0,
+            channel_count=len(self._channels),
+            channel_message_counts=self._counts,
+            chunk_count=self.commits,
+            message_count=self.messages,
+            message_end_time=self._end_time,
+            message_start_time=self._start_time,
+            metadata_count=self.commits + 1,
+            schema_count=1,
+        )
+        groups = (
+            (Opcode.SCHEMA, self._schema),
+            (Opcode.CHANNEL, b"".join(self._channels)),
+            (Opcode.STATISTICS, encode(statistics)),
+            (Opcode.CHUNK_INDEX, bytes(self._chunks)),
+            (Opcode.METADATA_INDEX, bytes(self._metadata)),
+        )
+        data_end = encode(DataEnd(0))
+        start = position = offset + len(data_end)
+        offsets = []
+        for opcode, data in groups:
+            if data:
+                offsets.append(encode(SummaryOffset(group_opcode=opcode, group_start=position, group_length=len(data))))
+                position += len(data)
+        summary = b"".join([data for _, data in groups] + offsets)
+        # The CRC goes over the summary and the footer up to itself, which is its last four bytes.
+        footer = encode(Footer(summary_start=start, summary_offset_start=position, summary_crc=0))
+        crc = zlib.crc32(footer[:-4], zlib.crc32(summary))
+        footer = footer[:-4] + struct.pack("<I", crc)
+        return data_end + summary + footer + MAGIC

@@ -1,0 +1,282 @@
+"""The journal file that is being written: made, appended to, synced, closed.
+
+Why each write is where it is: see `spindle.journal.format`. In short, a commit is first written into the padding,
+where nobody looks, and then shown by one write of nine bytes; growing and closing do the same. So a process that dies
+at any point leaves a whole file, and a machine that dies leaves at worst one torn commit at the end, which nobody was
+told of.
+
+Rules: after an error of any operation the object must only be `abandon`ed: nothing is retried, nothing is closed
+cleanly. One thread uses it.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mcap.opcode import Opcode
+
+from spindle.journal.errors import JournalError
+from spindle.journal.files import Files
+from spindle.journal.format import (
+    CHUNK,
+    CHUNK_FIXED,
+    INDEX,
+    INDEX_ENTRY,
+    LIVE_TRAILER,
+    MESSAGE,
+    MESSAGE_FIXED,
+    PAGE,
+    RECORD,
+    SEQUENCE_SPAN,
+    CommitLayout,
+    CommitRecord,
+    Head,
+    Summary,
+    encode_channel,
+    encode_commit_record,
+    encode_head,
+    padding_header,
+)
+from spindle.journal.names import UNFINISHED_SUFFIX, file_name
+
+RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
+RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
+U64_MAX = (1 << 64) - 1
+
+
+class Info(Protocol):
+    """What the journal needs to know of a message; `spindle_core.reader.MessageInfo` has it."""
+
+    @property
+    def source_timestamp(self) -> int: ...  # UTC ns, 0 = none
+    @property
+    def reception_timestamp(self) -> int: ...  # UTC ns
+    @property
+    def sender(self) -> int: ...  # node id
+    @property
+    def writer(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def view_id(self) -> int: ...
+    @property
+    def index(self) -> int: ...  # dense count in the node's delivery log
+
+
+Pair = tuple[bytes, Info]
+
+
+class JournalFile:
+    """A live file. Made by `create`."""
+
+    def __init__(self, files: Files, handle: int, path: Path, head: Head, head_bytes: bytes, size: int) -> None:
+        self._files = files
+        self._handle = handle
+        self.path = path
+        self.head = head
+        self.end = len(head_bytes)  # where the next commit goes; a padding header stands there
+        self.size = size  # of the file, padding and footer included
+        self._reserve = RESERVE_MIN
+        self._summary = _summary_of(head_bytes)
+        self._channels: dict[tuple[int, int], int] = {}  # (sender, writer) -> channel id
+        self._log_time = 0
+        self.position = head.position  # of the next message
+        self.last = (head.last_view, head.last_sequence)  # view and sequence number of the last message, here or before
+
+    @classmethod
+    def create(cls, files: Files, directory: Path, head: Head) -> JournalFile:
+        """Make file `head.number` of the journal in `directory`: on the disk, under its name, when this returns."""
+        path = directory / file_name(head.topic, head.node_id, head.number)
+        unfinished = path.with_name(path.name.removesuffix(".mcap") + UNFINISHED_SUFFIX)
+        data = encode_head(head)
+        size = _round_up(len(data) + RESERVE_MIN)
+        handle = files.create(unfinished)
+        try:
+            files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
+            files.allocate(handle, 0, size)
+            files.write(handle, [data, padding_header(len(data), size)], 0)
+            files.sync(handle)
+            files.rename(unfinished, path)
+            files.sync_directory(directory)
+        except BaseException:
+            files.close(handle)
+            raise
+        return cls(files, handle, path, head, data, size)
+
+    @property
+    def messages(self) -> int:
+        """Messages in this file."""
+        return self._summary.messages
+
+    @property
+    def commits(self) -> int:
+        """Commits in this file."""
+        return self._summary.commits
+
+    @property
+    def channels(self) -> int:
+        """Writers that this file has messages of."""
+        return len(self._channels)
+
+    def append(self, run: Sequence[Pair]) -> None:
+        """Write one commit, not yet synced. All of `run` (at least one message) belongs to one view, its sequence
+        numbers rise by less than SEQUENCE_SPAN over all, its indexes by one each. Raises JournalError if they don't,
+        OSError if the disk refuses."""
+        first = run[0][1]
+        view_id, first_sequence, first_index = first.view_id, first.sequence, first.index
+        parts: list[bytes] = []
+        channel_records: list[bytes] = []
+        entries: dict[int, list[int]] = {}
+        # Channels stand before all messages of the chunk, so a reader finds them without walking it.
+        for key in {(info.sender, info.writer): None for _, info in run}:
+            if key not in self._channels:
+                self._channels[key] = len(self._channels) + 1
+                channel_records.append(encode_channel(self.head, self._channels[key], *key))
+        offset = sum(map(len, channel_records))
+        parts += channel_records
+        log_time = self._log_time
+        start_time = -1
+        index, sequence = first_index, first_sequence - 1
+        pack, opcode = MESSAGE.pack, int(Opcode.MESSAGE)
+        for payload, info in run:
+            if info.sequence <= sequence or info.index != index or info.view_id != view_id:
+                raise _out_of_order(self.head.topic, info, view_id, sequence, index)
+            sequence = info.sequence
+            index += 1
+            log_time = max(log_time, min(info.reception_timestamp, U64_MAX))
+            if start_time < 0:
+                start_time = log_time
+            published = info.source_timestamp
+            if not 0 < published <= U64_MAX:
+                published = log_time
+            channel = self._channels[info.sender, info.writer]
+            size = len(payload)
+            parts.append(pack(opcode, MESSAGE_FIXED + size, channel, sequence & 0xFFFFFFFF, log_time, published))
+            parts.append(payload)
+            entries.setdefault(channel, []).extend((log_time, offset))
+            offset += MESSAGE.size + size
+        if (view_id, first_sequence) <= self.last:
+            raise _out_of_order(self.head.topic, first, *self.last, first_index)
+        if sequence - first_sequence >= SEQUENCE_SPAN:
+            raise JournalError(f"journal of topic {self.head.topic!r}: one commit spans sequence numbers "
+                               f"{first_sequence} to {sequence}; this is a defect of Spindle, please report it")
+        body = b"".join(parts)
+        crc = zlib.crc32(body)
+        chunk = CHUNK.pack(Opcode.CHUNK, CHUNK_FIXED + len(body), start_time, log_time, len(body), crc, 0, len(body))
+        indexes = b"".join(_index_record(channel, pairs) for channel, pairs in entries.items())
+        record = CommitRecord(view_id=view_id, sequence=first_sequence, last_sequence=sequence, index=first_index,
+                              position=self.position, count=len(run), channels=len(channel_records),
+                              length=len(chunk) + len(body) + len(indexes))
+        index_start = self.end + len(chunk) + len(body)
+        seal = encode_commit_record(self.head, record, self.end + record.length, zlib.crc32(indexes, zlib.crc32(chunk)))
+        layout = CommitLayout(
+            offset=self.end, body_size=len(body), body_crc=crc, start_time=start_time, end_time=log_time,
+            index_offsets=_index_offsets(entries, index_start), index_length=len(indexes),
+            counts={channel: len(pairs) // 2 for channel, pairs in entries.items()},
+            channel_records=channel_records, record_length=len(seal), record=record,
+        )
+        self._show(chunk, [body, indexes, seal], layout.end)
+        self._summary.add(layout)
+        self.position += len(run)
+        self.last, self._log_time = (view_id, sequence), log_time
+
+    def _show(self, head: bytes, rest: list[bytes], end: int) -> None:
+        """Write `head` and `rest` at the end of the data, with padding from `end` on; visible with the last write."""
+        if end + RECORD.size > self.size - len(LIVE_TRAILER):
+            self._grow(end + RECORD.size)
+        visible, hidden = head[: RECORD.size], head[RECORD.size :]
+        self._files.write(self._handle, [hidden, *rest, padding_header(end, self.size)], self.end + RECORD.size)
+        self._files.write(self._handle, [visible], self.end)
+        self.end = end
+
+    def _grow(self, needed: int) -> None:
+        """Make room for data up to byte `needed`, and some more."""
+        old = self.size
+        self.size = _round_up(max(needed, old) + self._reserve)
+        self._reserve = min(2 * self._reserve, RESERVE_MAX)
+        # From the first write on, the file ends with this footer; until the last one it is read up to the old one.
+        self._files.write(self._handle, [LIVE_TRAILER], self.size - len(LIVE_TRAILER))
+        self._files.allocate(self._handle, old, self.size - old)
+        self._files.write(self._handle, [padding_header(self.end, self.size)], self.end)
+
+    def sync(self) -> None:
+        """Return when all commits are on the disk."""
+        self._files.sync(self._handle)
+
+    def close(self) -> None:
+        """Finish the file with its summary, on the disk when this returns."""
+        closing = self._summary.closing(self.end)
+        needed = self.end + len(closing)
+        if needed > self.size - len(LIVE_TRAILER):
+            self._grow(needed)
+        finish(self._files, self._handle, self.end, closing)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give the handle back and leave the file as it is. Idempotent."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            self._files.close(handle)
+
+
+def finish(files: Files, handle: int, end: int, closing: bytes) -> None:
+    """Turn a live file with room for it into a closed one: `closing` instead of the padding at `end`. Synced."""
+    files.write(handle, [closing[RECORD.size :]], end + RECORD.size)
+    # What the nine bytes show must be on the disk before them, else a closed file could have a damaged summary.
+    files.sync(handle)
+    files.write(handle, [closing[: RECORD.size]], end)
+    files.truncate(handle, end + len(closing))
+    files.sync(handle)
+
+
+def _round_up(size: int) -> int:
+    """Next multiple of a page, so that the footer at the file's end lies within one."""
+    return -(-size // PAGE) * PAGE
+
+
+def _summary_of(head_bytes: bytes) -> Summary:
+    """An empty summary for a file that begins with `head_bytes`, as encode_head() made them."""
+    offset = 8
+    records = []
+    while offset < len(head_bytes):
+        _, length = RECORD.unpack_from(head_bytes, offset)
+        records.append(head_bytes[offset : offset + RECORD.size + length])
+        offset += RECORD.size + length
+    return Summary(head_bytes, records[1], len(records[-1]))
+
+
+def _index_record(channel: int, pairs: list[int]) -> bytes:
+    """Message Index record of `channel`; `pairs` is log time, offset, log time, offset..."""
+    table = array("Q", pairs)
+    if sys.byteorder != "little":
+        table.byteswap()
+    data = table.tobytes()
+    return INDEX.pack(Opcode.MESSAGE_INDEX, INDEX.size - RECORD.size + len(data), channel, len(data)) + data
+
+
+def _index_offsets(entries: dict[int, list[int]], start: int) -> dict[int, int]:
+    """Where the index record of each channel begins, if the first begins at `start`."""
+    offsets = {}
+    for channel, pairs in entries.items():
+        offsets[channel] = start
+        start += INDEX.size + len(pairs) // 2 * INDEX_ENTRY
+    return offsets
+
+
+def _out_of_order(topic: str, info: Info, view_id: int, sequence: int, index: int) -> JournalError:
+    return JournalError(
+        f"journal of topic {topic!r}: after view {view_id}, sequence {sequence} the message with index {index} should "
+        f"follow, but view {info.view_id}, sequence {info.sequence}, index {info.index} did; nothing more is written, "
+        "so that the journal holds no gap. This is a defect of Spindle, please report it"
+    )
+
+
+def unpack_index(data: bytes) -> tuple[int, ...]:
+    """Log time, offset, log time, offset... of a whole Message Index record."""
+    return struct.unpack_from(f"<{(len(data) - INDEX.size) // 8}Q", data, INDEX.size)

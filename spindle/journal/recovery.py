@@ -1,0 +1,175 @@
+"""Taking up a journal where the last life of the node left it.
+
+Why the last file is read whole: that a journal can be continued means that everything before is there and undamaged,
+so that what is recovered is a prefix of what was written. A torn tail, which a crash of the machine can leave, is cut
+off; its bytes are kept beside the file. Damage with good data behind it is refused: only somebody who knows where
+another copy is may decide to go on without it.
+
+Rules: a file that was left live is closed with its summary, and a new one is begun; a file is only ever appended to by
+the process that made it. Whoever calls `recover` holds the journal's lock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+from spindle.journal.errors import JournalCorrupt, NotAJournal
+from spindle.journal.files import Files
+from spindle.journal.format import LIVE_TRAILER, Damage, padding_header
+from spindle.journal.live import _round_up, finish
+from spindle.journal.names import TORN_SUFFIX, UNFINISHED_SUFFIX, file_safe, parse
+from spindle.journal.scan import Scan, State
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recovery:
+    """What was found of a journal, and from where it goes on.
+
+    number                    of the file to make next, from 1
+    position                  of the next message: messages in the whole journal so far
+    last_view, last_sequence  of the last message; -1 if there is none
+    group                     life of the group that those two numbers belong to; "" if unknown
+    torn_path, torn_bytes     where a torn tail was put, and its size; None and 0 if there was none
+    """
+
+    number: int = 1
+    position: int = 0
+    last_view: int = -1
+    last_sequence: int = -1
+    group: str = ""
+    torn_path: Path | None = None
+    torn_bytes: int = 0
+
+
+def journal_numbers(files: Files, directory: Path, topic: str, node_id: int) -> list[tuple[int, Path]]:
+    """Number and path of each file of the journal of `topic` on `node_id`, oldest first."""
+    found = []
+    for name in files.names(directory):
+        parts = parse(name)
+        if parts is not None and (parts.stem, parts.node_id) == (file_safe(topic), node_id):
+            found.append((parts.number, directory / name))
+    return sorted(found)
+
+
+def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery:
+    """Put the journal in order and say how it goes on.
+
+    Raises JournalCorrupt if the last file is damaged before its end, NotAJournal if another file has its name, OSError
+    if the disk refuses.
+    """
+    prefix = f"{file_safe(topic)}-{node_id}-"
+    for name in files.names(directory):
+        if name.startswith(prefix) and name.endswith(UNFINISHED_SUFFIX):
+            files.remove(directory / name)
+    numbers = journal_numbers(files, directory, topic, node_id)
+    if not numbers:
+        return Recovery()
+    number, path = numbers[-1]
+    handle = files.open(path, writable=True)
+    try:
+        scan = open_scan(files, handle, path).run()
+        if scan.head.topic != topic or scan.head.node_id != node_id:
+            raise NotAJournal(
+                f"{path} has the name of topic {topic!r} on node {node_id}, but holds topic {scan.head.topic!r} of "
+                f"node {scan.head.node_id}; move it away"
+            )
+        if scan.state is State.CORRUPT:
+            raise corrupt_error(scan)
+        torn_path, torn_bytes = repair(files, handle, scan)
+    finally:
+        files.close(handle)
+    last = scan.last.record if scan.last is not None else None
+    if last is None:
+        # Nothing in it: the next file takes its place, so that restarts don't leave a trail of empty files.
+        files.remove(path)
+        files.sync_directory(directory)
+    return Recovery(
+        number=number if last is None else number + 1,
+        position=scan.next_position,
+        last_view=last.view_id if last else scan.head.last_view,
+        last_sequence=last.last_sequence if last else scan.head.last_sequence,
+        group=scan.head.group,
+        torn_path=torn_path,
+        torn_bytes=torn_bytes,
+    )
+
+
+def open_scan(files: Files, handle: int, path: Path) -> Scan:
+    """Scan of a file whose head must be whole; JournalCorrupt if it isn't."""
+    try:
+        return Scan(files, handle, path)
+    except Damage as damage:
+        raise JournalCorrupt(
+            f"{path} is damaged at its beginning: {damage}. Nothing of it can be trusted. Move the file away (the node "
+            "then goes on after the file before it) or put back a copy",
+            path,
+            damage.offset,
+        ) from None
+
+
+def corrupt_error(scan: Scan) -> JournalCorrupt:
+    """The error for a scan that ended CORRUPT: where, how much is good, and the way out."""
+    assert scan.damage is not None
+    return JournalCorrupt(
+        f"{scan.path} is damaged before its end: {scan.damage}; {scan.summary.messages:,} messages before it are "
+        "whole, and there is good data behind it, so no crash did this and nothing is cut off. Put back a copy of the "
+        "file, or move it away: the node then goes on after the file before it. `spindle journal export "
+        "--skip-damaged` still reads what is whole on both sides",
+        scan.path,
+        scan.damage.offset,
+    )
+
+
+def repair(files: Files, handle: int, scan: Scan) -> tuple[Path | None, int]:
+    """Turn the LIVE or TORN file of `scan` into a closed one; a CLOSED one is left alone. The handle is writable.
+
+    Returns where a torn tail was put and how many bytes it has. The tail is on the disk in its new place before it is
+    cut off; a crash meanwhile leaves the file torn as it was.
+    """
+    torn_path, torn_bytes = None, 0
+    closing = scan.summary.closing(scan.end)
+    if scan.state is State.CLOSED:
+        if scan.size > scan.body_end:
+            files.truncate(handle, scan.body_end)
+        files.sync(handle)
+    elif scan.state is State.LIVE:
+        needed = scan.end + len(closing)
+        if needed > scan.size - len(LIVE_TRAILER):
+            size = _round_up(needed + len(LIVE_TRAILER))
+            files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
+            files.write(handle, [padding_header(scan.end, size)], scan.end)
+        finish(files, handle, scan.end, closing)
+    else:
+        assert scan.state is State.TORN, scan.state
+        torn_path, torn_bytes = _keep_tail(files, handle, scan)
+        files.truncate(handle, scan.end)
+        files.write(handle, [closing], scan.end)
+        files.sync(handle)
+        _log.warning("%s: torn tail of %d bytes cut off at byte %d (%s)%s", scan.path, torn_bytes, scan.end,
+                     scan.damage, f", kept in {torn_path}" if torn_path else "")
+    return torn_path, torn_bytes
+
+
+def _keep_tail(files: Files, handle: int, scan: Scan) -> tuple[Path | None, int]:
+    """Copy what is behind the last whole commit into a file of its own, without the unused rest."""
+    tail = files.read(handle, scan.size - scan.end, scan.end).removesuffix(LIVE_TRAILER).rstrip(b"\0")
+    if not tail:
+        return None, 0
+    taken = set(files.names(scan.path.parent))
+    name, attempt = scan.path.name + TORN_SUFFIX, 1
+    while name in taken:
+        attempt += 1
+        name = f"{scan.path.name}{TORN_SUFFIX}{attempt}"
+    path = scan.path.with_name(name)
+    copy = files.create(path)
+    try:
+        files.write(copy, [tail], 0)
+        files.sync(copy)
+    finally:
+        files.close(copy)
+    files.sync_directory(path.parent)
+    return path, len(tail)

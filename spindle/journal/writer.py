@@ -1,0 +1,416 @@
+"""The journal of one logged topic on one node: a thread that puts on disk what was delivered, and says so.
+
+Why a thread: a disk answers when it likes, and the predicate thread waits for nobody. The journal is one more reader of
+the topic's delivery log, one that keeps all; if it can't follow, the log fills and writers wait, so nothing is lost.
+
+Why group commits: a sync costs the same for one message as for ten thousand. A message that comes after a pause is
+written at once; under load what came within `group_commit_ms` of the last commit is written together.
+
+Rules: `on_durable` is called only for what is on the disk (fsync "group"), or with the kernel (fsync "never", which
+survives the death of the process, not of the machine). After the first error nothing is acknowledged, written or
+synced any more: a failed sync must not be repeated, because the kernel may have dropped the pages it couldn't write
+and would report success (Rebello et al., USENIX ATC 2020). The delivery log is then no longer read, so its writers
+block; the owner decides in `on_failure` what becomes of the node.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import secrets
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from spindle.errors import JournalError
+from spindle.journal.errors import JournalBusy, JournalWriteFailed
+from spindle.journal.files import Files, OsFiles
+from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSchema
+from spindle.journal.live import Info, JournalFile, Pair
+from spindle.journal.names import lock_name
+from spindle.journal.recovery import Recovery, journal_numbers, recover
+from spindle.topics import TopicSpec
+
+FSYNC_MODES = ("group", "never")
+COMMIT_BYTES = 4 << 20  # payload bytes that end the gathering of a commit
+TAKE_BYTES = 1 << 20  # payload bytes that one take may bring at most, as far as size_max allows
+TAKE_MAX = 1024  # messages of one take
+COMMITS_MAX = 65_536  # of one file: bounds the summary (about 150 bytes each) that is kept in memory until it is closed
+
+_log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """What the journal reads from: `spindle_core.reader.LogReader` with a keep-all cursor."""
+
+    def take_pairs(self, n: int) -> list[tuple[bytes, Any]]: ...
+    def arm(self) -> bool: ...
+    def wait(self, timeout_s: float = -1.0) -> bool: ...
+    def fileno(self) -> int: ...
+    def clear(self) -> None: ...
+
+
+def check_directory(directory: Path, files: Files | None = None) -> None:
+    """Make the journal directory if it is missing and try to write in it. Raises JournalError that says what to do."""
+    files = files or OsFiles()
+    probe = directory / f".spindle-probe-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        files.make_directory(directory)
+        handle = files.create(probe)
+        try:
+            files.write(handle, [b"probe"], 0)
+        finally:
+            files.close(handle)
+            files.remove(probe)
+    except OSError as error:
+        raise _directory_error(directory, error, files) from error
+
+
+class Journal:
+    """Writes what is delivered on a logged topic to MCAP files.
+
+    directory        where the files are; made if missing
+    spec, node_id    topic, and the node whose deliveries these are
+    reader           keep-all reader of the topic's delivery log; used by the journal's thread alone until `close`
+    on_durable       called on the journal's thread with n when all messages with index < n are on the disk
+    on_failure       called once, on the journal's thread, with the error after which nothing more is written
+    fsync            "group" or "never", see the module's text
+    group_commit_ms  least time between two commits; 0 commits whatever is there as soon as the last one is done
+    max_file_size    bytes after which a file is closed and the next begun
+    keep_files       how many closed files to keep beside the live one; 0 = all
+    schema           how payloads are decoded; None = only the type's name is recorded
+    group            identity of this life of the group, if known. A message of the same group that the journal already
+                     holds (by view and sequence number) is then not written again, as when history is transferred to a
+                     node that comes back
+    files            the disk
+    Raises JournalError (JournalBusy, JournalCorrupt, NotAJournal) if the journal can't be taken up; nothing runs then.
+    Reads the journal's last file whole, so it may take a second per gigabyte: not for an event loop.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        spec: TopicSpec,
+        node_id: int,
+        reader: Source,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[Exception], None],
+        *,
+        fsync: str = "group",
+        group_commit_ms: float = 2.0,
+        max_file_size: int = 1 << 30,
+        keep_files: int = 0,
+        schema: JournalSchema | None = None,
+        group: str = "",
+        files: Files | None = None,
+    ) -> None:
+        if fsync not in FSYNC_MODES:
+            raise ValueError(f"fsync {fsync!r} is unknown; use one of {', '.join(FSYNC_MODES)}")
+        self.directory = Path(directory)
+        self.spec = spec
+        self.node_id = node_id
+        self.failure: Exception | None = None
+        self._reader = reader
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._sync = fsync == "group"
+        self._group_s = group_commit_ms / 1000
+        self._max_file_size = max_file_size
+        self._keep_files = keep_files
+        self._schema = schema or JournalSchema(spec.type_name)
+        self._group = group
+        self._files = files or OsFiles()
+        self._take_count = max(1, min(TAKE_MAX, TAKE_BYTES // spec.size_max))
+        self._stopping = False
+        self._durable = 0
+        self._earlier_messages = 0  # of this life, in files that are closed
+        self._commits = 0
+        self._skipped = 0
+        self._commit_ns_max = 0
+        self._changed = threading.Condition()
+
+        self._next_index = -1  # of the next message in the delivery log; -1 = any
+
+        self._lock = self._take_lock()
+        try:
+            self.recovery: Recovery = recover(self._files, self.directory, spec.name, node_id)
+            # Order numbers of another life of the group mean nothing in this one.
+            same_life = self.recovery.group == group != ""
+            last = (self.recovery.last_view, self.recovery.last_sequence) if same_life else (-1, -1)
+            self._held = last  # everything up to this the journal holds already
+            self._file = self._begin_file(self.recovery.number, self.recovery.position, last)
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as error:
+            self._files.close(self._lock)
+            if isinstance(error, JournalError):
+                raise
+            raise _directory_error(self.directory, error, self._files) from error
+        except BaseException:
+            self._files.close(self._lock)
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"journal {spec.name}", daemon=True)
+        self._thread.start()
+
+    # What others ask.
+
+    @property
+    def path(self) -> Path:
+        """The file being written."""
+        return self._file.path
+
+    @property
+    def durable_index(self) -> int:
+        """All messages with a smaller index are on the disk, as `on_durable` was told."""
+        return self._durable
+
+    def status(self) -> dict[str, object]:
+        """Figures for status displays, JSON-able. `position` counts the messages of the whole journal, earlier lives
+        included; `messages` and `commits` those of this one; `size` is that of the live file, in bytes."""
+        file = self._file
+        return {
+            "topic": self.spec.name,
+            "path": str(file.path),
+            "size": file.end,
+            "position": file.position,
+            "messages": self._earlier_messages + file.messages,
+            "commits": self._commits,
+            "durable_index": self._durable,
+            "commit_ms_max": self._commit_ns_max / 1e6,
+            "already_held": self._skipped,
+            "torn_bytes": self.recovery.torn_bytes,
+            "failure": str(self.failure) if self.failure else None,
+        }
+
+    def wait_durable(self, index: int, timeout_s: float) -> bool:
+        """True when `durable_index` has reached `index`; False on timeout. Raises the failure if there is one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.failure is not None or self._durable >= index, timeout_s)
+            if self._durable < index and self.failure is not None:
+                raise self.failure
+            return self._durable >= index
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Write and sync what was delivered so far, close the file with its summary, end the thread. Idempotent.
+
+        Raises JournalError if the thread does not end in time, because the disk does not answer; a failure that
+        `on_failure` already reported is not raised again.
+        """
+        if self._wake < 0:
+            return
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        if threading.current_thread() is self._thread:
+            return  # called by a callback; the thread ends and cleans up by itself after it
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise JournalError(f"journal of topic {self.spec.name!r} could not be closed within {timeout_s:g} s: the "
+                               f"disk of {self.path} does not answer. The file is whole without its summary")
+        os.close(self._wake)
+        self._wake = -1
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            for batch in self._batches():
+                self._commit(batch)
+            self._file.close()
+            self._files.close(self._lock)
+        except Exception as error:
+            self._fail(error)
+
+    def _batches(self) -> Iterator[list[Pair]]:
+        """What to commit next, again and again, until the journal is closed or no more can come."""
+        last_commit_s = 0.0
+        while True:
+            batch = self._reader.take_pairs(self._take_count)
+            if not batch:
+                if self._stopping or not self._wait_for_data():
+                    return
+                continue
+            pause = last_commit_s + self._group_s - time.monotonic()
+            if pause > 0 and not self._stopping:
+                select.select([self._wake], [], [], pause)  # not on data: that would wake for every message
+            size = sum(len(payload) for payload, _ in batch)
+            while size < COMMIT_BYTES and (more := self._reader.take_pairs(self._take_count)):
+                batch += more
+                size += sum(len(payload) for payload, _ in more)
+            last_commit_s = time.monotonic()
+            yield batch
+
+    def _wait_for_data(self) -> bool:
+        """Sleep until there may be data or somebody calls close(); False if no data can come any more."""
+        from spindle_core.errors import NodeGone
+
+        try:
+            if not self._reader.arm():
+                ring = self._reader.fileno()
+                poll = select.poll()
+                poll.register(ring, select.POLLIN)
+                poll.register(self._wake, select.POLLIN)
+                if any(handle == ring for handle, _ in poll.poll()):
+                    self._reader.clear()
+            self._reader.wait(0.0)
+        except NodeGone:
+            return False
+        return True
+
+    def _commit(self, batch: list[Pair]) -> None:
+        """Write, sync, acknowledge."""
+        first, index = batch[0][1].index, batch[-1][1].index + 1
+        if self._next_index not in (-1, first):
+            raise JournalError(f"journal of topic {self.spec.name!r}: message {self._next_index} of the delivery log "
+                               f"should follow, but {first} did; nothing more is written, so that it holds no gap. This "
+                               "is a defect of Spindle, please report it")
+        self._next_index = index
+        if self._held != (-1, -1):
+            batch = self._without_held(batch)
+        started_ns = time.monotonic_ns()
+        for run in _runs(batch):
+            self._file.append(run)
+            # One commit, one sync: else the disk could hold the second of two without the first, which looks like
+            # damage to a recovery.
+            if self._sync:
+                self._file.sync()
+            self._commits += 1
+        self._commit_ns_max = max(self._commit_ns_max, time.monotonic_ns() - started_ns)
+        with self._changed:
+            self._durable = index
+            self._changed.notify_all()
+        self._on_durable(index)
+        file = self._file
+        if file.end >= self._max_file_size or file.commits >= COMMITS_MAX or file.channels >= CHANNELS_MAX:
+            self._rotate()
+
+    def _without_held(self, batch: list[Pair]) -> list[Pair]:
+        """`batch` without the messages at its beginning that the journal holds since its last life."""
+        for place, (_, info) in enumerate(batch):
+            if (info.view_id, info.sequence) > self._held:
+                self._held = (-1, -1)
+                self._skipped += place
+                return batch[place:]
+        self._skipped += len(batch)
+        return []
+
+    def _begin_file(self, number: int, position: int, last: tuple[int, int]) -> JournalFile:
+        head = Head(
+            topic=self.spec.name,
+            type_name=self.spec.type_name,
+            type_hash=self.spec.type_hash.hex(),
+            node_id=self.node_id,
+            number=number,
+            file_id=secrets.token_hex(8),
+            position=position,
+            group=self._group,
+            last_view=last[0],
+            last_sequence=last[1],
+            created_ns=time.time_ns(),
+            schema=self._schema,
+        )
+        return JournalFile.create(self._files, self.directory, head)
+
+    def _rotate(self) -> None:
+        """Close the file, begin the next, drop files beyond `keep_files`."""
+        file = self._file
+        file.close()
+        self._earlier_messages += file.messages
+        self._file = self._begin_file(file.head.number + 1, file.position, file.last)
+        if self._keep_files:
+            closed = journal_numbers(self._files, self.directory, self.spec.name, self.node_id)[:-1]
+            for _, path in closed[: -self._keep_files]:
+                self._files.remove(path)
+            self._files.sync_directory(self.directory)
+
+    def _fail(self, error: Exception) -> None:
+        """Stop for good: keep what is on the disk, let go of the files, tell the owner."""
+        failure = self._explain(error)
+        for handle in (self._file.abandon, lambda: self._files.close(self._lock)):
+            try:
+                handle()
+            except OSError as also:
+                _log.debug("while giving up the journal of %s: %s", self.spec.name, also)
+        with self._changed:
+            self.failure = failure
+            self._changed.notify_all()
+        self._on_failure(failure)
+
+    def _explain(self, error: Exception) -> Exception:
+        if isinstance(error, JournalError):
+            return error
+        safe = f"Messages with index below {self._durable} are safe, later ones are not acknowledged"
+        if isinstance(error, OSError):
+            reason = _reason(error, self.path, self._files)
+            failure = JournalWriteFailed(f"journal of topic {self.spec.name!r}: cannot write {self.path}: {reason}. "
+                                         f"{safe}. {_way_out(error)} and start the node again")
+        else:
+            failure = JournalWriteFailed(f"journal of topic {self.spec.name!r} ({self.path}) stopped by a defect: "
+                                         f"{type(error).__name__}: {error}. {safe}")
+        failure.__cause__ = error
+        return failure
+
+    def _take_lock(self) -> int:
+        path = self.directory / lock_name(self.spec.name, self.node_id)
+        try:
+            self._files.make_directory(self.directory)
+            lock = self._files.lock(path)
+        except OSError as error:
+            raise _directory_error(self.directory, error, self._files) from error
+        if lock is None:
+            raise JournalBusy(f"the journal of topic {self.spec.name!r} of node {self.node_id} in {self.directory} is "
+                              f"being written by another process (which locks {path.name}); give each node its own id "
+                              "or journal directory")
+        return lock
+
+
+def _runs(batch: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """`batch` cut so that each part fits one commit: one view, sequence numbers within SEQUENCE_SPAN."""
+    if not batch:
+        return
+    first: Info = batch[0][1]
+    last: Info = batch[-1][1]
+    if first.view_id == last.view_id and last.sequence - first.sequence < SEQUENCE_SPAN:
+        yield list(batch)
+        return
+    for _, same_view in itertools.groupby(batch, key=lambda pair: pair[1].view_id):
+        run: list[Pair] = []
+        for pair in same_view:
+            if run and pair[1].sequence - run[0][1].sequence >= SEQUENCE_SPAN:
+                yield run
+                run = []
+            run.append(pair)
+        yield run
+
+
+def _reason(error: OSError, path: Path, files: Files) -> str:
+    """What the system said, and for a full disk how full."""
+    text = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        try:
+            text += f" ({files.free_bytes(path.parent):,} bytes free on the file system of {path.parent})"
+        except OSError:
+            pass  # the figure is a courtesy; the reason stands without it
+    return text
+
+
+def _way_out(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Make room, or move the journal directory (`dir` under [journal] in the configuration),"
+    if error.errno == errno.EFBIG:
+        return "Raise the file size limit (`ulimit -f`), or lower `max_file_size` under [journal],"
+    return "Check the disk"
+
+
+def _directory_error(directory: Path, error: OSError, files: Files) -> JournalError:
+    """The error for a directory in which no journal can be made."""
+    reason = _reason(error, directory / "x", files)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        reason += f"; give the user of the node (uid {os.geteuid()}) the right to write there"
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        reason += "; something that is no directory is in the way"
+    return JournalError(f"cannot keep a journal in {directory}: {reason}. The directory is `dir` under [journal] in "
+                        "the configuration")
