@@ -1,0 +1,155 @@
+"""The daemon as a process: readiness, ending, leftovers of the dead, and its applications' fate.
+
+Goal: what operators and service managers rely on. Method: real daemons as subprocesses, told by signals.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from spindle.client import attach
+from spindle.errors import AccessDenied, NodeStopped, SpindleError
+from spindle.topics import TopicSpec
+from spindle_core.errors import NodeGone
+from tests.spindle.daemons import Daemon, daemons
+from tests.support import wait_until
+
+
+def test_ready_line_clean_leave_and_nothing_left(runtime_dir: Path) -> None:
+    """Goal: one ready line, exit code 0 after SIGTERM, no socket left. Method: one daemon."""
+    with daemons(runtime_dir, 1) as (daemon,):
+        assert daemon.ready_line == "spindle: node 1 ready, domain 0, view 0, members 1"
+        with attach() as session:
+            assert session.node_pid == daemon.pid
+            assert session.status()["pid"] == daemon.pid
+        assert daemon.terminate() == 0
+    assert not list(runtime_dir.glob("domain-0/*.sock"))
+
+
+def test_interrupt_while_applications_are_attached(runtime_dir: Path) -> None:
+    """Goal: Ctrl-C ends a daemon in order and its applications learn why. Method: SIGINT with a session open."""
+    with daemons(runtime_dir, 1) as (daemon,):
+        session = attach()
+        daemon.process.send_signal(signal.SIGINT)
+        assert daemon.wait() == 0
+        wait_until(lambda: session.gone)
+        with pytest.raises(NodeStopped, match="was stopped"):
+            session.view()
+        session.close()
+
+
+def test_a_left_over_socket_is_replaced(runtime_dir: Path) -> None:
+    """Goal: kill -9 leaves nothing that a restart stumbles over. Method: kill, see the socket, start again."""
+    with daemons(runtime_dir, 1) as (daemon,):
+        daemon.kill()
+    assert (runtime_dir / "domain-0" / "node-1.sock").exists()
+    with daemons(runtime_dir, 1), attach() as session:
+        assert session.view().node_ids == (1,)
+
+
+def test_a_taken_node_id_is_refused(runtime_dir: Path) -> None:
+    """Goal: two nodes never share an id; the error and its exit code say so. Method: start node 1 twice."""
+    with daemons(runtime_dir, 1):
+        second = Daemon(1, runtime_dir=runtime_dir)
+        assert second.wait() == 7
+        second.stop()
+        assert "1" in second.log.splitlines()[-1] and "Traceback" not in second.log
+
+
+def test_systemd_is_told(runtime_dir: Path) -> None:
+    """Goal: READY=1 when ready, STOPPING=1 when ending. Method: a datagram socket in the role of systemd."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(runtime_dir / "notify"))
+        manager.settimeout(10)
+        daemon = Daemon(1, runtime_dir=runtime_dir, environment={"NOTIFY_SOCKET": str(runtime_dir / "notify")})
+        try:
+            daemon.wait_ready()
+            assert manager.recv(100).decode().splitlines() == ["READY=1", f"MAINPID={daemon.pid}"]
+            daemon.process.send_signal(signal.SIGTERM)
+            assert manager.recv(100).startswith(b"STOPPING=1")
+        finally:
+            daemon.stop()
+
+
+def test_a_dead_daemon_is_noticed_within_a_second(runtime_dir: Path) -> None:
+    """Goal: NodeGone for blocked calls, at most a second after kill -9. Method: a reader that waits."""
+    with daemons(runtime_dir, 1) as (daemon,), attach() as session:
+        session.declare_topic(TopicSpec("altitude", size_max=64))
+        writer = session.open_writer("altitude")
+        reader = session.open_reader("altitude", keep_all=True, from_history=False)
+        os.kill(daemon.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        with pytest.raises(NodeGone):
+            reader.log.wait(10)
+        assert time.monotonic() - killed < 1.0
+        with pytest.raises(NodeGone):
+            writer.inbox.write(b"9750 m")
+        with pytest.raises(SpindleError, match="stopped or died"):
+            session.topics()
+
+
+def test_a_lost_peer_stops_the_others_with_its_own_exit_code(runtime_dir: Path) -> None:
+    """Goal: after kill -9 of a member the rest never hang: they end with PeerLost, and so learn the applications.
+    Method: two daemons, one is killed."""
+    with daemons(runtime_dir, 2) as (one, two), attach(node_id=1) as session:
+        two.kill()
+        assert one.wait() == 9
+        assert "node 2" in one.log.splitlines()[-1]
+        wait_until(lambda: session.gone)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
+    """Goal: by default a foreign user is kept out; once admitted, rules hold. Method: a program run as user 54321."""
+    runtime_dir.parent.chmod(0o755)
+    program = textwrap.dedent(f"""
+        from spindle.client import attach
+        from spindle.topics import TopicSpec
+        from spindle.errors import AccessDenied
+        try:
+            session = attach(runtime_dir={str(runtime_dir)!r})
+        except AccessDenied as error:
+            raise SystemExit(f"kept out: {{error}}")
+        session.declare_topic(TopicSpec("flight/altitude"))
+        session.open_reader("flight/altitude", keep_all=False, from_history=False)
+        try:
+            session.open_writer("flight/altitude")
+        except AccessDenied as error:
+            print(f"denied: {{error}}")
+    """)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, user=54321, group=54321,
+                              extra_groups=[], timeout=30)  # fmt: skip
+
+    with daemons(runtime_dir, 1):
+        assert "kept out: " in run().stderr
+    settings = runtime_dir / "spindle.toml"
+    settings.write_text(
+        '[access]\nallow_uids = [54321]\nrules = [{ uid = 54321, publish = [], subscribe = ["flight/*"] }]\n'
+    )
+    with daemons(runtime_dir, 1, ["--config", str(settings)]):
+        done = run()
+        assert done.stdout.startswith("denied: user 54321"), done.stderr
+    assert AccessDenied.exit_code == 4
+
+
+def test_ready_soon(runtime_dir: Path) -> None:
+    """Goal: ready below 300 ms from exec, on a machine that does nothing else. Method: the best of five starts."""
+    best = 9.0
+    for _ in range(5):
+        started = time.perf_counter()
+        with daemons(runtime_dir, 1):
+            best = min(best, time.perf_counter() - started)
+        if best < 0.3:
+            break
+    assert best < 0.3, f"{best * 1000:.0f} ms"
