@@ -91,7 +91,7 @@ struct subgroup_columns {
     uint64_t silent_until;
     uint64_t received;         /* received number, as a count of sequence numbers */
     uint64_t delivered;        /* delivered number, as a count */
-    uint64_t persisted;        /* persisted number, as a count */
+    uint64_t persisted;        /* 0: earlier views' messages aren't on disk yet; else 1 + persisted number, as a count */
     uint64_t delivered_wanted; /* "ring me when your delivered number reaches this": a sender waits for a slot */
     uint64_t reserved0;
 };
@@ -188,7 +188,8 @@ struct log_header {
     uint64_t tail;             /* position behind the last whole record; guards the records */
     uint64_t count;            /* messages appended */
     uint64_t stopped;          /* 1 when the node will never append again */
-    uint64_t reserved1[5];
+    uint64_t blocked;          /* 1 while delivery waits for a keep-all reader: who advances rings the node */
+    uint64_t reserved1[4];
 
     uint64_t version;          /* seqlock over the oldest record that can still be read */
     uint64_t oldest_position;

@@ -1,0 +1,661 @@
+"""The node's core: the installed epoch, what is bound to its topics, and the predicate thread.
+
+Everything that outlives a view is bound to a topic number here (delivery log, inboxes, upcall, journal position), and
+is carried over by install(). Changes park the predicate thread between two steps, so that no structure is ever
+shared between it and Python: parking takes microseconds, and nothing under it waits.
+
+Rules for the caller: new_epoch, attach_peer for every other rank, install; wedge, deliver_to_trim for every topic
+until True, install of the next. One thread at a time uses an Engine (a lock sees to it).
+"""
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from spindle_core.atomics cimport (
+    fence_store_load,
+    realtime_ns,
+    u32_load_acquire,
+    u32_load_relaxed,
+    u32_store_release,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+)
+from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
+from spindle_core.delivery cimport Cursor, DeliveryLog, log_refresh_cursors, log_t
+from spindle_core.epoch cimport Epoch
+from spindle_core.events cimport event_clear, event_ring, event_wait, sched_yield
+from spindle_core.inbox cimport Inbox, inbox_t
+from spindle_core.layout cimport BELL_MAGIC, SLOT_DATA, SLOT_NULL, bell_page, row_header, slot_header, subgroup_columns
+from spindle_core.memory cimport Mapping
+from spindle_core.predicates.deliver cimport deliver, deliver_trimmed
+from spindle_core.predicates.receive cimport receive
+from spindle_core.predicates.send cimport send
+from spindle_core.smc cimport advance_committed, claim, claimable, fill_header, fill_nulls, mark_ready, slot_of
+from spindle_core.sst cimport flush_posts, lock_subgroup, push, unlock_subgroup
+from spindle_core.state cimport (
+    INBOXES_MAX,
+    LEVEL_LOGGED,
+    LEVEL_UNORDERED,
+    UPCALL_BATCH,
+    level,
+    node_t,
+    sender_t,
+    subgroup_t,
+    upcall_fn,
+)
+from spindle_core.step cimport step
+from spindle_core.thread cimport drive, driver_t
+
+from spindle_core.epoch import CONTROL_COLUMNS, SubgroupSpec  # noqa: F401  part of this module's surface
+from spindle_core.errors import CoreError, NodeGone, Wedged, WriteTimeout
+
+OPEN_CLAIM_TIMEOUT_S = 1.0   # how long a wedge waits for a claimed slot to be filled before it becomes a null
+cdef int YIELDS_BEFORE_SLEEP = 16
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The paper's techniques, each of which can be switched off; all off is its baseline (sections 3.2 to 3.4)."""
+
+    batch_send: bool = True
+    batch_receive: bool = True
+    batch_delivery: bool = True
+    null_sends: bool = True
+    post_after_unlock: bool = True
+
+    @classmethod
+    def baseline(cls):
+        return cls(False, False, False, False, False)
+
+
+@dataclass
+class Binding:
+    """What belongs to a topic whatever the view."""
+
+    log: object = None
+    inboxes: list = field(default_factory=list)
+    held: bool = False
+    upcall: int = 0
+    upcall_context: int = 0
+    upcall_batches: bool = False
+    durable: int = 0
+    kept: object = None
+
+
+cdef class Engine:
+    """One node's core. `busy_poll_us`: how long the predicate thread looks for work before it blocks."""
+
+    def __cinit__(self):
+        self.bell_fd = self.control_fd = self.resume_fd = -1
+        memset(&self.driver, 0, sizeof(self.driver))
+
+    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=50):
+        if not 0 <= node_id < 1 << 32:
+            raise ValueError(f"node id {node_id}: must be between 0 and {(1 << 32) - 1}")
+        if not 0 <= busy_poll_us <= 1_000_000:
+            raise ValueError(f"busy_poll_us {busy_poll_us}: must be between 0 and 1000000 microseconds")
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.switches = switches if switches is not None else Switches()
+        self.counters = counters if counters is not None else Counters.create()
+        self.bindings = {}
+        self.lock = threading.RLock()
+        self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
+        self.bell.seal_writes()
+        self.bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.control_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.resume_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        cdef bell_page *b = <bell_page *>self.bell.base
+        b.node_id = node_id
+        b.incarnation = incarnation
+        b.magic = BELL_MAGIC
+        self.driver.bell = b
+        self.driver.bell_fd = self.bell_fd
+        self.driver.resume_fd = self.resume_fd
+        self.driver.busy_poll_ns = busy_poll_us * 1000
+        self.driver.counters = self.counters.values
+
+    # ---- the predicate thread ----
+
+    def start(self):
+        """Starts the predicate thread. RuntimeError if it was started or stopped before."""
+        if self.thread is not None or self.stopped:
+            raise RuntimeError("an engine starts once")
+        u32_store_release(&self.driver.running, 1)
+        self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        cdef driver_t *d = &self.driver
+        with nogil:
+            drive(d)
+
+    def stop(self):
+        """Ends the predicate thread for good; applications see that the node has stopped. Idempotent."""
+        with self.lock:
+            if self.stopped:
+                return
+            self.stopped = True
+            u32_store_release(&self.driver.stop, 1)
+            event_ring(self.bell_fd)
+            event_ring(self.resume_fd)
+        if self.thread is not None:
+            self.thread.join()
+        u32_store_release(&self.driver.running, 0)
+        u64_store_release(&self.driver.bell.stopped, 1)
+        for binding in self.bindings.values():
+            for inbox in binding.inboxes:
+                event_ring((<Inbox>inbox).space_fd)
+            if binding.log is not None:
+                binding.log.stop()
+
+    def step_once(self):
+        """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done."""
+        cdef int done
+        if self.thread is not None and not self.stopped:
+            raise RuntimeError("the predicate thread is running")
+        if self.epoch is None:
+            return 0
+        done = step(&self.epoch.node, realtime_ns())
+        if self.epoch.node.control_changed:
+            self.epoch.node.control_changed = False
+            event_ring(self.control_fd)
+        return done
+
+    cdef void ring(self) noexcept:
+        fence_store_load()
+        if u32_load_relaxed(&self.driver.bell.asleep):
+            event_ring(self.bell_fd)
+
+    cdef int park(self) except -1:
+        """The predicate thread stands between two steps until resume(). Nests."""
+        cdef driver_t *d = &self.driver
+        self.lock.acquire()
+        self.depth += 1
+        if self.depth == 1 and self.thread is not None and not self.stopped:
+            u32_store_release(&d.park, 1)
+            event_ring(self.bell_fd)
+            with nogil:
+                while not u32_load_acquire(&d.parked) and not u32_load_acquire(&d.stop):
+                    sched_yield()
+        return 0
+
+    cdef int resume(self) except -1:
+        cdef driver_t *d = &self.driver
+        self.depth -= 1
+        if self.depth == 0 and self.thread is not None and not self.stopped:
+            u32_store_release(&d.park, 0)
+            event_ring(self.resume_fd)
+            with nogil:
+                # Else a quick next park() could take the old `parked` for its own.
+                while u32_load_acquire(&d.parked) and not u32_load_acquire(&d.stop):
+                    sched_yield()
+            event_clear(self.resume_fd)
+        self.lock.release()
+        return 0
+
+    # ---- epochs ----
+
+    def new_epoch(self, epoch, my_rank, node_ids, subgroups):
+        """The memory of a view, to be exchanged with the peers while the current one goes on. ValueError: impossible."""
+        if node_ids[my_rank] != self.node_id:
+            raise ValueError(f"rank {my_rank} is node {node_ids[my_rank]}, this is node {self.node_id}")
+        return Epoch(epoch, my_rank, node_ids, subgroups, self.incarnation, self.bell, self.bell_fd)
+
+    def install(self, Epoch epoch not None):
+        """Switches over to a complete epoch: bindings are carried over, own messages beyond the trim go first.
+
+        Returns {topic_id: messages} that could not be sent again because this node is no sender there any more.
+        Raises ValueError if a row is missing or the epoch isn't newer than the installed one.
+        """
+        cdef Epoch old = self.epoch
+        cdef subgroup_t *s
+        cdef subgroup_t *before
+        cdef dict unsent = {}
+        if not epoch.columns_ready:
+            raise ValueError("rows are missing: attach_peer every other rank first")
+        if old is not None and epoch.epoch <= old.epoch:
+            raise ValueError(f"epoch {epoch.epoch} isn't newer than the installed {old.epoch}")
+        w = self.switches
+        epoch.node.batch_send = w.batch_send
+        epoch.node.batch_receive = w.batch_receive
+        epoch.node.batch_delivery = w.batch_delivery
+        epoch.node.null_sends = w.null_sends
+        epoch.node.post_after_unlock = w.post_after_unlock
+        epoch.node.counters = self.counters.values
+        epoch.node.control_fd = self.control_fd
+        self.park()
+        try:
+            for i in range(epoch.node.n_subgroups):
+                s = &epoch.node.subgroups[<uint32_t>i]
+                if s.mine == NULL:
+                    continue
+                s.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                binding = self.bindings.setdefault(s.topic_id, Binding())
+                self.apply_binding(epoch, s.topic_id, binding)
+                if old is not None and old.has_topic(s.topic_id):
+                    before = old.subgroup(s.topic_id)
+                    if before.my_sender >= 0:
+                        self.resend(before, s, binding)
+            if old is not None:
+                for topic_id in old.by_topic:
+                    before = old.subgroup(topic_id)
+                    if before.my_sender >= 0 and (not epoch.has_topic(topic_id)
+                                                  or epoch.subgroup(topic_id).my_sender < 0):
+                        n = self.leftover(old, topic_id)
+                        if n:
+                            unsent[topic_id] = n
+            self.epoch = epoch
+            self.driver.node = &epoch.node
+            self.counters.values[C_VIEW_ID] = epoch.epoch
+            self.counters.values[C_VIEW_CHANGES] += 1
+        finally:
+            self.resume()
+        if old is not None:
+            for i in range(old.node.n_subgroups):
+                event_ring(old.node.subgroups[<uint32_t>i].space_fd)   # who waits for a slot learns that it is over
+            old.close()
+        self.ring()
+        return unsent
+
+    def leftover(self, Epoch epoch not None, topic_id):
+        """Own messages (nulls not counted) that are committed and beyond what was delivered."""
+        cdef subgroup_t *s = epoch.subgroup(topic_id)
+        cdef uint64_t i, n = 0
+        cdef slot_header *h
+        if s.my_sender < 0:
+            return 0
+        i = s.senders[s.my_sender].taken
+        while i < s.committed:
+            h = slot_of(s.senders[s.my_sender].slots, s, i)
+            if h.kind == SLOT_NULL:
+                i += h.run
+            else:
+                n += 1
+                i += 1
+        return n
+
+    cdef int resend(self, subgroup_t *old, subgroup_t *new, binding) except -1:
+        """Own messages that the trim cut off are the first of the new epoch, in their old order."""
+        cdef uint64_t i = old.senders[old.my_sender].taken
+        cdef uint64_t index
+        cdef slot_header *h
+        cdef slot_header *to
+        cdef inbox_t *box
+        if new.my_sender >= 0:
+            while i < old.committed:
+                h = slot_of(old.senders[old.my_sender].slots, old, i)
+                if h.kind == SLOT_NULL:
+                    i += h.run
+                    continue
+                i += 1
+                if not claimable(new) or h.size > new.size_max:
+                    raise CoreError(f"topic {new.topic_id}: the new view's window is smaller than the old one's")
+                index = claim(new, 1)
+                fill_header(new, index, h.size, h.writer_id, h.source_ns)
+                to = slot_of(new.senders[new.my_sender].slots, new, index)
+                memcpy(<char *>to + sizeof(slot_header), <char *>h + sizeof(slot_header), h.size)
+                mark_ready(new, index, 1)
+                self.counters.values[C_RESENT] += 1
+        for inbox in binding.inboxes:
+            box = (<Inbox>inbox).pointer()
+            # All that was taken over is delivered by the trim, or was sent again just now.
+            box.ack_count = box.persist_count = box.consumed
+            box.ack_index = box.persist_index = box.ack_next_index = new.claimed
+        return 0
+
+    def wedge(self):
+        """The epoch is over for this node: publish what was committed, freeze, say so in the own row.
+
+        Afterwards nothing is claimed, sent, received or delivered in it. An open direct claim is waited for up to
+        OPEN_CLAIM_TIMEOUT_S and then becomes a null. Idempotent.
+        """
+        cdef Epoch epoch = self.installed()
+        cdef subgroup_t *s
+        cdef uint32_t i, k
+        cdef uint64_t index
+        cdef slot_header *h
+        if epoch.node.wedged:
+            return
+        for i in range(epoch.node.n_subgroups):
+            s = &epoch.node.subgroups[i]
+            if s.my_sender < 0:
+                continue
+            lock_subgroup(s)
+            s.closed = True
+            unlock_subgroup(s)
+            event_ring(s.space_fd)
+            deadline = time.monotonic() + OPEN_CLAIM_TIMEOUT_S
+            while time.monotonic() < deadline:
+                lock_subgroup(s)
+                advance_committed(s)
+                done = s.claimed == s.committed
+                unlock_subgroup(s)
+                if done:
+                    break
+                time.sleep(0.0005)
+        self.park()
+        try:
+            for i in range(epoch.node.n_subgroups):
+                s = &epoch.node.subgroups[i]
+                if s.mine == NULL:
+                    continue
+                if s.my_sender >= 0:
+                    lock_subgroup(s)
+                    for index in range(s.committed, s.claimed):
+                        if s.ready[index % s.window] != index + 1:
+                            h = slot_of(s.senders[s.my_sender].slots, s, index)
+                            h.index = index
+                            h.kind = SLOT_NULL
+                            h.run = 1
+                            mark_ready(s, index, 1)
+                    s.n_inboxes = 0      # what is still in an inbox belongs to the next view
+                    unlock_subgroup(s)
+                    while send(&epoch.node, s):
+                        pass
+                while receive(&epoch.node, s):
+                    pass
+                for k in range(s.n_senders):
+                    if s.level != LEVEL_UNORDERED:
+                        u64_store_release(&s.received_by_sender[k], s.senders[k].received)
+                push(&epoch.node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), 0)
+            flush_posts(&epoch.node)
+            epoch.node.wedged = True
+            epoch.set("wedged", 1)
+        finally:
+            self.resume()
+        epoch.push()
+
+    def deliver_to_trim(self, topic_id, trim):
+        """After wedge(): delivers all messages below the trim (one count per sender) and nothing else.
+
+        False while a keep-all reader has no room: call again. Unordered topics deliver whatever has arrived.
+        ValueError where the trim is not one of this subgroup, or below what was delivered.
+        """
+        cdef Epoch epoch = self.installed()
+        cdef subgroup_t *s = epoch.subgroup(topic_id)
+        cdef unsigned long long counts[256]
+        cdef uint32_t k
+        cdef bint done = True
+        if not epoch.node.wedged:
+            raise ValueError("wedge first")
+        if s.mine == NULL:
+            return True
+        if len(trim) != s.n_senders:
+            raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
+        for k in range(s.n_senders):
+            counts[k] = trim[k]
+        self.park()
+        try:
+            epoch.node.now_ns = realtime_ns()
+            if s.level == LEVEL_UNORDERED:
+                while receive(&epoch.node, s):
+                    pass
+                while deliver(&epoch.node, s):
+                    pass
+                for k in range(s.n_senders):
+                    if s.senders[k].taken < s.senders[k].received:
+                        done = False
+                if s.my_sender >= 0 and done:
+                    s.senders[s.my_sender].taken = s.committed
+            else:
+                for k in range(s.n_senders):
+                    if counts[k] > s.senders[k].received:
+                        raise ValueError(f"topic {topic_id}: the trim {list(trim)} is beyond what was received here")
+                done = not s.held and deliver_trimmed(&epoch.node, s, counts)
+                if done and s.my_sender >= 0:
+                    s.senders[s.my_sender].taken = counts[s.my_sender]
+            if s.log != NULL and done:
+                (<log_t *>s.log).header.blocked = 0
+        finally:
+            self.resume()
+        return done
+
+    cdef Epoch installed(self):
+        if self.epoch is None:
+            raise ValueError("no view is installed")
+        return self.epoch
+
+    # ---- bindings ----
+
+    cdef int apply_binding(self, Epoch epoch, topic_id, binding) except -1:
+        """Parked, or before the epoch is installed."""
+        cdef subgroup_t *s = epoch.subgroup(topic_id)
+        cdef uint32_t i
+        if s.mine == NULL:
+            return 0
+        s.log = (<DeliveryLog>binding.log).pointer() if binding.log is not None else NULL
+        s.durable_before = s.log.count if s.log != NULL and self.epoch is not epoch else s.durable_before
+        s.held = binding.held
+        s.upcall = <upcall_fn><size_t>binding.upcall
+        s.upcall_context = <void *><size_t>binding.upcall_context
+        s.upcall_batches = binding.upcall_batches
+        u64_store_release(&s.durable, binding.durable)
+        s.n_inboxes = 0
+        if s.my_sender >= 0 and not s.closed:
+            for inbox in binding.inboxes:
+                s.inboxes[s.n_inboxes] = (<Inbox>inbox).pointer()
+                s.n_inboxes += 1
+        return 0
+
+    def _rebind(self, topic_id):
+        if self.epoch is not None and self.epoch.has_topic(topic_id):
+            self.apply_binding(self.epoch, topic_id, self.bindings[topic_id])
+
+    @contextlib.contextmanager
+    def parked(self):
+        """While in it the predicate thread stands still: for changes to what it reads."""
+        self.park()
+        try:
+            yield
+        finally:
+            self.resume()
+            self.ring()
+
+    def bind_log(self, topic_id, DeliveryLog log):
+        """Delivers the topic into `log` from now on (None: nowhere)."""
+        with self.parked():
+            self.bindings.setdefault(topic_id, Binding()).log = log
+            self._rebind(topic_id)
+
+    def add_reader(self, topic_id, Cursor cursor not None):
+        """Places a cursor in the topic's log. ValueError without a log or beyond CURSORS_MAX readers."""
+        with self.parked():
+            log = self.bindings.setdefault(topic_id, Binding()).log
+            if log is None:
+                raise ValueError(f"topic {topic_id} has no delivery log here")
+            log.add_reader(cursor)
+
+    def remove_reader(self, topic_id, Cursor cursor not None):
+        """Forgets a cursor; what it held back comes free."""
+        with self.parked():
+            binding = self.bindings.get(topic_id)
+            if binding is not None and binding.log is not None:
+                binding.log.remove_reader(cursor)
+
+    def add_inbox(self, topic_id, Inbox inbox not None):
+        """Takes messages from this inbox from now on. ValueError beyond INBOXES_MAX writers."""
+        cdef inbox_t *box = inbox.pointer()
+        with self.parked():
+            binding = self.bindings.setdefault(topic_id, Binding())
+            if len(binding.inboxes) >= INBOXES_MAX:
+                raise ValueError(f"topic {topic_id} has {INBOXES_MAX} writers on this node, which is the limit")
+            binding.inboxes.append(inbox)
+            self._rebind(topic_id)
+
+    def remove_inbox(self, topic_id, Inbox inbox not None):
+        """Takes no more from this inbox; messages already taken over go on."""
+        with self.parked():
+            binding = self.bindings.get(topic_id)
+            if binding is not None and inbox in binding.inboxes:
+                binding.inboxes.remove(inbox)
+                self._rebind(topic_id)
+
+    def hold_delivery(self, topic_id):
+        """Delivers nothing of this topic until release_delivery: a joiner's history comes first."""
+        with self.parked():
+            self.bindings.setdefault(topic_id, Binding()).held = True
+            self._rebind(topic_id)
+
+    def release_delivery(self, topic_id):
+        with self.parked():
+            self.bindings.setdefault(topic_id, Binding()).held = False
+            self._rebind(topic_id)
+
+    def set_durable(self, topic_id, delivered_index):
+        """The journal has everything before this index of the delivery log on disk."""
+        cdef subgroup_t *s
+        with self.lock:
+            binding = self.bindings.setdefault(topic_id, Binding())
+            binding.durable = max(binding.durable, delivered_index)
+            if self.epoch is not None and self.epoch.has_topic(topic_id):
+                s = self.epoch.subgroup(topic_id)
+                # SYNC POINT: durable. Pairs with the persist predicate.
+                u64_store_release(&s.durable, binding.durable)
+        self.ring()
+
+    def set_upcall(self, topic_id, function, context=0, *, batches=True, keep=None):
+        """Delivers to a C function: void (*)(void *context, const delivery_t *messages, uint32_t n).
+
+        `function` and `context` are addresses (0: none); `batches` False: one call per message (paper, section 3.5).
+        It runs on the predicate thread with the payloads in place: it must be quick, never block, and keep nothing.
+        `keep` is kept alive with it (a ctypes callback, say).
+        """
+        with self.parked():
+            binding = self.bindings.setdefault(topic_id, Binding())
+            binding.upcall, binding.upcall_context, binding.upcall_batches = function, context, batches
+            binding.kept = keep
+            self._rebind(topic_id)
+
+    def forget_topic(self, topic_id):
+        """Drops all bindings of a topic that the installed view doesn't have any more."""
+        with self.parked():
+            if self.epoch is not None and self.epoch.has_topic(topic_id):
+                self.bindings[topic_id] = Binding()
+                self._rebind(topic_id)
+            self.bindings.pop(topic_id, None)
+
+    # ---- direct claims ----
+
+    def write(self, topic_id, data, timestamp_ns=0, timeout_s=-1.0):
+        """Claims a slot of the own ring, fills it, commits it: one message of an embedded sender, without an inbox.
+
+        Raises ValueError (no sender there, too large), WriteTimeout, Wedged (between two views: try again).
+        """
+        cdef const unsigned char[::1] source = data
+        cdef subgroup_t *s = self.installed().subgroup(topic_id)
+        cdef uint64_t first = 0
+        cdef uint32_t size
+        cdef int timeout_ms = -1 if timeout_s < 0 else <int>(timeout_s * 1000)
+        cdef uint64_t n, at = timestamp_ns
+        if s.my_sender < 0:
+            raise ValueError(f"node {self.node_id} is no sender of topic {topic_id}")
+        if len(data) > s.size_max:
+            raise ValueError(f"a message of {len(data)} bytes: this topic's size_max is {s.size_max} bytes")
+        with nogil:
+            n = claim_slots(self, s, 1, timeout_ms, &first)
+        if n == 0:
+            if s.closed:
+                raise Wedged("the view is changing: try again when the next one is installed")
+            raise WriteTimeout(f"no free slot within {timeout_s:g} s: the group is not delivering")
+        size = len(data)
+        if size:
+            memcpy(slot_payload(s, first), &source[0], size)
+        if not commit_slots(self, s, first, 1, &size, at):
+            raise Wedged("the view changed while the slot was open: try again")
+
+    def declare_silence(self, topic_id, rounds):
+        """This sender will send nothing for so many rounds: nulls in advance, as one number (paper, section 3.3).
+
+        Returns the index of its next message. Messages sent earlier than declared wait for their round.
+        """
+        cdef subgroup_t *s = self.installed().subgroup(topic_id)
+        cdef uint64_t from_index
+        if s.my_sender < 0 or s.level == LEVEL_UNORDERED:
+            raise ValueError(f"node {self.node_id} is no sender of an ordered topic {topic_id}")
+        if not 1 <= rounds <= 1 << 40:
+            raise ValueError(f"{rounds} rounds: must be between 1 and {1 << 40}")
+        lock_subgroup(s)
+        try:
+            if s.closed:
+                raise Wedged("the view is changing: try again when the next one is installed")
+            if not claimable(s):
+                raise WriteTimeout("no free slot to declare silence in: the group is not delivering")
+            from_index = s.claimed
+            if u64_load_relaxed(&s.mine.silent_until) != from_index:
+                u64_store_release(&s.mine.silent_from, from_index)
+            u64_store_release(&s.mine.silent_until, from_index + rounds)
+            fill_nulls(s, rounds)
+        finally:
+            unlock_subgroup(s)
+        self.ring()
+        return s.claimed
+
+    def __dealloc__(self):
+        u32_store_release(&self.driver.stop, 1)
+        for fd in (self.bell_fd, self.control_fd, self.resume_fd):
+            if fd >= 0:
+                os.close(fd)
+
+
+cdef uint64_t claim_slots(Engine engine, subgroup_t *s, uint64_t most, int timeout_ms, uint64_t *first) noexcept nogil:
+    """Claims up to `most` indices, at least one; 0 on timeout (-1 ms: for ever) or at the end of the epoch."""
+    cdef uint64_t n
+    cdef int yields = 0, waited = 0
+    while True:
+        lock_subgroup(s)
+        if s.closed:
+            unlock_subgroup(s)
+            return 0
+        n = claimable(s)
+        if n:
+            if n > most:
+                n = most
+            first[0] = claim(s, n)
+            unlock_subgroup(s)
+            return n
+        if yields >= YIELDS_BEFORE_SLEEP:
+            # SYNC POINT: space. The send predicate looks at it under the lock and rings.
+            s.claim_waiting = 1
+        unlock_subgroup(s)
+        if yields < YIELDS_BEFORE_SLEEP:
+            yields += 1
+            sched_yield()
+            continue
+        if timeout_ms >= 0 and waited >= timeout_ms:
+            return 0
+        fence_store_load()
+        if u32_load_relaxed(&engine.driver.bell.asleep):
+            event_ring(engine.bell_fd)
+        event_wait(s.space_fd, 10 if timeout_ms < 0 or timeout_ms - waited > 10 else timeout_ms - waited)
+        waited += 10
+
+
+cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil:
+    return <char *>slot_of(s.senders[s.my_sender].slots, s, index) + sizeof(slot_header)
+
+
+cdef bint commit_slots(Engine engine, subgroup_t *s, uint64_t first, uint64_t n, const uint32_t *sizes,
+                       uint64_t source_ns) noexcept nogil:
+    """Commits filled slots; `sizes` in bytes, one each. False if the epoch ended meanwhile and made them nulls."""
+    cdef uint64_t i
+    cdef bint in_time
+    if source_ns == 0:
+        source_ns = realtime_ns()
+    lock_subgroup(s)
+    in_time = s.ready[first % s.window] != first + 1
+    if in_time:
+        for i in range(n):
+            fill_header(s, first + i, sizes[i], 0, source_ns)
+        mark_ready(s, first, n)
+    unlock_subgroup(s)
+    fence_store_load()
+    if u32_load_relaxed(&engine.driver.bell.asleep):
+        event_ring(engine.bell_fd)
+    return in_time

@@ -1,0 +1,23 @@
+"""What the core raises. Every message says what to do; limits are in it."""
+
+from __future__ import annotations
+
+
+class CoreError(Exception):
+    """Base of all errors of the core that are not plain ValueError or OSError."""
+
+
+class MessageTooLarge(CoreError, ValueError):
+    """A message is larger than its topic's size_max."""
+
+
+class WriteTimeout(CoreError, TimeoutError):
+    """No slot came free in time: readers that keep all, or the group, hold the writer back."""
+
+
+class NodeGone(CoreError, ConnectionError):
+    """The node behind a writer or reader has stopped or died."""
+
+
+class Wedged(CoreError):
+    """The epoch is over: nothing can be claimed until the next view is installed."""

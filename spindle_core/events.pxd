@@ -1,0 +1,47 @@
+"""eventfd and poll, from nogil code."""
+from libc.stdint cimport uint64_t
+
+
+cdef extern from "poll.h" nogil:
+    cdef struct pollfd:
+        int fd
+        short events
+        short revents
+    const short POLLIN
+    int poll(pollfd *fds, unsigned long n, int timeout_ms)
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+cdef extern from "unistd.h" nogil:
+    ssize_t c_read "read"(int fd, void *buffer, size_t n)
+    ssize_t c_write "write"(int fd, const void *buffer, size_t n)
+    int c_close "close"(int fd)
+
+
+cdef inline void event_ring(int fd) noexcept nogil:
+    """Rings an eventfd; a full or closed one is nobody's loss."""
+    cdef uint64_t one = 1
+    if fd >= 0:
+        c_write(fd, &one, 8)
+
+
+cdef inline void event_clear(int fd) noexcept nogil:
+    """Takes what was rung; the descriptor must be non-blocking."""
+    cdef uint64_t rung
+    if fd >= 0:
+        c_read(fd, &rung, 8)
+
+
+cdef inline int event_wait(int fd, int timeout_ms) noexcept nogil:
+    """Blocks until rung (1), timeout (0; -1 ms waits for ever) or a signal (-1); clears it."""
+    cdef pollfd p
+    cdef int r
+    p.fd = fd
+    p.events = POLLIN
+    p.revents = 0
+    r = poll(&p, 1, timeout_ms)
+    if r > 0:
+        event_clear(fd)
+        return 1
+    return r

@@ -1,0 +1,69 @@
+"""The fabric's promise: one-sided access to peers' memory, doorbells, and small two-sided messages.
+
+- A post writes a range of my own row to the same place of a peer's copy of it. FIFO per peer: a later write is never
+  visible before an earlier one. A list of posts is handed over at once (one doorbell of the device per peer).
+- A row is written only by its owner, so a fabric that maps the owner's row itself (shm) copies nothing: the stores
+  are visible before the post. Nothing may depend on a store being invisible: data first, then the count that guards
+  it, with release order.
+- read, compare-and-swap and fetch-and-add act on memory that the peer registered under a key; they complete through
+  poll(). Atomics are 8 bytes, aligned, and atomic against each other and the peer's own atomics.
+- send and receive move small messages, FIFO per peer, never more than MAIL_SIZE_MAX bytes; -EAGAIN when full or empty.
+- cut() ends everything with one peer, at once and for good: its posts and completions no longer happen.
+- prepare_wait() announces sleep; after it the caller looks for work once more; wait() blocks until rung; finish_wait().
+  A ring between prepare_wait() and wait() is never lost, and costs no system call while nobody sleeps.
+Every function is nogil and never blocks, except wait().
+"""
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:
+    POST_RING = 1               # wake the peer: it has something to do
+    MAIL_SIZE_MAX = 240         # bytes
+    MAIL_SLOTS = 64
+
+# Status of a completion.
+cdef enum:
+    COMPLETION_OK = 0
+    COMPLETION_CUT = 1          # the peer was cut
+    COMPLETION_RANGE = 2        # outside of the registered memory, or misaligned
+
+
+cdef struct post_t:
+    uint32_t peer               # row rank
+    uint32_t flags
+    uint64_t offset             # bytes from the start of my row
+    uint64_t length             # bytes
+
+
+cdef struct completion_t:
+    uint64_t cookie
+    uint64_t value              # what compare-and-swap or fetch-and-add found
+    uint32_t peer
+    uint32_t status
+
+
+cdef struct fabric_t:
+    void *self
+    int (*post_list)(void *self, const post_t *posts, uint32_t n) noexcept nogil   # returns doorbells rung
+    int (*post_read)(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
+                     uint64_t cookie) noexcept nogil
+    int (*post_compare_swap)(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
+                             uint64_t desired, uint64_t cookie) noexcept nogil
+    int (*post_fetch_add)(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
+                          uint64_t cookie) noexcept nogil
+    int (*send)(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil
+    int (*receive)(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil
+    int (*poll)(void *self, completion_t *completions, int n) noexcept nogil
+    int (*ring)(void *self, uint32_t peer) noexcept nogil                           # returns doorbells rung
+    void (*cut)(void *self, uint32_t peer) noexcept nogil
+    void (*prepare_wait)(void *self) noexcept nogil
+    int (*wait)(void *self, int64_t timeout_ns) noexcept nogil                      # 1 rung, 0 timeout
+    void (*finish_wait)(void *self) noexcept nogil
+
+
+cdef class Fabric:
+    cdef fabric_t table
+    cdef readonly uint32_t rank
+    cdef readonly uint32_t n_peers
+    cdef list kept              # memory that posted reads land in
+
+    cdef int check_peer(self, peer) except -1

@@ -1,0 +1,114 @@
+"""The fabric's face for Python: conformance tests, tools, and what will be built on one-sided memory.
+
+Subclasses fill in `table`; the predicate thread uses the table, never these methods.
+"""
+import errno
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.memory cimport Mapping
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+STATUS_NAMES = ("ok", "cut", "range")
+SMALL_MESSAGE_SIZE_MAX = MAIL_SIZE_MAX
+SMALL_MESSAGE_SLOTS = MAIL_SLOTS
+
+
+cdef class Fabric:
+    """Access to the memory of `n_peers` members (this one, `rank`, included) of one epoch."""
+
+    cdef int check_peer(self, peer) except -1:
+        if not 0 <= peer < self.n_peers or peer == self.rank:
+            raise ValueError(f"peer {peer}: must be a rank below {self.n_peers} other than the own one, {self.rank}")
+        return 0
+
+    def post_writes(self, ranges, bint ring=True):
+        """Posts [(peer, offset, length), ...] of the own row as one list; returns how many doorbells were rung."""
+        cdef post_t posts[256]
+        cdef uint32_t n = 0
+        if len(ranges) > 256:
+            raise ValueError(f"{len(ranges)} posts in one list: 256 at most")
+        for peer, offset, length in ranges:
+            self.check_peer(peer)
+            posts[n].peer = peer
+            posts[n].flags = POST_RING if ring else 0
+            posts[n].offset = offset
+            posts[n].length = length
+            n += 1
+        return self.table.post_list(self.table.self, posts, n)
+
+    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
+                  uint64_t length, uint64_t cookie=0):
+        """Reads the peer's memory `key` into ours; completes through poll(). ValueError if it doesn't fit `into`."""
+        self.check_peer(peer)
+        if into_offset > into.size or length > into.size - into_offset:
+            raise ValueError(f"{length} bytes at {into_offset} don't fit a mapping of {into.size}")
+        self._check(self.table.post_read(self.table.self, peer, key, offset, into.base + into_offset, length, cookie))
+
+    def post_compare_swap(self, peer, uint32_t key, uint64_t offset, uint64_t expected, uint64_t desired,
+                          uint64_t cookie=0):
+        self.check_peer(peer)
+        self._check(self.table.post_compare_swap(self.table.self, peer, key, offset, expected, desired, cookie))
+
+    def post_fetch_add(self, peer, uint32_t key, uint64_t offset, uint64_t value, uint64_t cookie=0):
+        self.check_peer(peer)
+        self._check(self.table.post_fetch_add(self.table.self, peer, key, offset, value, cookie))
+
+    def send(self, peer, data):
+        """A small message; BlockingIOError while the peer has not taken the last MAIL_SLOTS, ValueError if too long."""
+        cdef Py_buffer buffer
+        self.check_peer(peer)
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            if buffer.len > MAIL_SIZE_MAX:
+                raise ValueError(f"a small message of {buffer.len} bytes: {MAIL_SIZE_MAX} at most")
+            self._check(self.table.send(self.table.self, peer, buffer.buf, buffer.len))
+        finally:
+            PyBuffer_Release(&buffer)
+
+    def receive(self):
+        """(peer, bytes) of the next small message, or None."""
+        cdef char data[MAIL_SIZE_MAX]
+        cdef uint32_t peer = 0
+        cdef int n = self.table.receive(self.table.self, &peer, data, MAIL_SIZE_MAX)
+        if n == -errno.EAGAIN:
+            return None
+        self._check(n)
+        return peer, data[:n]
+
+    def poll(self):
+        """Completions so far: [(cookie, status name, value found, peer), ...]."""
+        cdef completion_t found[64]
+        cdef int n = self.table.poll(self.table.self, found, 64), i
+        return [(found[i].cookie, STATUS_NAMES[found[i].status], found[i].value, found[i].peer) for i in range(n)]
+
+    def ring(self, peer):
+        """Rings the peer's doorbell if it sleeps; returns how many system calls that took (0 or 1)."""
+        self.check_peer(peer)
+        return self.table.ring(self.table.self, peer)
+
+    def cut(self, peer):
+        self.check_peer(peer)
+        self.table.cut(self.table.self, peer)
+
+    def prepare_wait(self):
+        self.table.prepare_wait(self.table.self)
+
+    def wait(self, double timeout_s):
+        """After prepare_wait(): True if rung, False on timeout. Blocks without the GIL."""
+        cdef int r
+        with nogil:
+            r = self.table.wait(self.table.self, <long long>(timeout_s * 1e9))
+        return r == 1
+
+    def finish_wait(self):
+        self.table.finish_wait(self.table.self)
+
+    def _check(self, int result):
+        if result == -errno.EAGAIN:
+            raise BlockingIOError(errno.EAGAIN, "no room: the peer has not taken what it was sent, or poll() first")
+        if result == -errno.EPIPE:
+            raise ConnectionError("this peer has been cut")
+        if result < 0:
+            raise OSError(-result, "fabric")

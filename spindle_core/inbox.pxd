@@ -1,0 +1,56 @@
+"""Inboxes: a ring of slots per application writer, from which the send predicate takes messages."""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from spindle_core.layout cimport bell_page, inbox_header, inbox_progress, slot_header
+from spindle_core.memory cimport Mapping
+
+
+# The node's side, as the send predicate sees it.
+cdef struct inbox_t:
+    inbox_header *header         # the application's: nothing in it is trusted
+    char *slots
+    inbox_progress *progress     # ours
+    uint64_t consumed            # our own copy: the application can't change it
+    uint64_t size_max            # bytes
+    uint64_t n_slots
+    uint64_t stride              # bytes
+    uint64_t space_rung          # value of header.space_waiting that we last rang for
+    uint64_t ack_index           # acknowledged is raised to ack_count once all delivered my messages below this index
+    uint64_t ack_count
+    uint64_t ack_next_index      # the same for what was consumed since
+    uint64_t persist_index
+    uint64_t persist_count
+    int space_fd
+    uint16_t writer_id
+
+
+cdef class Inbox:
+    cdef inbox_t state
+    cdef readonly Mapping ring
+    cdef readonly Mapping progress
+    cdef readonly int space_fd
+
+    cdef inbox_t *pointer(self) noexcept
+
+
+cdef class InboxWriter:
+    cdef readonly Mapping ring
+    cdef readonly Mapping progress
+    cdef readonly Mapping bell
+    cdef inbox_header *header
+    cdef inbox_progress *seen
+    cdef bell_page *node_bell
+    cdef char *slots
+    cdef int space_fd, bell_fd
+    cdef readonly uint64_t size_max     # bytes
+    cdef readonly uint64_t slots_count
+    cdef uint64_t stride, next          # next: messages committed by this writer
+    cdef uint64_t limit                 # messages that may be committed before `consumed` must be read again
+    cdef bint claimed, gone, closed
+    cdef object claim_view
+
+    cdef char *free_slot(self, double timeout_s) except NULL
+    cdef int await_progress(self, uint64_t until_consumed, double timeout_s) except -1
+    cdef int usable(self) except -1
+    cdef void publish(self) noexcept
+    cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1

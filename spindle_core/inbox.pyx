@@ -1,0 +1,438 @@
+"""Inboxes: how an application hands messages to its node.
+
+One ring of slots per writer: one producer (the application), one consumer (the send predicate), so that no lock is
+shared between processes and an application that dies, stalls or lies in the middle of a message costs nobody
+anything. The price is one copy from the inbox into the node's own ring, made while the message is hot in the cache.
+
+Rules: the node reads every field of the application's memory once, into a local, and checks it there; a slot's
+header that makes no sense is counted as refused and skipped. Messages keep the order of their commits.
+"""
+import os
+import time
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from spindle_core.atomics cimport (
+    fence_store_load,
+    realtime_ns,
+    u32_load_relaxed,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+    u64_store_relaxed,
+)
+from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.layout cimport (
+    BELL_MAGIC,
+    INBOX_MAGIC,
+    INBOX_SLOTS_OFFSET,
+    MESSAGE_SIZE_MAX,
+    SLOT_DATA,
+    WINDOW_MAX,
+    bell_page,
+    inbox_header,
+    inbox_progress,
+    slot_header,
+    slot_stride,
+)
+from spindle_core.memory cimport Mapping
+
+from spindle_core.errors import MessageTooLarge, NodeGone, WriteTimeout
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+
+cdef int YIELDS = 8  # a full ring is usually drained within microseconds: give the core away before sleeping
+
+
+cdef class Inbox:
+    """The node's side of one writer's ring: `slots` messages of up to `size_max` bytes.
+
+    Raises ValueError outside 1..MESSAGE_SIZE_MAX bytes, 1..WINDOW_MAX slots, 0..65535 writer_id.
+    """
+
+    def __cinit__(self):
+        self.space_fd = -1
+
+    def __init__(self, size_max, slots, writer_id):
+        if not 1 <= size_max <= MESSAGE_SIZE_MAX:
+            raise ValueError(f"size_max {size_max}: must be between 1 and {MESSAGE_SIZE_MAX} bytes")
+        if not 1 <= slots <= WINDOW_MAX:
+            raise ValueError(f"{slots} inbox slots: must be between 1 and {WINDOW_MAX}")
+        if not 0 <= writer_id <= 65535:
+            raise ValueError(f"writer_id {writer_id}: must be between 0 and 65535")
+        cdef uint64_t stride = slot_stride(size_max)
+        cdef inbox_t *s = &self.state
+        self.ring = Mapping.create("spindle-inbox", INBOX_SLOTS_OFFSET + stride * slots)
+        self.progress = Mapping.create("spindle-inbox-progress", 4096)
+        self.progress.seal_writes()
+        self.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        memset(s, 0, sizeof(inbox_t))
+        s.header = <inbox_header *>self.ring.base
+        s.slots = self.ring.base + INBOX_SLOTS_OFFSET
+        s.progress = <inbox_progress *>self.progress.base
+        s.size_max = size_max
+        s.n_slots = slots
+        s.stride = stride
+        s.space_fd = self.space_fd
+        s.writer_id = writer_id
+        s.progress.size_max = size_max
+        s.progress.slots = slots
+        s.progress.writer_id = writer_id
+        s.header.magic = INBOX_MAGIC
+        s.progress.magic = INBOX_MAGIC
+
+    cdef inbox_t *pointer(self) noexcept:
+        return &self.state
+
+    @property
+    def writer_id(self):
+        return self.state.writer_id
+
+    @property
+    def committed(self):
+        """What the application says it has committed; bounded by what its ring can hold."""
+        cdef uint64_t n = u64_load_acquire(&self.state.header.committed) if self.ring.base != NULL else 0
+        return min(max(n, self.state.consumed), self.state.consumed + self.state.n_slots)
+
+    @property
+    def consumed(self):
+        """Messages taken over into the node's ring."""
+        return self.state.consumed
+
+    @property
+    def acknowledged(self):
+        """Messages that every member has delivered."""
+        return u64_load_relaxed(&self.state.progress.acknowledged) if self.progress.base != NULL else 0
+
+    @property
+    def persisted(self):
+        """Messages that every member has on disk (logged topics)."""
+        return u64_load_relaxed(&self.state.progress.persisted) if self.progress.base != NULL else 0
+
+    @property
+    def refused(self):
+        return u64_load_relaxed(&self.state.progress.refused) if self.progress.base != NULL else 0
+
+    def close(self):
+        """Frees the memory. Only after Engine.remove_inbox. Idempotent."""
+        if self.space_fd >= 0:
+            event_ring(self.space_fd)
+            os.close(self.space_fd)
+            self.space_fd = -1
+        self.ring.close()
+        self.progress.close()
+
+    def __dealloc__(self):
+        if self.space_fd >= 0:
+            os.close(self.space_fd)
+
+
+cdef class InboxWriter:
+    """The application's side: claim, fill, commit; or write, which is all three.
+
+    For one thread at a time (the GIL is held except while waiting; callers that share one writer between threads
+    hold a lock around it). Takes ownership of the mappings and descriptors.
+    """
+
+    def __cinit__(self):
+        self.space_fd = -1
+        self.bell_fd = -1
+
+    def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None, int bell_fd):
+        self.ring = ring
+        self.progress = progress
+        self.bell = bell
+        self.space_fd = space_fd
+        self.bell_fd = bell_fd
+        self.header = <inbox_header *>ring.base
+        self.seen = <inbox_progress *>progress.base
+        self.node_bell = <bell_page *>bell.base
+        if self.header.magic != INBOX_MAGIC or self.seen.magic != INBOX_MAGIC or self.node_bell.magic != BELL_MAGIC:
+            raise ValueError("these mappings are not an inbox of this version")
+        self.size_max = self.seen.size_max
+        self.slots_count = self.seen.slots
+        self.stride = slot_stride(self.size_max)
+        if ring.size < INBOX_SLOTS_OFFSET + self.stride * self.slots_count:
+            raise ValueError("the inbox is smaller than its geometry says")
+        self.slots = ring.base + INBOX_SLOTS_OFFSET
+        self.next = u64_load_relaxed(&self.header.committed)
+        self.limit = u64_load_acquire(&self.seen.consumed) + self.slots_count
+
+    cdef int usable(self) except -1:
+        if self.closed:
+            raise ValueError("this writer is closed")
+        if self.gone or u64_load_relaxed(&self.node_bell.stopped):
+            self.gone = True
+            raise NodeGone("the node behind this writer has stopped: attach again once a daemon runs")
+        if self.claimed:
+            raise ValueError("a claim is open: commit or abort it first")
+        return 0
+
+    cdef char *free_slot(self, double timeout_s) except NULL:
+        # A loop, because another thread of the application may write while this one waits without the GIL.
+        while self.next >= self.limit:
+            # SYNC POINT: reuse. Pairs with the send predicate's release of `consumed`: it is done with the slot.
+            self.limit = u64_load_acquire(&self.seen.consumed) + self.slots_count
+            if self.next < self.limit:
+                break
+            if not self.await_progress(self.next - self.slots_count + 1, timeout_s):
+                raise WriteTimeout(
+                    f"no free slot within {timeout_s:g} s: all {self.slots_count} are waiting for the group"
+                    " (a reader that keeps all and doesn't take holds its writers back)")
+        return self.slots + (self.next % self.slots_count) * self.stride
+
+    cdef int await_progress(self, uint64_t until_consumed, double timeout_s) except -1:
+        """Waits until the node has consumed so many; 1 when it has, 0 on timeout. The GIL is released."""
+        cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
+        cdef double left
+        cdef int timeout_ms, spins, r
+        cdef inbox_header *header = self.header
+        cdef inbox_progress *seen = self.seen
+        cdef bell_page *node_bell = self.node_bell
+        cdef int space_fd = self.space_fd, bell_fd = self.bell_fd
+        for spins in range(YIELDS):
+            if u64_load_acquire(&seen.consumed) >= until_consumed:
+                return 1
+            if timeout_s == 0:
+                return 0
+            with nogil:
+                sched_yield()
+        while True:
+            # SYNC POINT: space. Pairs with inbox_progressed(): it looks at space_waiting after it raised consumed.
+            u64_store_release(&header.space_waiting, u64_load_relaxed(&header.space_waiting) + 1)
+            fence_store_load()
+            if u64_load_acquire(&seen.consumed) >= until_consumed:
+                return 1
+            if self.gone or self.closed or u64_load_relaxed(&node_bell.stopped):
+                self.gone = True
+                raise NodeGone("the node behind this writer has stopped: attach again once a daemon runs")
+            timeout_ms = 1000
+            if timeout_s >= 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return 0
+                timeout_ms = min(timeout_ms, <int>(left * 1000) + 1)
+            if u32_load_relaxed(&node_bell.asleep):
+                event_ring(bell_fd)
+            with nogil:
+                r = event_wait(space_fd, timeout_ms)
+            if r < 0:
+                PyErr_CheckSignals()
+
+    cdef void publish(self) noexcept:
+        # SYNC POINT: commit. Pairs with the send predicate's acquire of `committed`: slots before the count.
+        u64_store_release(&self.header.committed, self.next)
+        fence_store_load()
+        if u32_load_relaxed(&self.node_bell.asleep):
+            event_ring(self.bell_fd)
+
+    cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1:
+        cdef char *slot
+        cdef slot_header *h
+        if size > self.size_max:
+            raise MessageTooLarge(f"a message of {size} bytes: this topic's size_max is {self.size_max} bytes")
+        slot = self.free_slot(timeout_s)
+        h = <slot_header *>slot
+        h.index = self.next
+        h.size = <uint32_t>size
+        h.kind = SLOT_DATA
+        h.source_ns = timestamp_ns
+        memcpy(slot + sizeof(slot_header), data, size)
+        self.next += 1
+        return 0
+
+    def write(self, data, uint64_t timestamp_ns=0, double timeout_s=-1.0):
+        """Copies one message in and commits it. `timestamp_ns` 0 = now (UTC).
+
+        Raises MessageTooLarge, WriteTimeout (nothing was written), NodeGone, TypeError without a buffer.
+        """
+        cdef Py_buffer buffer
+        self.usable()
+        if timestamp_ns == 0:
+            timestamp_ns = realtime_ns()
+        if PyBytes_CheckExact(data):
+            self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s)
+        else:
+            PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+            try:
+                self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s)
+            finally:
+                PyBuffer_Release(&buffer)
+        self.publish()
+
+    def write_many(self, buffers, uint64_t timestamp_ns=0, double timeout_s=-1.0):
+        """Copies many messages in, publishing whenever the ring is full and at the end; returns how many.
+
+        On an error the messages before it are published and counted in the exception's `written` attribute.
+        """
+        cdef Py_buffer buffer
+        cdef uint64_t first = self.next
+        self.usable()
+        if timestamp_ns == 0:
+            timestamp_ns = realtime_ns()
+        try:
+            for data in buffers:
+                if self.next >= self.limit:
+                    self.publish()
+                if PyBytes_CheckExact(data):
+                    self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s)
+                else:
+                    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+                    try:
+                        self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s)
+                    finally:
+                        PyBuffer_Release(&buffer)
+        except Exception as e:
+            self.publish()
+            e.written = self.next - first
+            raise
+        self.publish()
+        return self.next - first
+
+    def write_array(self, data, uint64_t item_size, uint64_t timestamp_ns=0, double timeout_s=-1.0):
+        """Writes a contiguous buffer of records of `item_size` bytes, one message each; returns how many.
+
+        Raises ValueError unless the buffer holds whole records; otherwise as write_many.
+        """
+        cdef Py_buffer buffer
+        cdef uint64_t first = self.next, i, n
+        self.usable()
+        if timestamp_ns == 0:
+            timestamp_ns = realtime_ns()
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            if item_size == 0 or buffer.len % item_size:
+                raise ValueError(f"a buffer of {buffer.len} bytes doesn't hold whole records of {item_size} bytes")
+            n = buffer.len // item_size
+            for i in range(n):
+                if self.next >= self.limit:
+                    self.publish()
+                self.put(<const char *>buffer.buf + i * item_size, item_size, timestamp_ns, timeout_s)
+        except Exception as e:
+            e.written = self.next - first
+            raise
+        finally:
+            PyBuffer_Release(&buffer)
+            self.publish()
+        return self.next - first
+
+    def claim(self, size, double timeout_s=-1.0):
+        """A writable view of `size` bytes in the next slot, to be filled in place and then committed.
+
+        The view must not be used after commit() or abort(). Raises as write.
+        """
+        cdef char *slot
+        self.usable()
+        if not 0 <= size <= self.size_max:
+            raise MessageTooLarge(f"a claim of {size} bytes: this topic's size_max is {self.size_max} bytes")
+        slot = self.free_slot(timeout_s)
+        (<slot_header *>slot).size = <uint32_t>size
+        self.claimed = True
+        self.claim_view = PyMemoryView_FromMemory(slot + sizeof(slot_header), size, PyBUF_WRITE)
+        return self.claim_view
+
+    def commit(self, size=None, uint64_t timestamp_ns=0):
+        """Publishes the open claim; `size` may be smaller than claimed. ValueError without one."""
+        cdef slot_header *h
+        if not self.claimed:
+            raise ValueError("no claim is open")
+        h = <slot_header *>(self.slots + (self.next % self.slots_count) * self.stride)
+        if size is not None:
+            if not 0 <= size <= h.size:
+                raise ValueError(f"commit of {size} bytes: {h.size} were claimed")
+            h.size = <uint32_t>size
+        self.abort()
+        self.usable()
+        h.index = self.next
+        h.kind = SLOT_DATA
+        h.source_ns = timestamp_ns if timestamp_ns else realtime_ns()
+        self.next += 1
+        self.publish()
+
+    def abort(self):
+        """Gives the open claim back unused. Nothing happens without one."""
+        self.claimed = False
+        self.claim_view = None
+
+    def wait_acknowledged(self, double timeout_s, bint persisted=False):
+        """True once every member has delivered (`persisted`: has on disk) all that was committed so far; False on
+        timeout. Raises NodeGone."""
+        cdef uint64_t until = self.next
+        cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
+        cdef double left
+        cdef int timeout_ms
+        cdef uint64_t *place = &self.seen.persisted if persisted else &self.seen.acknowledged
+        cdef inbox_header *header = self.header
+        cdef int space_fd = self.space_fd
+        while True:
+            if u64_load_acquire(place) >= until:
+                return True
+            self.usable()
+            # SYNC POINT: space. Pairs with inbox_progressed().
+            u64_store_release(&header.space_waiting, u64_load_relaxed(&header.space_waiting) + 1)
+            fence_store_load()
+            if u64_load_acquire(place) >= until:
+                return True
+            timeout_ms = 1000
+            if timeout_s >= 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                timeout_ms = min(timeout_ms, <int>(left * 1000) + 1)
+            if u32_load_relaxed(&self.node_bell.asleep):
+                event_ring(self.bell_fd)
+            with nogil:
+                event_wait(space_fd, timeout_ms)
+            PyErr_CheckSignals()
+
+    @property
+    def writer_id(self):
+        """Number of this writer on its node, as in the info of its messages."""
+        return self.seen.writer_id if self.progress.base != NULL else 0
+
+    @property
+    def committed(self):
+        """Messages committed by this writer."""
+        return self.next
+
+    @property
+    def consumed(self):
+        return u64_load_acquire(&self.seen.consumed) if self.progress.base != NULL else self.next
+
+    @property
+    def acknowledged(self):
+        """Messages that every member has delivered."""
+        return u64_load_acquire(&self.seen.acknowledged) if self.progress.base != NULL else 0
+
+    @property
+    def persisted(self):
+        return u64_load_acquire(&self.seen.persisted) if self.progress.base != NULL else 0
+
+    @property
+    def refused(self):
+        return u64_load_acquire(&self.seen.refused) if self.progress.base != NULL else 0
+
+    def mark_gone(self):
+        """The node died: waiting calls wake up and fail with NodeGone, later ones fail at once."""
+        self.gone = True
+        event_ring(self.space_fd)
+
+    def close(self):
+        """Idempotent. An open claim is dropped, what was committed stays with the node."""
+        if self.closed:
+            return
+        self.abort()
+        self.closed = True
+        self.gone = True
+        event_ring(self.space_fd)
+
+    def __dealloc__(self):
+        # Not in close(): another thread may still wait on them.
+        if self.space_fd >= 0:
+            os.close(self.space_fd)
+        if self.bell_fd >= 0:
+            os.close(self.bell_fd)

@@ -1,0 +1,111 @@
+"""The shared structs of layout.h, for cimport. What the fields mean stands there."""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "layout.h" nogil:
+    const uint32_t LAYOUT_VERSION
+    const uint64_t ROW_MAGIC, LOG_MAGIC, CURSOR_MAGIC, INBOX_MAGIC, BELL_MAGIC
+    const uint32_t CACHE_LINE, NODES_MAX, SUBGROUPS_MAX, MESSAGE_SIZE_MAX, WINDOW_MAX
+    const uint32_t ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE, ROW_SUBGROUPS_OFFSET
+    const uint32_t INBOX_SLOTS_OFFSET, LOG_RING_OFFSET, CURSOR_START_OFFSET
+    const int CONTROL_HEARTBEAT, CONTROL_WEDGED, CONTROL_COLUMNS_COUNT
+    const int SLOT_DATA, SLOT_NULL
+    const int LOG_DATA, LOG_JUMP
+
+    cdef struct row_header:
+        uint64_t magic
+        uint32_t layout_version
+        uint32_t node_id
+        uint64_t incarnation
+        uint64_t epoch
+        uint64_t row_size
+        uint64_t layout_hash
+        uint64_t control_version
+        uint64_t control[16]
+
+    cdef struct area_header:
+        uint64_t version
+        uint32_t size
+        uint32_t crc
+
+    cdef struct subgroup_columns:
+        uint64_t published
+        uint64_t silent_from
+        uint64_t silent_until
+        uint64_t received
+        uint64_t delivered
+        uint64_t persisted
+        uint64_t delivered_wanted
+
+    cdef struct slot_header:
+        uint64_t index
+        uint32_t size
+        uint16_t kind
+        uint16_t writer_id
+        uint64_t run
+        uint64_t source_ns
+
+    cdef struct bell_page:
+        uint64_t magic
+        uint32_t node_id
+        uint32_t asleep
+        uint64_t incarnation
+        uint64_t stopped
+
+    cdef struct inbox_header:
+        uint64_t magic
+        uint64_t committed
+        uint64_t space_waiting
+
+    cdef struct inbox_progress:
+        uint64_t magic
+        uint64_t consumed
+        uint64_t acknowledged
+        uint64_t persisted
+        uint64_t size_max
+        uint64_t slots
+        uint64_t refused
+        uint64_t writer_id
+
+    cdef struct log_record:
+        uint64_t position
+        uint32_t size
+        uint16_t kind
+        uint16_t writer_id
+        uint64_t index
+        uint64_t sequence
+        uint64_t source_ns
+        uint64_t reception_ns
+        uint32_t sender
+        uint64_t view_id
+
+    cdef struct log_header:
+        uint64_t magic
+        uint64_t capacity
+        uint64_t hot
+        uint64_t keeps_history
+        uint64_t tail
+        uint64_t count
+        uint64_t stopped
+        uint64_t blocked
+        uint64_t version
+        uint64_t oldest_position
+        uint64_t oldest_offset
+        uint64_t oldest_index
+        uint64_t tail_offset
+
+    cdef struct cursor_page:
+        uint64_t magic
+        uint64_t position
+        uint64_t index
+        uint64_t armed
+
+    cdef struct cursor_start:
+        uint64_t position
+        uint64_t offset
+        uint64_t index
+        uint64_t keep_all
+
+    uint64_t align_up(uint64_t n, uint64_t to) noexcept
+    uint64_t slot_stride(uint64_t size_max) noexcept
+    uint64_t record_stride(uint64_t size) noexcept

@@ -1,0 +1,10 @@
+"""Shared mappings: anonymous memory that travels by descriptor."""
+from libc.stdint cimport uint64_t
+
+
+cdef class Mapping:
+    cdef char *base               # NULL once closed
+    cdef readonly uint64_t size   # bytes
+    cdef readonly int fd          # -1 once closed
+    cdef readonly bint writable
+    cdef Py_ssize_t exports       # memoryviews alive: close() waits for none, it refuses to unmap under them

@@ -1,0 +1,130 @@
+"""Shared mappings: anonymous memory that travels by descriptor.
+
+All memory that two processes share is a memfd: it has no name in a file system, so nothing of it outlives the last
+process that maps it, kill -9 included. The maker seals the size, so that a peer that shrinks the file can't make
+others fault; seal_writes() makes every later mapping read-only for everybody else.
+
+Rules: a Mapping owns its descriptor; close() is idempotent; a memoryview of it keeps it mapped.
+"""
+import os
+
+from libc.stdint cimport uint64_t
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+
+cdef extern from "fcntl.h" nogil:
+    int fcntl(int fd, int command, ...)
+    const int F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_SEAL
+
+cdef int F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since Linux 5.1; not in every libc's header
+
+SIZE_MAX_BYTES = 1 << 40
+
+
+cdef class Mapping:
+    """A shared mapping of `size` bytes. Owns its descriptor."""
+
+    def __cinit__(self):
+        self.base = NULL
+        self.fd = -1
+        self.size = 0
+        self.exports = 0
+
+    def __init__(self):
+        raise TypeError("use Mapping.create(name, size) or Mapping.attach(fd)")
+
+    @classmethod
+    def create(cls, str name, size):
+        """A new zeroed memfd of `size` bytes (rounded up to pages), mapped for reading and writing.
+
+        Raises ValueError for a size that is not positive, OSError where the system refuses.
+        """
+        if not 0 < size <= SIZE_MAX_BYTES:
+            raise ValueError(f"a mapping of {size} bytes: must be between 1 and {SIZE_MAX_BYTES}")
+        page = os.sysconf("SC_PAGESIZE")
+        size = (size + page - 1) // page * page
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, size)
+            if fcntl(fd, F_ADD_SEALS, <int>(F_SEAL_GROW | F_SEAL_SHRINK)) != 0:
+                raise OSError("memfd can't be sealed: Linux 3.17 or newer is needed")
+            return Mapping._map(fd, size, True)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def attach(cls, int fd, bint writable=False):
+        """Maps a received descriptor whole; takes ownership of it, also when it fails.
+
+        Raises ValueError if it isn't sealed against shrinking (its sender could make us fault), OSError from mmap.
+        """
+        try:
+            size = os.fstat(fd).st_size
+            if size <= 0:
+                raise ValueError("the descriptor holds no memory")
+            if not fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK:
+                raise ValueError("the descriptor isn't sealed against shrinking")
+            return Mapping._map(fd, size, writable)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @staticmethod
+    def _map(int fd, uint64_t size, bint writable):
+        cdef Mapping m = Mapping.__new__(Mapping)
+        cdef void *p = mmap(NULL, size, PROT_READ | (PROT_WRITE if writable else 0), MAP_SHARED, fd, 0)
+        if p == MAP_FAILED:
+            raise OSError(f"mmap of {size} bytes failed ({'read-write' if writable else 'read-only'})")
+        m.base = <char *>p
+        m.size = size
+        m.fd = fd
+        m.writable = writable
+        return m
+
+    def seal_writes(self):
+        """From now on nobody can map this memory for writing; mappings that exist stay as they are."""
+        if fcntl(self.fd, F_ADD_SEALS, <int>(F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)) != 0:
+            raise OSError("F_SEAL_FUTURE_WRITE refused: Linux 5.1 or newer is needed")
+
+    def view(self):
+        """The whole mapping as a memoryview of bytes (read-only where the mapping is)."""
+        return memoryview(self)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if self.base == NULL:
+            raise ValueError("the mapping is closed")
+        if flags & 1 and not self.writable:  # PyBUF_WRITABLE
+            raise BufferError("the mapping is read-only")
+        buffer.buf = self.base
+        buffer.obj = self
+        buffer.len = <Py_ssize_t>self.size
+        buffer.itemsize = 1
+        buffer.readonly = not self.writable
+        buffer.ndim = 1
+        buffer.format = <char *>b"B" if flags & 4 else NULL
+        buffer.shape = &buffer.len if flags & 8 else NULL
+        buffer.strides = &buffer.itemsize if (flags & 24) == 24 else NULL
+        buffer.suboffsets = NULL
+        buffer.internal = NULL
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.exports -= 1
+
+    def close(self):
+        """Unmaps and closes the descriptor. Idempotent. While a memoryview of it lives, only the descriptor goes."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        if self.base != NULL and self.exports == 0:
+            munmap(self.base, self.size)
+            self.base = NULL
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            munmap(self.base, self.size)
+            self.base = NULL
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

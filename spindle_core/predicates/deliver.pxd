@@ -1,0 +1,5 @@
+from spindle_core.state cimport node_t, subgroup_t
+
+
+cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil
+cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long *trim) noexcept nogil

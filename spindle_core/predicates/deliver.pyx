@@ -1,0 +1,291 @@
+"""Deliver: everything up to the stability frontier, in order, nulls skipped, one push (paper, section 3.2).
+
+The frontier is the least received number of all members. A message is copied once into the topic's delivery log
+(readers take it from there), or handed in place to an embedded receiver's upcall. Then my delivered number is raised,
+which lets senders reuse the slots. With `batch_delivery` off: one message per pass and push.
+
+Nothing is taken on trust: a slot whose stamp is not the expected index, or whose size is impossible, is never
+delivered; it is counted, and delivery of this subgroup stands still rather than lose its order.
+
+Unordered topics have no frontier: what was received is delivered, first-in first-out per sender, and acknowledged
+per sender.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.atomics cimport fence_store_load, u32_load_relaxed, u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.counters cimport (
+    C_CORRUPT,
+    C_DELIVERED_BYTES,
+    C_DELIVERY_BATCHES,
+    C_DELIVERY_BLOCKED,
+    C_DELIVERY_MESSAGES,
+    C_POSTED_BYTES,
+    C_PUSHES,
+    C_RINGS,
+)
+from spindle_core.delivery cimport log_commit, log_publish, log_reserve, log_ring_readers, log_set_blocked
+from spindle_core.fabric.fabric cimport POST_RING, post_t
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, log_record, slot_header, subgroup_columns
+from spindle_core.smc cimport slot_of
+from spindle_core.sst cimport flush_posts, push
+from spindle_core.state cimport (
+    LEVEL_LOGGED,
+    LEVEL_UNORDERED,
+    PERSIST_MARKS,
+    POSTS_MAX,
+    UPCALL_BATCH,
+    delivery_t,
+    node_t,
+    sender_t,
+    subgroup_t,
+)
+
+cdef enum outcome:
+    TAKEN
+    SKIPPED        # a null
+    HELD           # a keep-all reader has no room
+    DAMAGED
+
+
+# Messages gathered for one batched upcall, and what one pass has done.
+cdef struct pass_t:
+    delivery_t batch[UPCALL_BATCH]
+    uint32_t n_batch
+    uint64_t messages, bytes
+
+
+cdef inline void flush_upcall(subgroup_t *s, pass_t *p) noexcept nogil:
+    if p.n_batch:
+        s.upcall(s.upcall_context, p.batch, p.n_batch)
+        p.n_batch = 0
+
+
+cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank, uint64_t index) noexcept nogil:
+    """Delivers message `index` of a sender, or skips the run of nulls that begins there."""
+    cdef sender_t *sender = &s.senders[rank]
+    cdef slot_header *h = slot_of(sender.slots, s, index)
+    cdef uint32_t size
+    cdef uint64_t run
+    cdef delivery_t *d
+    cdef log_record *r
+    if u64_load_relaxed(&h.index) != index:
+        return DAMAGED
+    if h.kind == SLOT_NULL:
+        run = u64_load_relaxed(&h.run)
+        if run == 0 or run > (<uint64_t>1 << 62):
+            return DAMAGED
+        sender.null_until = index + run
+        return SKIPPED
+    size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
+    if h.kind != SLOT_DATA or size > s.size_max:
+        return DAMAGED
+    if s.log != NULL:
+        r = <log_record *>log_reserve(s.log, size)
+        if r == NULL:
+            return HELD
+        r.sequence = index * s.n_senders + rank
+        r.source_ns = h.source_ns
+        r.reception_ns = node.now_ns
+        r.sender = sender.node_id
+        r.writer_id = h.writer_id
+        r.view_id = node.epoch
+        memcpy(<char *>r + sizeof(log_record), <char *>h + sizeof(slot_header), size)
+        log_commit(s.log, size)
+    if s.upcall != NULL:
+        d = &p.batch[p.n_batch]
+        d.payload = <char *>h + sizeof(slot_header)
+        d.size = size
+        d.sequence = index * s.n_senders + rank
+        d.source_ns = h.source_ns
+        d.sender_rank = rank
+        d.sender = sender.node_id
+        d.writer_id = h.writer_id
+        p.n_batch += 1
+        if not s.upcall_batches or p.n_batch == UPCALL_BATCH:
+            flush_upcall(s, p)
+    p.messages += 1
+    p.bytes += size
+    return TAKEN
+
+
+cdef void finish(node_t *node, subgroup_t *s, pass_t *p) noexcept nogil:
+    """Shows readers what was appended, and counts the pass."""
+    cdef uint64_t head
+    if s.upcall != NULL:
+        flush_upcall(s, p)
+    if p.messages == 0:
+        return
+    if s.log != NULL:
+        log_publish(s.log)
+        node.counters[C_RINGS] += <uint64_t>log_ring_readers(s.log)
+    node.counters[C_DELIVERY_BATCHES] += 1
+    node.counters[C_DELIVERY_MESSAGES] += p.messages
+    node.counters[C_DELIVERED_BYTES] += p.bytes
+
+
+cdef void set_blocked(node_t *node, subgroup_t *s, bint blocked) noexcept nogil:
+    if s.log == NULL:
+        return
+    if blocked:
+        node.counters[C_DELIVERY_BLOCKED] += 1
+    s.blocked = blocked
+    log_set_blocked(s.log, blocked)
+
+
+cdef void push_delivered(node_t *node, subgroup_t *s) noexcept nogil:
+    """Raises my delivered number and pushes it; rings only the senders that said they wait for it.
+
+    SYNC POINT: reuse. Pairs with delivered_min(): I am done with these slots. And Dekker with want_delivered(): it
+    stores what it wants, then looks at my number; I store my number, then look at what it wants.
+    """
+    cdef uint32_t i
+    cdef uint64_t wanted
+    cdef post_t *post
+    u64_store_release(&s.mine.delivered, s.delivered)
+    push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)
+    ring_wanting(node, s)
+
+
+cdef void ring_wanting(node_t *node, subgroup_t *s) noexcept nogil:
+    cdef uint32_t i
+    cdef uint64_t wanted
+    fence_store_load()
+    for i in range(s.n_members):
+        if s.members[i] == node.my_rank:
+            continue
+        wanted = u64_load_acquire(&s.member_columns[i].delivered_wanted)
+        if wanted > s.wanted_rung[i] and s.delivered >= wanted:
+            s.wanted_rung[i] = wanted
+            node.counters[C_RINGS] += <uint64_t>node.fabric.ring(node.fabric.self, s.members[i])
+
+
+cdef inline void mark_persist(subgroup_t *s) noexcept nogil:
+    """Remembers which delivered number belongs to which count of the log, for the persist predicate."""
+    if s.level != LEVEL_LOGGED or s.log == NULL:
+        return
+    if s.marks_head - s.marks_tail == PERSIST_MARKS:
+        s.marks_head -= 1        # the newest mark covers its predecessor
+    s.mark_index[s.marks_head % PERSIST_MARKS] = s.log.count
+    s.mark_delivered[s.marks_head % PERSIST_MARKS] = s.delivered
+    s.marks_head += 1
+
+
+cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
+    """Returns how many sequence numbers (nulls included) were delivered."""
+    cdef pass_t p
+    cdef uint64_t stable, n, first = s.delivered
+    cdef uint32_t i
+    cdef outcome o
+    if s.held:
+        return 0
+    if s.level == LEVEL_UNORDERED:
+        return deliver_unordered(node, s)
+    stable = <uint64_t>-1
+    for i in range(s.n_members):
+        # SYNC POINT: receive. Pairs with the receive predicate: that member has everything before this number.
+        n = u64_load_acquire(&s.member_columns[i].received)
+        if n < stable:
+            stable = n
+    if stable <= first:
+        return 0
+    if not node.batch_delivery:
+        stable = first + 1
+    p.n_batch = 0
+    p.messages = p.bytes = 0
+    o = TAKEN
+    while s.delivered < stable:
+        if s.deliver_index >= s.senders[s.deliver_rank].null_until:
+            o = deliver_slot(node, s, &p, s.deliver_rank, s.deliver_index)
+            if o == HELD or o == DAMAGED:
+                break
+        s.delivered += 1
+        s.deliver_rank += 1
+        if s.deliver_rank == s.n_senders:
+            s.deliver_rank = 0
+            s.deliver_index += 1
+    finish(node, s, &p)
+    if o == DAMAGED:
+        node.counters[C_CORRUPT] += 1
+    if o == HELD:
+        set_blocked(node, s, True)
+    elif s.blocked:
+        set_blocked(node, s, False)
+    if s.delivered == first:
+        return 0
+    mark_persist(s)
+    push_delivered(node, s)
+    flush_posts(node)
+    return <int>(s.delivered - first)
+
+
+cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
+    cdef pass_t p
+    cdef uint32_t r
+    cdef sender_t *sender
+    cdef outcome o = TAKEN
+    cdef uint64_t done = 0, until
+    p.n_batch = 0
+    p.messages = p.bytes = 0
+    for r in range(s.n_senders):
+        sender = &s.senders[r]
+        if sender.taken >= sender.received:
+            continue
+        until = sender.received if node.batch_delivery else sender.taken + 1
+        while sender.taken < until:
+            if sender.taken >= sender.null_until:
+                o = deliver_slot(node, s, &p, r, sender.taken)
+                if o == HELD or o == DAMAGED:
+                    break
+            sender.taken += 1
+            done += 1
+        if o == HELD or o == DAMAGED:
+            break
+    finish(node, s, &p)
+    if o == DAMAGED:
+        node.counters[C_CORRUPT] += 1
+    if o == HELD:
+        set_blocked(node, s, True)
+    elif s.blocked:
+        set_blocked(node, s, False)
+    if done == 0:
+        return 0
+    s.delivered += done
+    for r in range(s.n_senders):
+        u64_store_release(&s.received_by_sender[r], s.senders[r].taken)
+    u64_store_release(&s.mine.delivered, s.delivered)
+    push(node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), POST_RING)
+    flush_posts(node)
+    return <int>done
+
+
+cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long *trim) noexcept nogil:
+    """After the wedge: delivers, in order, every message below its sender's trim, and nothing else.
+
+    False if a keep-all reader has no room: to be called again. Design, Membership 7.
+    """
+    cdef pass_t p
+    cdef uint64_t rounds = 0
+    cdef uint32_t r
+    cdef outcome o = TAKEN
+    p.n_batch = 0
+    p.messages = p.bytes = 0
+    for r in range(s.n_senders):
+        if trim[r] > rounds:
+            rounds = trim[r]
+    while s.deliver_index < rounds:
+        if s.deliver_index < trim[s.deliver_rank] and s.deliver_index >= s.senders[s.deliver_rank].null_until:
+            o = deliver_slot(node, s, &p, s.deliver_rank, s.deliver_index)
+            if o == HELD or o == DAMAGED:
+                break
+        s.delivered += 1
+        s.deliver_rank += 1
+        if s.deliver_rank == s.n_senders:
+            s.deliver_rank = 0
+            s.deliver_index += 1
+    finish(node, s, &p)
+    if o == DAMAGED:
+        node.counters[C_CORRUPT] += 1
+    set_blocked(node, s, o == HELD)
+    mark_persist(s)
+    return o != HELD

@@ -1,0 +1,79 @@
+"""Receive: take every new message of every sender and acknowledge all of them with one push (paper, section 3.2).
+
+A sender's published count says how many of its messages are whole here, so receiving a batch is reading one line per
+sender; slots are not touched before delivery. My received number is then the first sequence number that I miss.
+With `batch_receive` off every message gets an acknowledgement and a push of its own.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.atomics cimport u64_load_acquire, u64_store_release
+from spindle_core.counters cimport C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
+from spindle_core.fabric.fabric cimport POST_RING
+from spindle_core.layout cimport subgroup_columns
+from spindle_core.sst cimport flush_posts, lock_subgroup, push, unlock_subgroup
+from spindle_core.state cimport LEVEL_UNORDERED, node_t, sender_t, subgroup_t
+
+
+cdef inline void acknowledge(node_t *node, subgroup_t *s) noexcept nogil:
+    """Raises my received number to the first sequence number that is missing, and pushes it if that is news.
+
+    With n_r messages of rank r and m = min n_r: m * n_senders + (first r with n_r = m).
+    """
+    cdef uint64_t least = <uint64_t>-1, received
+    cdef uint32_t r, first = 0
+    for r in range(s.n_senders):
+        if s.senders[r].received < least:
+            least = s.senders[r].received
+            first = r
+    received = least * s.n_senders + first
+    if received > s.received:
+        s.received = received
+        # SYNC POINT: receive. Pairs with the deliver predicate's minimum.
+        u64_store_release(&s.mine.received, received)
+        push(node, s, s.columns_offset, sizeof(subgroup_columns), POST_RING)
+
+
+cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
+    """Returns how many messages (nulls included) are new."""
+    cdef uint32_t r
+    cdef uint64_t published
+    cdef sender_t *sender
+    cdef uint64_t found = 0
+    for r in range(s.n_senders):
+        sender = &s.senders[r]
+        # SYNC POINT: publish. Pairs with the send predicate: the slots below this count are whole.
+        published = u64_load_acquire(&sender.columns.published)
+        if published <= sender.received:
+            continue
+        if node.batch_receive:
+            found += published - sender.received
+            sender.received = published
+        else:
+            sender.received += 1
+            found += 1
+            node.counters[C_RECEIVE_BATCHES] += 1
+            if s.level != LEVEL_UNORDERED:
+                if node.post_after_unlock:
+                    acknowledge(node, s)
+                else:
+                    # The baseline holds the lock that senders need while it posts (paper, section 3.4).
+                    lock_subgroup(s)
+                    acknowledge(node, s)
+                    flush_posts(node)
+                    unlock_subgroup(s)
+                flush_posts(node)
+    if found == 0:
+        return 0
+    node.counters[C_RECEIVE_MESSAGES] += found
+    if node.batch_receive:
+        node.counters[C_RECEIVE_BATCHES] += 1
+        if s.level != LEVEL_UNORDERED:
+            if node.post_after_unlock:
+                acknowledge(node, s)
+            else:
+                lock_subgroup(s)
+                acknowledge(node, s)
+                flush_posts(node)
+                unlock_subgroup(s)
+            flush_posts(node)
+    return <int>(found if found < 1 << 30 else 1 << 30)

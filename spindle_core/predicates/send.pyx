@@ -1,0 +1,214 @@
+"""Send: publish every committed message in one push (paper, section 3.2).
+
+Takes over what applications left in their inboxes, as far as slots are free, and publishes everything committed
+without a gap: at most two ranges of slots per member, then the count that guards them. With `batch_send` off, one
+message per pass and push, as in the paper's baseline. Never waits for a batch to fill.
+"""
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.atomics cimport (
+    fence_store_load,
+    u32_load_relaxed,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+)
+from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_MESSAGES, C_SENT_BYTES, C_STALLS
+from spindle_core.events cimport event_ring
+from spindle_core.fabric.fabric cimport POST_RING
+from spindle_core.inbox cimport inbox_t
+from spindle_core.layout cimport SLOT_NULL, slot_header, subgroup_columns
+from spindle_core.smc cimport (
+    advance_committed,
+    claim,
+    claimable,
+    delivered_min,
+    fill_header,
+    mark_ready,
+    slot_of,
+    want_delivered,
+)
+from spindle_core.sst cimport flush_posts, lock_subgroup, push, push_more, unlock_subgroup
+from spindle_core.state cimport LEVEL_LOGGED, node_t, subgroup_t
+
+
+cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
+    """Messages committed and not yet taken over; what an application claims is bounded by what its ring can hold."""
+    # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
+    cdef uint64_t n = u64_load_acquire(&box.header.committed) - box.consumed
+    return n if n <= box.n_slots else 0
+
+
+cdef inline void inbox_progressed(inbox_t *box) noexcept nogil:
+    """Rings a writer that waits for slots or acknowledgements, once for each time it began to wait."""
+    cdef uint64_t waiting
+    # Pairs with the writer's fence between space_waiting and its last look.
+    fence_store_load()
+    waiting = u64_load_acquire(&box.header.space_waiting)
+    if waiting != box.space_rung:
+        box.space_rung = waiting
+        event_ring(box.space_fd)
+
+
+cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
+    """Takes over up to `most` messages of one inbox; returns how many."""
+    cdef uint64_t waiting = inbox_waiting(box), n, index
+    cdef uint32_t size
+    cdef slot_header *theirs
+    cdef slot_header *mine
+    cdef int taken = 0
+    if waiting == 0:
+        return 0
+    n = claimable(s)
+    if n == 0:
+        node.counters[C_STALLS] += 1
+        want_delivered(node, s)
+        n = claimable(s)         # a member may have delivered before it could see that I want it
+    if n > waiting:
+        n = waiting
+    if n > most:
+        n = most
+    while n:
+        n -= 1
+        theirs = <slot_header *>(box.slots + (box.consumed % box.n_slots) * box.stride)
+        box.consumed += 1
+        taken += 1
+        size = u32_load_relaxed(&theirs.size)   # once: the application can change it at any time
+        if size > box.size_max or size > s.size_max:
+            node.counters[C_REFUSED] += 1
+            u64_store_release(&box.progress.refused, box.progress.refused + 1)
+            continue
+        index = claim(s, 1)
+        fill_header(s, index, size, box.writer_id, theirs.source_ns)
+        mine = slot_of(s.senders[s.my_sender].slots, s, index)
+        memcpy(<char *>mine + sizeof(slot_header), <char *>theirs + sizeof(slot_header), size)
+        mark_ready(s, index, 1)
+        box.ack_next_index = index + 1
+    if taken:
+        # SYNC POINT: reuse. Pairs with InboxWriter.free_slot(): we are done with these slots.
+        u64_store_release(&box.progress.consumed, box.consumed)
+        inbox_progressed(box)
+    return taken
+
+
+cdef void acknowledge(subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t persisted) noexcept nogil:
+    """Tells a writer what all members have delivered (and have on disk)."""
+    cdef bint changed = False
+    if box.ack_count <= box.progress.acknowledged:
+        box.ack_count = box.consumed
+        box.ack_index = box.ack_next_index
+    if box.ack_count > box.progress.acknowledged and delivered >= box.ack_index:
+        u64_store_release(&box.progress.acknowledged, box.ack_count)
+        changed = True
+    if s.level == LEVEL_LOGGED:
+        if box.persist_count <= box.progress.persisted:
+            box.persist_count = box.consumed
+            box.persist_index = box.ack_next_index
+        if box.persist_count > box.progress.persisted and persisted >= <int64_t>box.persist_index:
+            u64_store_release(&box.progress.persisted, box.persist_count)
+            changed = True
+    if changed:
+        inbox_progressed(box)
+
+
+cdef int64_t persisted_min(subgroup_t *s) noexcept nogil:
+    """How many of my messages of this epoch every member has on disk; -1 while even earlier views' aren't."""
+    cdef uint64_t least = <uint64_t>-1, n
+    cdef uint32_t i
+    for i in range(s.n_members):
+        n = u64_load_acquire(&s.member_columns[i].persisted)
+        if n < least:
+            least = n
+    if least == 0:
+        return -1
+    return <int64_t>((least - 1 + s.n_senders - 1 - <uint64_t>s.my_sender) // s.n_senders)
+
+
+cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
+    """Acknowledgements, and all that the inboxes hold (with batch_send off: one message); under the lock."""
+    cdef uint64_t delivered = 0, most = <uint64_t>-1 if node.batch_send else 1
+    cdef int64_t persisted = 0
+    cdef uint32_t i, n = s.n_inboxes
+    cdef inbox_t *box
+    cdef bint known = False, found = False
+    for i in range(n):
+        box = s.inboxes[(s.inbox_next + i) % n]
+        if box.progress.acknowledged < box.consumed or (s.level == LEVEL_LOGGED and box.progress.persisted < box.consumed):
+            if not known:
+                known = True
+                delivered = delivered_min(s)
+                if s.level == LEVEL_LOGGED:
+                    persisted = persisted_min(s)
+            acknowledge(s, box, delivered, persisted)
+        if most and take_inbox(node, s, box, most):
+            found = True
+            if not node.batch_send:
+                most = 0
+    if n:
+        s.inbox_next = (s.inbox_next + 1) % n   # nobody is always first when slots are scarce
+    return found
+
+
+cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
+    """Returns how many messages (nulls included) were published."""
+    cdef uint64_t first, n, run, start
+    cdef slot_header *h
+    if s.my_sender < 0:
+        return 0
+    if s.n_inboxes == 0 and u64_load_relaxed(&s.claimed) == s.published and not u32_load_relaxed(&s.claim_waiting):
+        return 0
+    lock_subgroup(s)
+    if s.n_inboxes:
+        serve_inboxes(node, s)
+    if s.claim_waiting:
+        if claimable(s) == 0:
+            node.counters[C_STALLS] += 1
+            want_delivered(node, s)
+        if claimable(s):
+            s.claim_waiting = 0
+            event_ring(s.space_fd)
+    if s.claimed != s.published:
+        advance_committed(s)
+    first = s.published
+    n = s.committed - first
+    if n == 0:
+        unlock_subgroup(s)
+        flush_posts(node)
+        return 0
+    if node.batch_send:
+        node.counters[C_SEND_MESSAGES] += s.data_unpublished
+        node.counters[C_SENT_BYTES] += s.data_bytes_unpublished
+        node.counters[C_NULLS] += s.nulls_unpublished
+        s.data_unpublished = s.data_bytes_unpublished = s.nulls_unpublished = 0
+    else:
+        h = slot_of(s.senders[s.my_sender].slots, s, first)
+        if h.kind == SLOT_NULL:
+            n = h.run
+            node.counters[C_NULLS] += n
+            s.nulls_unpublished -= n
+        else:
+            n = 1
+            node.counters[C_SEND_MESSAGES] += 1
+            node.counters[C_SENT_BYTES] += h.size
+            s.data_unpublished -= 1
+            s.data_bytes_unpublished -= h.size
+    node.counters[C_SEND_BATCHES] += 1
+    s.published = first + n
+    # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
+    u64_store_release(&s.mine.published, s.published)
+    if n > s.window:
+        n = s.window              # a run of nulls longer than the ring: it has one slot only
+    start = first % s.window
+    run = s.window - start
+    if run > n:
+        run = n
+    push(node, s, s.slots_offset + start * s.stride, run * s.stride, 0)
+    if n > run:
+        push_more(node, s, s.slots_offset, (n - run) * s.stride, 0)
+    push_more(node, s, s.columns_offset, sizeof(subgroup_columns), POST_RING)
+    if not node.post_after_unlock:
+        flush_posts(node)
+    unlock_subgroup(s)
+    flush_posts(node)
+    return <int>n

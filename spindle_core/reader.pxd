@@ -1,0 +1,49 @@
+"""The readers' side of a delivery log. See reader.pyx."""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from spindle_core.layout cimport bell_page, cursor_page, log_header, log_record
+from spindle_core.memory cimport Mapping
+
+
+cdef class MessageInfo:
+    cdef uint64_t _source_ns, _reception_ns, _sequence, _view_id, _index
+    cdef uint32_t _sender
+    cdef uint16_t _writer
+
+
+cdef class LogReader:
+    cdef readonly Mapping log
+    cdef readonly Mapping cursor
+    cdef readonly Mapping bell
+    cdef log_header *header
+    cdef cursor_page *page
+    cdef bell_page *node_bell
+    cdef char *ring
+    cdef uint64_t capacity
+    cdef uint64_t position, offset, index    # of the next record to read
+    cdef uint64_t tail                       # the last one seen: everything before it is whole
+    cdef readonly uint64_t lost              # messages overtaken or skipped, ever
+    cdef readonly bint keep_all
+    cdef int data_fd, bell_fd
+    cdef bint gone, closed
+    cdef Block block                         # the open zero-copy batch, if any
+
+    cdef log_record *peek(self) noexcept
+    cdef bint still_there(self, uint64_t position) noexcept
+    cdef int overtaken(self) except -1
+    cdef void advance(self, uint64_t size) noexcept
+    cdef void publish_position(self) noexcept
+    cdef int usable(self) except -1
+    cdef object info_of(self, log_record *r, type info_type)
+    cdef bint ended(self)
+    cdef raise_gone(self)
+
+
+cdef class Block:
+    cdef LogReader reader
+    cdef readonly uint64_t offset            # bytes from the start of the log's mapping to the first payload
+    cdef readonly uint64_t stride            # bytes from one payload to the next
+    cdef readonly uint64_t payload_size      # bytes
+    cdef readonly uint64_t count             # messages
+    cdef uint64_t first_position, end_position, end_offset, first_index
+    cdef bint open

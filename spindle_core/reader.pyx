@@ -1,0 +1,553 @@
+"""Reading a delivery log: the application's side.
+
+The log is mapped read-only and shared by all readers of the topic on this host; each has a position of its own in a
+page that only it writes. Reading never takes a lock and never makes a system call; only waiting for data does.
+
+Rules: nothing is returned that could have been overwritten while it was copied (a second look at the oldest position
+follows every copy). A reader that keeps all is never overtaken; another counts what it `lost`.
+"""
+import os
+import time
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.atomics cimport (
+    fence_load_load,
+    fence_store_load,
+    u32_load_relaxed,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+    u64_store_relaxed,
+)
+from spindle_core.events cimport event_clear, event_ring, event_wait
+from spindle_core.layout cimport (
+    BELL_MAGIC,
+    CURSOR_MAGIC,
+    CURSOR_START_OFFSET,
+    LOG_JUMP,
+    LOG_MAGIC,
+    LOG_RING_OFFSET,
+    bell_page,
+    cursor_page,
+    cursor_start,
+    log_header,
+    log_record,
+    record_stride,
+)
+from spindle_core.memory cimport Mapping
+
+from spindle_core.errors import CoreError, NodeGone
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.memoryview cimport PyMemoryView_FromMemory
+
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(type t, Py_ssize_t n)   # a new reference
+    const int PyBUF_READ
+
+
+cdef class MessageInfo:
+    """What came with a message. Subclassable; the attributes are boxed only when asked for."""
+
+    @property
+    def source_timestamp(self):
+        """When it was written, UTC ns."""
+        return self._source_ns
+
+    @property
+    def reception_timestamp(self):
+        """When it was delivered on this node, UTC ns."""
+        return self._reception_ns
+
+    @property
+    def sender(self):
+        """Node id of the sender."""
+        return self._sender
+
+    @property
+    def writer(self):
+        """Number of the writer on the sending node."""
+        return self._writer
+
+    @property
+    def sequence(self):
+        """Sequence number: place in the delivery order of its epoch; the same on every node."""
+        return self._sequence
+
+    @property
+    def view_id(self):
+        """View in which it was delivered."""
+        return self._view_id
+
+    @property
+    def index(self):
+        """Messages delivered into this log before it: dense, of this node only."""
+        return self._index
+
+    def __repr__(self):
+        return (f"<{type(self).__name__} sender={self.sender} view={self.view_id} sequence={self.sequence}"
+                f" index={self.index}>")
+
+
+cdef class LogReader:
+    """Reads a delivery log from a cursor. For one thread at a time. Takes ownership of mappings and descriptors.
+
+    `bell` and `bell_fd` let a keep-all reader wake a node that waits for it; without them (a log without an engine)
+    nobody is rung.
+    """
+
+    def __cinit__(self):
+        self.data_fd = -1
+        self.bell_fd = -1
+
+    def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1):
+        cdef cursor_start *start
+        self.log = log
+        self.cursor = cursor
+        self.bell = bell
+        self.data_fd = data_fd
+        self.bell_fd = bell_fd
+        self.header = <log_header *>log.base
+        self.page = <cursor_page *>cursor.base
+        if self.header.magic != LOG_MAGIC or self.page.magic != CURSOR_MAGIC:
+            raise ValueError("these mappings are not a delivery log and a cursor of this version")
+        if bell is not None:
+            self.node_bell = <bell_page *>bell.base
+            if self.node_bell.magic != BELL_MAGIC:
+                raise ValueError("this mapping is not a doorbell of this version")
+        self.capacity = self.header.capacity
+        if log.size < LOG_RING_OFFSET + self.capacity:
+            raise ValueError("the log is smaller than it says")
+        self.ring = log.base + LOG_RING_OFFSET
+        start = <cursor_start *>(cursor.base + CURSOR_START_OFFSET)
+        self.position = start.position
+        self.offset = start.offset
+        self.index = start.index
+        self.keep_all = start.keep_all
+        self.tail = self.position
+
+    cdef int usable(self) except -1:
+        if self.closed:
+            raise ValueError("this reader is closed")
+        if self.block is not None:
+            raise ValueError("a batch is open: release it first")
+        return 0
+
+    cdef log_record *peek(self) noexcept:
+        """The next record, or NULL when everything delivered so far has been read."""
+        cdef log_record *r
+        while True:
+            if self.position >= self.tail:
+                # SYNC POINT: deliver. Pairs with log_publish(): records are whole before the tail.
+                self.tail = u64_load_acquire(&self.header.tail)
+                if self.position >= self.tail:
+                    return NULL
+            if self.offset >= self.capacity:
+                self.offset = 0
+            r = <log_record *>(self.ring + self.offset)
+            if r.kind == LOG_JUMP:
+                self.offset = 0
+                if not self.still_there(self.position):
+                    return r   # the caller's own look will notice
+                continue
+            return r
+
+    cdef bint still_there(self, uint64_t position) noexcept:
+        """False if the record copied from `position` may have been overwritten meanwhile."""
+        if self.keep_all:
+            return True
+        # SYNC POINT: overtake. Pairs with publish_oldest(): it is raised before anything behind it is overwritten.
+        fence_load_load()
+        return u64_load_acquire(&self.header.oldest_position) <= position
+
+    cdef int overtaken(self) except -1:
+        """Goes on with the oldest record there is, and counts what that skips."""
+        cdef log_header *h = self.header
+        cdef uint64_t version, position, offset, index
+        while True:
+            version = u64_load_acquire(&h.version)
+            position = u64_load_relaxed(&h.oldest_position)
+            offset = u64_load_relaxed(&h.oldest_offset)
+            index = u64_load_relaxed(&h.oldest_index)
+            fence_load_load()
+            if not version & 1 and u64_load_relaxed(&h.version) == version:
+                break
+        if position <= self.position:
+            raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the daemon")
+        self.lost += index - self.index
+        self.position = position
+        self.offset = offset
+        self.index = index
+        return 0
+
+    cdef void advance(self, uint64_t size) noexcept:
+        self.position += record_stride(size)
+        self.offset += record_stride(size)
+        self.index += 1
+
+    cdef void publish_position(self) noexcept:
+        u64_store_relaxed(&self.page.index, self.index)
+        # SYNC POINT: read. Pairs with log_refresh_cursors(): we are done with everything before.
+        u64_store_release(&self.page.position, self.position)
+        if self.keep_all and self.node_bell != NULL:
+            fence_store_load()
+            if u64_load_relaxed(&self.header.blocked) and u32_load_relaxed(&self.node_bell.asleep):
+                event_ring(self.bell_fd)
+
+    cdef object info_of(self, log_record *r, type info_type):
+        cdef MessageInfo info = <MessageInfo>info_type.__new__(info_type)
+        info._source_ns = r.source_ns
+        info._reception_ns = r.reception_ns
+        info._sequence = r.sequence
+        info._view_id = r.view_id
+        info._index = r.index
+        info._sender = r.sender
+        info._writer = r.writer_id
+        return info
+
+    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=None, str info_attribute="sample_info"):
+        """Up to `n` messages as `payload_type` (bytes or a subclass of it), oldest first; [] when there is none.
+
+        With `info_type` (a subclass of MessageInfo) each gets an instance of it as its attribute `info_attribute`.
+        """
+        cdef log_record *r
+        cdef uint64_t size, position
+        cdef bint plain = payload_type is bytes
+        cdef list out = []
+        cdef object payload, info = None
+        self.usable()
+        if not plain and not issubclass(payload_type, bytes):
+            raise TypeError("payload_type must be bytes or a subclass of it")
+        if info_type is not None and not issubclass(info_type, MessageInfo):
+            raise TypeError("info_type must be a subclass of MessageInfo")
+        while n > 0:
+            r = self.peek()
+            if r == NULL:
+                break
+            position = r.position
+            size = r.size
+            if position != self.position or size + sizeof(log_record) > self.capacity - self.offset:
+                self.overtaken()
+                continue
+            if plain:
+                payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
+            else:
+                # What bytes.__new__ does for a subclass, without the intermediate bytes object.
+                payload = PyType_GenericAlloc(payload_type, size)
+                _adopt(payload)
+                memcpy(PyBytes_AS_STRING(payload), <char *>r + sizeof(log_record), size)
+            if info_type is not None:
+                info = self.info_of(r, info_type)
+            if not self.still_there(position):
+                self.overtaken()
+                continue
+            if info is not None and not plain:
+                setattr(payload, info_attribute, info)
+            out.append(payload)
+            self.advance(size)
+            n -= 1
+        self.publish_position()
+        return out
+
+    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo):
+        """Up to `n` pairs (payload: bytes, info)."""
+        cdef log_record *r
+        cdef uint64_t size, position
+        cdef list out = []
+        cdef object payload, info
+        self.usable()
+        while n > 0:
+            r = self.peek()
+            if r == NULL:
+                break
+            position = r.position
+            size = r.size
+            if position != self.position or size + sizeof(log_record) > self.capacity - self.offset:
+                self.overtaken()
+                continue
+            payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
+            info = self.info_of(r, info_type)
+            if not self.still_there(position):
+                self.overtaken()
+                continue
+            out.append((payload, info))
+            self.advance(size)
+            n -= 1
+        self.publish_position()
+        return out
+
+    def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info"):
+        """Up to `n` results of decode(view); the read-only view is valid during the call only.
+
+        Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` propagates; the
+        messages before it are gone then (attribute `taken` of the exception), the one it failed on is skipped.
+        """
+        cdef log_record *r
+        cdef uint64_t size, position
+        cdef list out = []
+        cdef object view, sample, info
+        self.usable()
+        while n > 0:
+            r = self.peek()
+            if r == NULL:
+                break
+            position = r.position
+            size = r.size
+            if position != self.position or size + sizeof(log_record) > self.capacity - self.offset:
+                self.overtaken()
+                continue
+            info = self.info_of(r, info_type)
+            if self.keep_all:
+                view = PyMemoryView_FromMemory(<char *>r + sizeof(log_record), size, PyBUF_READ)
+            else:
+                # It could be overwritten under decode(): give it a copy that has been checked.
+                view = memoryview(PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size))
+                if not self.still_there(position):
+                    self.overtaken()
+                    continue
+            try:
+                sample = decode(view)
+            except Exception as e:
+                self.advance(size)
+                self.publish_position()
+                e.taken = out
+                raise
+            finally:
+                view.release()
+            if info_attribute is not None:
+                setattr(sample, info_attribute, info)
+            out.append(sample)
+            self.advance(size)
+            n -= 1
+        self.publish_position()
+        return out
+
+    def take_block(self, Py_ssize_t n):
+        """A run of up to `n` equal-sized messages in place, or None when there is none. Release it before reading on.
+
+        For a reader that doesn't keep all, the memory may be overwritten while the block is held: check `intact`.
+        """
+        cdef log_record *r
+        cdef uint64_t size = 0, position
+        cdef Block b
+        self.usable()
+        while True:
+            r = self.peek()
+            if r == NULL:
+                return None
+            position = r.position
+            size = r.size
+            if position == self.position and size + sizeof(log_record) <= self.capacity - self.offset and self.still_there(position):
+                break
+            self.overtaken()
+        b = Block.__new__(Block)
+        b.reader = self
+        b.payload_size = size
+        b.stride = record_stride(size)
+        b.offset = LOG_RING_OFFSET + self.offset + sizeof(log_record)
+        b.first_position = self.position
+        b.first_index = self.index
+        b.end_position = self.position
+        b.end_offset = self.offset
+        while b.count < <uint64_t>n:
+            b.count += 1
+            b.end_position += b.stride
+            b.end_offset += b.stride
+            if b.end_position >= self.tail or b.end_offset >= self.capacity:
+                break
+            r = <log_record *>(self.ring + b.end_offset)
+            if r.kind == LOG_JUMP or r.size != size or r.position != b.end_position:
+                break
+        b.open = True
+        self.block = b
+        return b
+
+    def skip_to_last(self, uint64_t depth):
+        """KEEP_LAST(depth): skips all but the newest `depth` messages; returns how many were skipped (not `lost`)."""
+        cdef uint64_t count, target, skipped = 0
+        cdef log_record *r
+        self.usable()
+        self.tail = u64_load_acquire(&self.header.tail)
+        count = u64_load_relaxed(&self.header.count)
+        target = count - depth if count > depth else 0
+        while self.index < target:
+            r = self.peek()
+            if r == NULL:
+                break
+            if r.position != self.position or not self.still_there(self.position):
+                self.overtaken()
+                continue
+            self.advance(r.size)
+            skipped += 1
+        self.publish_position()
+        return skipped
+
+    @property
+    def pending(self):
+        """Messages delivered and not yet taken."""
+        cdef uint64_t count
+        if self.log.base == NULL or self.closed:
+            return 0
+        count = u64_load_acquire(&self.header.count)
+        return count - self.index if count > self.index else 0
+
+    @property
+    def position_index(self):
+        """Index of the next message to be taken: where a reader that attaches again goes on."""
+        return self.index
+
+    def arm(self):
+        """Asks for one ring of the descriptor with the next message; True if data is there already."""
+        if self.closed:
+            raise ValueError("this reader is closed")
+        # SYNC POINT: wake. Pairs with log_ring_readers(): it looks at `armed` after the tail.
+        u64_store_release(&self.page.armed, u64_load_relaxed(&self.page.armed) + 1)
+        fence_store_load()
+        return u64_load_acquire(&self.header.tail) > self.position or self.ended()
+
+    cdef bint ended(self):
+        return self.gone or u64_load_relaxed(&self.header.stopped) != 0
+
+    def wait(self, double timeout_s=-1.0):
+        """True when there is data; False on timeout. Blocks without the GIL. Raises NodeGone when no more can come."""
+        cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
+        cdef double left
+        cdef int timeout_ms, data_fd = self.data_fd
+        while True:
+            if self.closed:
+                raise ValueError("this reader is closed")
+            if u64_load_acquire(&self.header.tail) > self.position:
+                return True
+            if timeout_s == 0:
+                if self.ended():
+                    self.raise_gone()
+                return False
+            self.arm()
+            if u64_load_acquire(&self.header.tail) > self.position:
+                return True
+            if self.ended():
+                self.raise_gone()
+            timeout_ms = -1
+            if timeout_s >= 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                timeout_ms = <int>min(left * 1000.0, 2e9) + 1
+            with nogil:
+                event_wait(data_fd, timeout_ms)
+            PyErr_CheckSignals()
+
+    cdef raise_gone(self):
+        raise NodeGone("the node behind this reader has stopped: attach again once a daemon runs")
+
+    def fileno(self):
+        """The eventfd that is rung after arm(): for poll, select and asyncio."""
+        return self.data_fd
+
+    def clear(self):
+        """Takes what was rung."""
+        event_clear(self.data_fd)
+
+    def mark_gone(self):
+        """The node died: who waits wakes up; what was delivered can still be taken."""
+        self.gone = True
+        event_ring(self.data_fd)
+
+    @property
+    def is_gone(self):
+        return self.ended()
+
+    def close(self):
+        """Idempotent. Wakes a thread that waits."""
+        if self.closed:
+            return
+        if self.block is not None:
+            self.block.release()
+        self.closed = True
+        event_ring(self.data_fd)
+
+    def __dealloc__(self):
+        # Not in close(): another thread may still wait on them.
+        if self.data_fd >= 0:
+            os.close(self.data_fd)
+        if self.bell_fd >= 0:
+            os.close(self.bell_fd)
+
+
+cdef class Block:
+    """A run of equal-sized messages in the log, in place.
+
+    Message i's payload is `payload_size` bytes at `buffer[offset + i * stride:]`. Valid until release().
+    """
+
+    def __init__(self):
+        raise TypeError("use LogReader.take_block")
+
+    @property
+    def buffer(self):
+        """The log's whole mapping, read-only."""
+        return memoryview(self.reader.log)
+
+    @property
+    def intact(self):
+        """False once the log has overtaken the block: its contents may have changed."""
+        return not self.open or self.reader.still_there(self.first_position)
+
+    def info(self, uint64_t i, type info_type=MessageInfo):
+        """The info of message i. IndexError, or ValueError after release."""
+        if not self.open:
+            raise ValueError("this batch has been released")
+        if i >= self.count:
+            raise IndexError(i)
+        return self.reader.info_of(
+            <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record)), info_type)
+
+    def release(self):
+        """Moves the reader behind the block; its memory can be used again. Idempotent."""
+        cdef LogReader reader = self.reader
+        if not self.open:
+            return
+        self.open = False
+        reader.block = None
+        if not reader.still_there(self.end_position):
+            reader.overtaken()
+        if reader.position < self.end_position:
+            reader.index = self.first_index + self.count
+            reader.position = self.end_position
+            reader.offset = self.end_offset
+        reader.publish_position()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.release()
+
+    def __len__(self):
+        return self.count
+
+
+cdef extern from *:
+    """
+    #include <Python.h>
+    /* PyType_GenericAlloc zeroed the object: the hash must say "not yet computed", as bytes.__new__ leaves it. */
+    static inline void spindle_bytes_ready(PyObject *o) {
+    #if defined(__GNUC__)
+    #pragma GCC diagnostic push
+    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    #endif
+        ((PyBytesObject *)o)->ob_shash = -1;
+    #if defined(__GNUC__)
+    #pragma GCC diagnostic pop
+    #endif
+    }
+    """
+    void spindle_bytes_ready(object o)
+
+
+cdef inline void _adopt(object payload):
+    spindle_bytes_ready(payload)

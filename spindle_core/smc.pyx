@@ -1,0 +1,116 @@
+"""Small-message multicast: a ring of `window` slots in the sender's row (paper, section 2.3).
+
+Claim an index, fill its slot, publish it by raising the count that guards it; every member delivers it; when all
+have, the slot is reused. Indices are given out in order to applications, inboxes and nulls alike, so a null can never
+take a claimed slot; nulls are claimed as one run that occupies the slot of its first index only.
+
+Rules: message k may be claimed once every member has delivered message k - window. All of this runs under the
+subgroup's lock.
+"""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_relaxed, u64_store_release
+from spindle_core.fabric.fabric cimport POST_RING
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header, subgroup_columns
+from spindle_core.sst cimport push
+from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
+
+
+cdef uint64_t delivered_min(subgroup_t *s) noexcept nogil:
+    """How many of my own messages every member has delivered."""
+    cdef uint64_t least = <uint64_t>-1, n
+    cdef uint64_t r = <uint64_t>s.my_sender
+    cdef uint32_t i
+    if s.level == LEVEL_UNORDERED:
+        for i in range(s.n_members):
+            n = u64_load_acquire(&s.members_received_by_sender[i][r])
+            if n < least:
+                least = n
+        return least
+    for i in range(s.n_members):
+        # SYNC POINT: reuse. Pairs with the deliver predicate: the member is done with these slots.
+        n = u64_load_acquire(&s.member_columns[i].delivered)
+        if n < least:
+            least = n
+    # Of the first `least` sequence numbers, those of my rank.
+    return (least + s.n_senders - 1 - r) // s.n_senders
+
+
+cdef uint64_t claimable(subgroup_t *s) noexcept nogil:
+    """How many indices can be claimed now."""
+    if s.claimed >= s.limit:
+        s.limit = delivered_min(s) + s.window
+        if s.claimed >= s.limit:
+            return 0
+    return s.limit - s.claimed
+
+
+cdef uint64_t claim(subgroup_t *s, uint64_t n) noexcept nogil:
+    """Takes `n` indices, which must be claimable; returns the first."""
+    cdef uint64_t first = s.claimed
+    s.claimed += n
+    return first
+
+
+cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t writer_id, uint64_t source_ns) noexcept nogil:
+    cdef slot_header *h = slot_of(s.senders[s.my_sender].slots, s, index)
+    h.index = index
+    h.size = size
+    h.kind = SLOT_DATA
+    h.writer_id = writer_id
+    h.run = 1
+    h.source_ns = source_ns
+
+
+cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil:
+    """Messages index..index+n-1 are filled, in whatever order claims are committed."""
+    cdef uint64_t i
+    for i in range(index, index + n):
+        s.ready[i % s.window] = i + 1
+
+
+cdef void advance_committed(subgroup_t *s) noexcept nogil:
+    """Everything filled without a gap is committed."""
+    cdef uint64_t i = s.committed
+    cdef slot_header *h
+    while i < s.claimed and s.ready[i % s.window] == i + 1:
+        h = slot_of(s.senders[s.my_sender].slots, s, i)
+        if h.kind == SLOT_NULL:
+            s.nulls_unpublished += h.run
+            i += h.run
+        else:
+            s.data_unpublished += 1
+            s.data_bytes_unpublished += h.size
+            i += 1
+    s.committed = i
+
+
+cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil:
+    """Claims and fills a run of `n` nulls, as one number in the slot of the first."""
+    cdef uint64_t first = claim(s, n)
+    cdef slot_header *h = slot_of(s.senders[s.my_sender].slots, s, first)
+    h.index = first
+    h.size = 0
+    h.kind = SLOT_NULL
+    h.writer_id = 0
+    h.run = n
+    h.source_ns = 0
+    mark_ready(s, first, 1)
+
+
+cdef void want_delivered(node_t *node, subgroup_t *s) noexcept nogil:
+    """I wait for a slot: says in my row at which delivered number members shall ring me.
+
+    A quarter of the window at once, so that a full ring doesn't wake its sender for every slot; but never beyond
+    what I have published, which all members will deliver in any case.
+    """
+    cdef uint64_t index = s.claimed - s.window + (s.window >> 2)
+    cdef uint64_t wanted
+    if s.level == LEVEL_UNORDERED:
+        return                    # acknowledgements always ring there
+    if index >= s.published:
+        index = s.published - 1 if s.published else 0
+    wanted = index * s.n_senders + <uint64_t>s.my_sender + 1
+    if wanted > u64_load_relaxed(&s.mine.delivered_wanted):
+        u64_store_release(&s.mine.delivered_wanted, wanted)
+        push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)

@@ -1,0 +1,70 @@
+"""Shared state table: pushes of parts of the own row.
+
+Columns are stored into the own row with release order first; a push then tells the fabric which ranges the other
+members need. Posts are collected and handed over as one list, by every predicate at its end: after it has released
+its lock, or (switch `post_after_unlock` off) while it still holds it.
+
+Why the lock can go before the post (paper, section 3.4): columns only grow, so a later post can only carry more.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.atomics cimport cpu_relax, u32_exchange_acquire, u32_load_relaxed, u32_store_release
+from spindle_core.counters cimport C_POSTED_BYTES, C_POSTS, C_PUSHES, C_RINGS
+from spindle_core.events cimport sched_yield
+from spindle_core.fabric.fabric cimport post_t
+from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
+
+cdef int SPINS_BEFORE_YIELD = 32
+
+
+cdef void flush_posts(node_t *node) noexcept nogil:
+    """Hands over all collected posts."""
+    cdef int rung
+    if node.n_posts == 0:
+        return
+    rung = node.fabric.post_list(node.fabric.self, node.posts, node.n_posts)
+    node.counters[C_POSTS] += node.n_posts
+    if rung > 0:
+        node.counters[C_RINGS] += <uint64_t>rung
+    node.n_posts = 0
+
+
+cdef void push(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
+    """Collects posts of a range of my row to every other member of the subgroup; counts one push."""
+    node.counters[C_PUSHES] += 1
+    push_more(node, s, offset, length, flags)
+
+
+cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
+    """A further range of the same push."""
+    cdef uint32_t i
+    cdef post_t *p
+    if node.n_posts + s.n_members > POSTS_MAX:
+        flush_posts(node)
+    for i in range(s.n_members):
+        if s.members[i] == node.my_rank:
+            continue
+        p = &node.posts[node.n_posts]
+        p.peer = s.members[i]
+        p.flags = flags
+        p.offset = offset
+        p.length = length
+        node.n_posts += 1
+    node.counters[C_POSTED_BYTES] += length * (s.n_members - 1)
+
+
+cdef void lock_subgroup(subgroup_t *s) noexcept nogil:
+    """The lock that application threads with direct claims share with the predicate thread."""
+    cdef int spins = 0
+    # SYNC POINT: claim. Pairs with unlock_subgroup().
+    while u32_exchange_acquire(&s.lock, 1):
+        while u32_load_relaxed(&s.lock):
+            spins += 1
+            if spins % SPINS_BEFORE_YIELD == 0:
+                sched_yield()   # its holder may need this core
+            else:
+                cpu_relax()
+
+
+cdef void unlock_subgroup(subgroup_t *s) noexcept nogil:
+    u32_store_release(&s.lock, 0)

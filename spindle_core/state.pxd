@@ -1,0 +1,116 @@
+"""What one node knows of one epoch, as the predicates see it. Private to the process; shared structs are in layout.h.
+
+Counts, not last indices: `received == 7` means the seven first sequence numbers. Message k of sender rank r has
+sequence number k * n_senders + r.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from spindle_core.delivery cimport log_t
+from spindle_core.fabric.fabric cimport fabric_t, post_t
+from spindle_core.inbox cimport inbox_t
+from spindle_core.layout cimport row_header, slot_header, subgroup_columns
+
+cdef enum:
+    POSTS_MAX = 1024             # posts collected before they are handed over; flushed when full
+    INBOXES_MAX = 256            # writers of one topic on one node
+    PERSIST_MARKS = 1024
+    UPCALL_BATCH = 512           # messages per batched delivery upcall
+
+cdef enum level:
+    LEVEL_UNORDERED = 0
+    LEVEL_ATOMIC = 1
+    LEVEL_VOLATILE = 2
+    LEVEL_LOGGED = 3
+
+
+# One delivered message, for upcalls; `payload` points into the sender's slot and is valid during the call only.
+cdef struct delivery_t:
+    const char *payload
+    uint64_t size                # bytes
+    uint64_t sequence
+    uint64_t source_ns
+    uint32_t sender_rank         # rank in the list of senders
+    uint32_t sender              # node id
+    uint16_t writer_id
+
+ctypedef void (*upcall_fn)(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
+
+
+cdef struct sender_t:
+    subgroup_columns *columns    # the sender's line, in its row
+    char *slots                  # its ring, in its row
+    uint64_t received            # its messages (nulls included) that I have
+    uint64_t null_until          # deliver: its indices below are nulls of a run that I have seen
+    uint64_t taken               # unordered: its messages delivered here
+    uint32_t rank                # row rank
+    uint32_t node_id
+
+
+cdef struct subgroup_t:
+    uint32_t topic_id, level, n_members, n_senders
+    uint64_t window              # slots
+    uint64_t size_max, stride    # bytes
+    uint32_t place               # position in the view's list: where its columns are
+    uint32_t *members            # row ranks, ascending
+    subgroup_columns **member_columns
+    sender_t *senders
+    subgroup_columns *mine
+    uint64_t *received_by_sender # in my row: frozen counts at wedge; acknowledgements if unordered
+    uint64_t **members_received_by_sender
+    int32_t my_sender            # rank among the senders, -1 if not one
+    uint64_t columns_offset, counts_offset, slots_offset   # in every row
+
+    # Sending. `lock` guards claimed..ready against application threads (direct claims only).
+    uint32_t lock
+    uint32_t claim_waiting       # application threads that wait for a slot
+    bint closed                  # wedged: nothing can be claimed any more
+    uint64_t claimed             # indices taken, by applications, inboxes and nulls
+    uint64_t committed           # indices below are filled, without a gap
+    uint64_t published           # indices below are with the others
+    uint64_t limit               # indices below may be claimed, as far as last looked
+    uint64_t *ready              # per slot: index + 1 of the message filled in it
+    uint64_t nulls_unpublished   # of published..committed, for counting
+    uint64_t data_unpublished
+    uint64_t data_bytes_unpublished
+    int space_fd                 # rung when slots come free and claim_waiting
+    inbox_t *inboxes[INBOXES_MAX]
+    uint32_t n_inboxes, inbox_next
+
+    # Receiving and delivering
+    uint64_t received            # sequence numbers that I have without a gap
+    uint64_t deliver_index       # of the next message in the delivery order
+    uint32_t deliver_rank        # and its sender rank
+    uint64_t delivered           # sequence numbers delivered
+    uint32_t receive_next        # batch_receive off: sender looked at next
+    uint64_t *wanted_rung        # per member: delivered_wanted that I rang for
+    bint held                    # delivery waits (a joiner's history)
+    bint blocked                 # delivery waits for a keep-all reader
+    log_t *log                   # NULL: nobody reads here
+    upcall_fn upcall             # NULL: no embedded receiver
+    void *upcall_context
+    bint upcall_batches
+
+    # Persisting
+    uint64_t durable             # set by the journal (release): delivered index before which all is on disk
+    uint64_t durable_before      # log.count when the epoch began: what must be on disk before anything of it counts
+    uint64_t mark_index[PERSIST_MARKS]      # log.count after a delivery
+    uint64_t mark_delivered[PERSIST_MARKS]  # delivered number after it
+    uint64_t marks_head, marks_tail
+
+
+cdef struct node_t:
+    uint64_t epoch
+    uint32_t my_rank, n_rows, node_id
+    char **rows
+    subgroup_t *subgroups
+    uint32_t n_subgroups
+    fabric_t *fabric
+    uint64_t *counters
+    bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
+    bint wedged                  # nothing is sent, received or delivered any more in this epoch
+    uint64_t now_ns              # UTC, of this pass
+    uint64_t *control_seen       # per row: control_version that the control thread was told of; own row: pushed
+    int control_fd
+    bint control_changed         # the driver has to tell the control thread
+    post_t posts[POSTS_MAX]
+    uint32_t n_posts

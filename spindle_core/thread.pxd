@@ -1,0 +1,22 @@
+"""The predicate thread: drives step(), idles without spinning a core."""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.fabric.fabric cimport fabric_t
+from spindle_core.layout cimport bell_page
+from spindle_core.state cimport node_t
+
+
+cdef struct driver_t:
+    node_t *node                 # NULL before the first view; changed only while parked
+    uint32_t stop
+    uint32_t park                # asked to park
+    uint32_t parked              # is parked
+    uint32_t running
+    int resume_fd
+    int bell_fd
+    bell_page *bell
+    uint64_t busy_poll_ns
+    uint64_t *counters
+
+
+cdef void drive(driver_t *d) noexcept nogil

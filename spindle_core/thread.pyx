@@ -1,0 +1,97 @@
+"""The predicate thread: step, and when there is nothing to do, get out of the way.
+
+One thread evaluates all predicates of a node. It never takes the GIL, allocates, logs or waits for anybody. After
+`busy_poll_ns` without work it blocks on its doorbell; until then it gives its core away between passes, because on a
+machine with more runnable threads than cores the one that it would spin for may be the one that it keeps from
+running.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.atomics cimport (
+    cpu_relax,
+    fence_store_load,
+    monotonic_ns,
+    realtime_ns,
+    u32_load_acquire,
+    u32_store_relaxed,
+    u32_store_release,
+    u64_store_release,
+)
+from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
+from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.state cimport node_t
+from spindle_core.step cimport step
+
+cdef int RELAXES_BEFORE_YIELD = 4
+cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two clocks is read again
+
+
+cdef inline void tell_control(node_t *node) noexcept nogil:
+    if node.control_changed:
+        node.control_changed = False
+        event_ring(node.control_fd)
+
+
+cdef void sleep(driver_t *d) noexcept nogil:
+    """Blocks until rung. Announce, look once more, block: no ring is lost in between."""
+    cdef node_t *node = d.node
+    cdef int done = 0
+    # SYNC POINT: wake. Pairs with every ringer: asleep is visible before the last look for work.
+    u32_store_relaxed(&d.bell.asleep, 1)
+    fence_store_load()
+    if node != NULL:
+        done = step(node, realtime_ns())
+        tell_control(node)
+    if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
+        d.counters[C_SLEEPS] += 1
+        if node != NULL:
+            node.fabric.wait(node.fabric.self, -1)
+        else:
+            event_wait(d.bell_fd, -1)
+    u32_store_relaxed(&d.bell.asleep, 0)
+
+
+cdef void drive(driver_t *d) noexcept nogil:
+    """Runs until d.stop. The node may be exchanged while parked."""
+    cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0, offset = realtime_ns() - before
+    cdef int done, idle = 0
+    while not u32_load_acquire(&d.stop):
+        if u32_load_acquire(&d.park):
+            u32_store_release(&d.parked, 1)
+            while u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
+                event_wait(d.resume_fd, 100)
+            u32_store_release(&d.parked, 0)
+            before = last_work = monotonic_ns()
+            offset = realtime_ns() - before
+            continue
+        if d.node == NULL:
+            sleep(d)
+            continue
+        done = step(d.node, before + offset)
+        tell_control(d.node)
+        laps += 1
+        now = monotonic_ns()
+        d.counters[C_LAPS] += 1
+        if done:
+            d.counters[C_BUSY_LAPS] += 1
+            d.counters[C_BUSY_NS] += now - before
+            if now - before > d.counters[C_LAP_NS_MAX]:
+                d.counters[C_LAP_NS_MAX] = now - before
+            last_work = now
+            idle = 0
+        else:
+            idle += 1
+            if idle <= RELAXES_BEFORE_YIELD:
+                cpu_relax()
+            elif now - last_work < d.busy_poll_ns:
+                sched_yield()
+                now = monotonic_ns()
+            else:
+                sleep(d)
+                now = last_work = monotonic_ns()
+                offset = realtime_ns() - now
+                idle = 0
+        before = now
+        if laps % CLOCK_EVERY_LAPS == 0:
+            offset = realtime_ns() - monotonic_ns()
+    u64_store_release(&d.bell.stopped, 1)

@@ -1,0 +1,109 @@
+"""Several engines in one process over one host's memory: the smallest real group, driven by hand or by threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from spindle_core.delivery import Cursor, DeliveryLog, LogReader
+from spindle_core.engine import Engine, SubgroupSpec, Switches
+from spindle_core.epoch import Epoch
+from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.memory import Mapping
+
+
+class Cluster:
+    """`n` engines, node ids 1..n, with one epoch installed; step by step unless start() is called."""
+
+    def __init__(
+        self,
+        n: int,
+        specs: Sequence[SubgroupSpec] | None = None,
+        *,
+        window: int = 8,
+        size_max: int = 64,
+        level: int = 1,
+        senders: Sequence[int] | None = None,
+        switches: Switches | None = None,
+    ) -> None:
+        everybody = tuple(range(n))
+        if specs is None:
+            specs = [SubgroupSpec(1, everybody, tuple(senders if senders is not None else everybody), window, size_max, level)]
+        self.n = n
+        self.engines = [Engine(i + 1, switches=switches) for i in range(n)]
+        self.specs = list(specs)
+        self.epochs: list[Epoch] = []
+        self.logs: dict[tuple[int, int], DeliveryLog] = {}
+        self.started = False
+        self.install(1, self.specs)
+
+    def prepare(self, epoch: int, specs: Sequence[SubgroupSpec]) -> list[Epoch]:
+        """Every node's memory of the next epoch, all exchanged."""
+        ids = [e.node_id for e in self.engines]
+        epochs = [e.new_epoch(epoch, i, ids, list(specs)) for i, e in enumerate(self.engines)]
+        for i, mine in enumerate(epochs):
+            for k, theirs in enumerate(epochs):
+                if i != k:
+                    mine.attach_peer(
+                        k,
+                        os.dup(theirs.row.fd),
+                        os.dup(theirs.bell.fd),
+                        os.dup(theirs.bell_fd),
+                        os.dup(theirs.fabric.mail.fd),
+                    )
+        return epochs
+
+    def install(self, epoch: int, specs: Sequence[SubgroupSpec]) -> list[dict[int, int]]:
+        self.epochs = self.prepare(epoch, specs)
+        self.specs = list(specs)
+        return [engine.install(e) for engine, e in zip(self.engines, self.epochs, strict=True)]
+
+    def start(self) -> None:
+        self.started = True
+        for engine in self.engines:
+            engine.start()
+
+    def stop(self) -> None:
+        for engine in self.engines:
+            engine.stop()
+
+    def settle(self, passes_max: int = 100_000) -> int:
+        """Steps all engines in turn until nobody has anything to do; returns the passes that took. Bounded."""
+        for passes in range(passes_max):
+            if not any([engine.step_once() for engine in self.engines]):
+                return passes
+        raise AssertionError(f"not quiet after {passes_max} passes")
+
+    def reader(self, node: int, topic_id: int = 1, *, keep_all: bool = True, from_history: bool = False, capacity: int = 1 << 20,
+               hot: int = 64 << 10, keep_history: bool = False) -> LogReader:
+        """A reader of a topic on one node (0-based), with the node's log made on first use."""
+        engine = self.engines[node]
+        log = self.logs.get((node, topic_id))
+        if log is None:
+            log = self.logs[node, topic_id] = DeliveryLog(capacity, hot, keep_history)
+            engine.bind_log(topic_id, log)
+        cursor = Cursor(keep_all, from_history)
+        engine.add_reader(topic_id, cursor)
+        reader = LogReader(
+            Mapping.attach(os.dup(log.mapping.fd)),
+            Mapping.attach(os.dup(cursor.mapping.fd), True),
+            os.dup(cursor.data_fd),
+            Mapping.attach(os.dup(engine.bell.fd)),
+            os.dup(engine.bell_fd),
+        )
+        self.kept = [*getattr(self, "kept", []), cursor]
+        return reader
+
+    def writer(self, node: int, topic_id: int = 1, *, slots: int = 16, size_max: int = 64) -> InboxWriter:
+        """A writer of a topic on one node (0-based)."""
+        engine = self.engines[node]
+        inbox = Inbox(size_max, slots, 7)
+        engine.add_inbox(topic_id, inbox)
+        self.kept = [*getattr(self, "kept", []), inbox]
+        return InboxWriter(
+            Mapping.attach(os.dup(inbox.ring.fd), True),
+            Mapping.attach(os.dup(inbox.progress.fd)),
+            os.dup(inbox.space_fd),
+            Mapping.attach(os.dup(engine.bell.fd)),
+            os.dup(engine.bell_fd),
+        )
