@@ -128,28 +128,31 @@ cdef void jump(log_t *log) noexcept nogil:
 cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
     """Room for a record with `size` payload bytes: its header, payload behind it; NULL while a reader holds it back.
 
-    Invariant: always leaves room for a jump at tail_offset, since records and the ring are whole lines.
+    Invariants: there is always room for a jump at tail_offset, since records and the ring are whole lines. A jump
+    record counts as oldest until every keep-all reader has gone through it, also when it had nothing left to read:
+    its position says that it has everything, but its offset still points there. The ring holds two of the largest
+    records, so that one of the two sides of tail_offset has room when it is empty.
     """
     cdef uint64_t need = record_stride(size), held, slack
     cdef bint moved = False, dropped = False
     cdef log_record *r
-    if not log.keeps_history and log.tail_offset >= log.hot and log.tail == log.header.tail:
+    if (not log.keeps_history and log.tail_offset >= log.hot and log.tail_offset >= need
+            and log.tail == log.header.tail):
         log_refresh_cursors(log)
         if all_caught_up(log):
-            # Everybody has everything: go on in the hot part. No reader looks behind the tail any more.
-            jump(log)
+            # Everybody has everything: go on in the hot part.
             log.oldest_position = log.tail
-            log.oldest_offset = 0
+            log.oldest_offset = log.tail_offset
             log.oldest_index = log.count
+            jump(log)
             publish_oldest(log)
     held = 0
     while True:
-        if log.oldest_position == log.tail:
+        if log.oldest_position == log.tail and log.oldest_offset == log.tail_offset:
             # Empty: only the place matters.
             if log.capacity - log.tail_offset >= need:
                 break
             jump(log)
-            log.oldest_offset = 0
             moved = True
             continue
         if log.tail_offset > log.oldest_offset:
