@@ -128,7 +128,7 @@ def _add_new(nodes: list[Watched], target: Target) -> None:
 def keys() -> Iterator[Any]:
     """A function that waits until a time (monotonic) for a key and returns it, "" if there was none."""
     if not sys.stdin.isatty():
-        yield lambda until: time.sleep(max(0.0, until - time.monotonic())) or ""
+        yield _no_key
         return
     import os
     import termios
@@ -146,6 +146,11 @@ def keys() -> Iterator[Any]:
         yield pressed
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, saved)
+
+
+def _no_key(until: float) -> str:
+    time.sleep(max(0.0, until - time.monotonic()))
+    return ""
 
 
 def screen(nodes: list[Watched], domain: int, interval: float, live: bool = False) -> Group:

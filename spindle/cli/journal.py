@@ -1,0 +1,236 @@
+"""`spindle journal`: the files of logged topics, see spindle.journal.tools."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spindle.cli.common import (
+    bytes_text,
+    complete_topic,
+    console,
+    debug_option,
+    duration_text,
+    json_option,
+    note,
+    print_json,
+    table,
+)
+
+if TYPE_CHECKING:
+    from spindle.journal.reading import JournalMessage
+
+EPILOG = """\b
+Examples:
+  spindle journal info /var/lib/spindle             what is there
+  spindle journal verify /var/lib/spindle           check every byte
+  spindle journal export /var/lib/spindle -t alerts -o alerts.jsonl
+  spindle journal export alerts-1-1.mcap --format csv --payload text
+
+\b
+The files are standard MCAP: Foxglove and the `mcap` tool open them too. All of
+this may be done beside a running node.
+"""
+
+EXPORT_EPILOG = """\b
+Payloads:
+  base64  as it is, the field is called "payload" (the default)
+  text    UTF-8; what isn't is shown with backslashes
+  hex     hexadecimal digits
+  json    parsed as JSON; in CSV the members of an object become columns
+"""
+
+VERIFY_EPILOG = """\b
+Exit codes: 0 whole (or repaired), 1 torn or damaged, 10 nothing to verify or the
+journal to be repaired is in use.
+"""
+
+path_argument = click.argument("path", type=click.Path(path_type=Path))
+topic_option = click.option("-t", "--topic", shell_complete=complete_topic, help="Only the journal of this topic.")
+journal_node_option = click.option("-n", "--node", "node_id", type=int, help="Only the journal of this node.")
+COLOURS = {
+    "ok": "green",
+    "closed": "green",
+    "live": "green",
+    "unfinished": "yellow",
+    "torn": "yellow",
+    "corrupt": "red",
+}
+
+
+@click.group(epilog=EPILOG)
+def journal() -> None:
+    """Inspect, verify and export journals of logged topics.
+
+    PATH is a directory of journals or one file of them.
+    """
+
+
+@journal.command()
+@path_argument
+@topic_option
+@journal_node_option
+@json_option
+@debug_option
+def info(path: Path, topic: str | None, node_id: int | None, as_json: bool) -> int:
+    """Show topics, files, counts and times."""
+    from spindle.journal.tools import info as journal_info
+
+    with progress("reading") as step:
+        found = journal_info(path, topic=topic, node_id=node_id, progress=step)
+    if as_json:
+        print_json(found)
+        return 0
+    out = console()
+    shown = table(
+        "topic",
+        "node",
+        "state",
+        "messages",
+        "writers",
+        "size",
+        "files",
+        "from",
+        "lasting",
+        "type",
+        right=("node", "messages", "writers", "size", "files"),
+    )
+    for one in found["journals"]:
+        lasting = (one["end_time"] - one["start_time"]) / 1e9
+        shown.add_row(
+            f"[bold]{_escape(one['topic'])}[/]",
+            str(one["node"]),
+            f"[{COLOURS.get(one['state'], 'default')}]{one['state']}[/]",
+            f"{one['messages']:,}",
+            str(len(one["writers"])),
+            bytes_text(one["bytes"]),
+            str(len(one["files"])),
+            when(one["start_time"]),
+            duration_text(lasting) if one["messages"] else "-",
+            _escape(one["type"]),
+        )
+    out.print(shown)
+    for one in found["journals"]:
+        for file in one["files"]:
+            if file["problem"]:
+                out.print(f"[red]{_escape(file['path'])}: {_escape(file['problem'])}[/]")
+    return 0
+
+
+@journal.command(epilog=VERIFY_EPILOG)
+@path_argument
+@topic_option
+@journal_node_option
+@click.option("--repair", is_flag=True, help="Cut torn tails off; they are kept beside the file as .torn.")
+@json_option
+@debug_option
+def verify(path: Path, topic: str | None, node_id: int | None, repair: bool, as_json: bool) -> int:
+    """Check checksums, structure, order and counts of every file.
+
+    A torn tail is what a crash leaves: nothing acknowledged is in it. Any other damage is reported with its place and
+    never touched.
+    """
+    from spindle.journal.tools import verify as journal_verify
+
+    with progress("verifying") as step:
+        report = journal_verify(path, topic=topic, node_id=node_id, repair=repair, progress=step)
+    if as_json:
+        print_json(report.to_dict())
+        return 0 if report.ok else 1
+    for file in report.files:
+        state = "repaired" if file.repaired else file.status.value
+        colour = "green" if file.repaired else COLOURS[file.status.value]
+        facts = f"{file.messages:,} messages, {file.commits:,} commits, {bytes_text(file.size)}"
+        if file.in_use:
+            facts += ", being written"
+        click.echo(f"{click.style(f'{state:<8}', fg=colour)}  {file.path.name}  {facts}")
+        if file.repaired:
+            click.echo(f"          {file.torn_bytes:,} bytes kept in {file.torn_path}")
+    for problem in report.problems:
+        click.echo(click.style(problem, fg="red"))
+    click.echo(f"{report.messages:,} messages in {len(report.files)} files: {report.status.value}")
+    return 0 if report.ok else 1
+
+
+@journal.command(epilog=EXPORT_EPILOG)
+@path_argument
+@click.option("-o", "--out", default="-", show_default="stdout", metavar="FILE", help="Where to write.")
+@click.option("-f", "--format", "style", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
+@click.option(
+    "-p",
+    "--payload",
+    type=click.Choice(["base64", "text", "hex", "json"]),
+    default="base64",
+    show_default=True,
+    help="How payloads are written.",
+)
+@topic_option
+@journal_node_option
+@click.option("--skip-damaged", is_flag=True, help="Go on behind damage with what is whole again.")
+@debug_option
+def export(
+    path: Path, out: str, style: str, payload: str, topic: str | None, node_id: int | None, skip_damaged: bool
+) -> int:
+    """Write the messages of one journal as JSON lines or CSV."""
+    from spindle.journal.tools import export as journal_export
+
+    # a bar between the lines of stdout on the same terminal would spoil both
+    with progress("exporting", wanted=out != "-" or not sys.stdout.isatty()) as step:
+        count = journal_export(
+            path, out, style, DECODERS[payload], topic=topic, node_id=node_id, skip_damaged=skip_damaged, progress=step
+        )
+    if out != "-":
+        note(f"{count:,} messages written to {out}")
+    return 0
+
+
+def _as_json(message: JournalMessage) -> Any:
+    try:
+        return json.loads(message.payload)
+    except ValueError as error:
+        raise click.ClickException(
+            f"message {message.position} of topic {message.topic!r} is not JSON: {error}; choose another --payload"
+        ) from None
+
+
+DECODERS: dict[str, Callable[[JournalMessage], Any] | None] = {
+    "base64": None,
+    "text": lambda message: message.payload.decode(errors="backslashreplace"),
+    "hex": lambda message: message.payload.hex(),
+    "json": _as_json,
+}
+
+
+@contextlib.contextmanager
+def progress(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr while the work lasts, if that is a terminal; gives the function that moves it, or None."""
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def when(timestamp_ns: int) -> str:
+    """UTC date and time to the second, "-" for 0."""
+    if not timestamp_ns:
+        return "-"
+    return datetime.fromtimestamp(timestamp_ns // 10**9, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

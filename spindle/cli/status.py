@@ -1,0 +1,261 @@
+"""`spindle status`: one node, and the group as it sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spindle.cli.common import (
+    Target,
+    bytes_text,
+    console,
+    count_text,
+    duration_text,
+    json_option,
+    print_json,
+    table,
+    target_options,
+)
+from spindle.cli.topics import as_object
+from spindle.config import size_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from spindle.client import Session
+
+EPILOG = """\b
+Examples:
+  spindle status                   the daemon of domain 0 on this host
+  spindle status --domain 4 --node 2
+  spindle status --json | jq .counters.nulls
+  spindle status >/dev/null && echo up       (exit code 3: no daemon)
+"""
+
+
+@click.command(epilog=EPILOG)
+@json_option
+@target_options
+def status(target: Target, as_json: bool) -> int:
+    """Show a node: its group, its topics and how far they are, its applications, its counters.
+
+    Received, delivered and persisted are numbers in the delivery order of the topic: where they differ between nodes,
+    the lowest is what the others wait for.
+    """
+    with target.attach("spindle status") as session:
+        state = state_of(session)
+    if as_json:
+        print_json(state)
+        return 0
+    out = console()
+    print_head(out, state)
+    print_members(out, state)
+    print_topics(out, state)
+    print_applications(out, state)
+    print_counters(out, state["counters"])
+    return 0
+
+
+def state_of(session: Session) -> dict[str, Any]:
+    """Everything that is known about a node, for JSON: the node's own status, completed by what all nodes tell alike.
+
+    Keys that are always there: node_id, domain_id, pid, embedded, view_id, rank, members, topics, applications, counters.
+    """
+    state = session.status()
+    view = session.view()
+    endpoints = session.endpoints()
+    own_topics = {one.get("name"): one for one in state.get("topics", ()) if isinstance(one, dict)}
+    topics = [
+        {
+            **own_topics.get(info.spec.name, {}),
+            **as_object(info, [one for one in endpoints if one.topic == info.spec.name]),
+        }
+        for info in session.topics()
+    ]
+    members = state.get("members") or [{"node_id": node} for node in view.node_ids]
+    return {
+        **state,
+        "node_id": session.node_id,
+        "domain_id": session.domain_id,
+        "pid": session.node_pid,
+        "embedded": session.embedded,
+        "view_id": view.view_id,
+        "rank": view.my_rank,
+        "members": members,
+        "topics": sorted(topics, key=lambda one: one["name"]),
+        "applications": state.get("applications", []),
+        "counters": session.counters().snapshot(),
+    }
+
+
+def print_head(out: Console, state: dict[str, Any]) -> None:
+    parts = [f"[bold cyan]node {state['node_id']}[/]"]
+    if state.get("name"):
+        parts.append(_escape(str(state["name"])))
+    parts.append(f"domain {state['domain_id']}")
+    parts.append(f"process {state['pid']}{' (embedded)' if state['embedded'] else ''}")
+    parts.append(f"view {state['view_id']}, rank {state['rank']} of {len(state['members'])}")
+    if isinstance(state.get("uptime_s"), (int, float)):
+        parts.append(f"up {duration_text(state['uptime_s'])}")
+    if state.get("phase") not in (None, "stable"):
+        parts.append(f"[yellow]{state['phase']}[/]")
+    out.print("  ".join(parts))
+
+
+def print_members(out: Console, state: dict[str, Any]) -> None:
+    shown = table("rank", "node", "process", "name", "", title="\nMembers", right=("rank", "node", "process"))
+    for rank, one in enumerate(state["members"]):
+        here = "this node" if one["node_id"] == state["node_id"] else ""
+        shown.add_row(
+            str(rank),
+            f"[bold]{one['node_id']}[/]",
+            str(one.get("pid") or "?"),
+            _escape(str(one.get("name") or "")),
+            f"[dim]{here}[/]",
+        )
+    out.print(shown)
+
+
+def print_topics(out: Console, state: dict[str, Any]) -> None:
+    columns = ("received", "delivered", "persisted", "waits for")
+    shown = table(
+        "topic",
+        "level",
+        "size max",
+        "window",
+        "writers",
+        "readers",
+        *columns,
+        title="\nTopics",
+        right=("size max", "window", "writers", "readers", "received", "delivered", "persisted"),
+    )
+    for one in state["topics"]:
+        received, delivered, persisted, slowest = frontiers(one, state["node_id"])
+        shown.add_row(
+            f"[bold]{_escape(one['name'])}[/]",
+            one["level"],
+            size_text(one["size_max"]),
+            str(one["window"]),
+            str(one["writers"]),
+            str(one["readers"]),
+            _number(received),
+            _number(delivered),
+            _number(persisted) if one["level"] == "logged" else "[dim]-[/]",
+            slowest,
+        )
+    if state["topics"]:
+        out.print(shown)
+    else:
+        out.print("\n[dim]no topics yet[/]")
+
+
+def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | None, int | None, str]:
+    """A topic's numbers at this node, and the nodes that it waits for (those whose received number is behind)."""
+    members = topic.get("members", [])
+    stability = topic.get("stability") or {}
+
+    def own(kind: str) -> int | None:
+        values = stability.get(kind)
+        if not isinstance(values, list) or node_id not in members or len(values) != len(members):
+            return None
+        return int(values[members.index(node_id)])
+
+    received = own("received")
+    behind = ""
+    values = stability.get("received")
+    if received is not None and isinstance(values, list):
+        late = [node for node, value in zip(members, values, strict=True) if value < received]
+        behind = "nodes " + " ".join(map(str, late)) if late else ""
+    return received, own("delivered"), own("persisted"), behind
+
+
+def print_applications(out: Console, state: dict[str, Any]) -> None:
+    shown = table(
+        "application", "process", "user", "writes", "reads", title="\nApplications", right=("process", "user")
+    )
+    for one in state["applications"]:
+        if one.get("name") == "spindle status":
+            continue  # ourselves
+        shown.add_row(
+            f"[bold]{_escape(str(one.get('name', '')))}[/]",
+            str(one.get("pid") or "?"),
+            str(one.get("uid", "?")),
+            _topics(one.get("writers", [])),
+            _topics(one.get("readers", [])),
+        )
+    if shown.row_count:
+        out.print(shown)
+    else:
+        out.print("\n[dim]no applications attached[/]")
+
+
+def print_counters(out: Console, counters: dict[str, int]) -> None:
+    shown = table("", "", "", title="\nCounters since the start", right=())
+    shown.show_header = False
+
+    def mean(kind: str) -> str:
+        batches = counters.get(f"{kind}_batches", 0)
+        return f"{counters.get(f'{kind}_messages', 0) / batches:.1f} a batch" if batches else ""
+
+    def row(name: str, value: str, more: str = "") -> None:
+        shown.add_row(f"[dim]{name}[/]", value, f"[dim]{more}[/]")
+
+    def count(name: str) -> str:
+        return f"{counters.get(name, 0):,}"
+
+    row("sent", count("send_messages"), _joined(bytes_text(counters.get("sent_bytes", 0)), mean("send")))
+    row("received", count("receive_messages"), _joined("nulls included", mean("receive")))
+    row(
+        "delivered",
+        count("delivery_messages"),
+        _joined(bytes_text(counters.get("delivered_bytes", 0)), mean("delivery")),
+    )
+    row("nulls sent", count("nulls"))
+    row("pushes", count("pushes"), f"{count('posts')} posts, {count('rings')} doorbells rung")
+    laps = counters.get("busy_laps", 0)
+    lap = duration_text(counters.get("busy_ns", 0) * 1e-9 / laps) if laps else "-"
+    longest = duration_text(counters.get("lap_ns_max", 0) * 1e-9)
+    row(
+        "laps",
+        count_text(counters.get("laps", 0)),
+        f"{count_text(laps)} busy, {lap} each, longest {longest}; slept {count('sleeps')} times",
+    )
+    if counters.get("persisted_messages"):
+        row("persisted", count("persisted_messages"))
+    row("view changes", count("view_changes"))
+    for name, text in TROUBLES.items():
+        if counters.get(name):
+            shown.add_row(f"[yellow]{name.replace('_', ' ')}[/]", f"[yellow]{count(name)}[/]", f"[dim]{text}[/]")
+    out.print(shown)
+
+
+# counters that are shown only when they are not 0, and what they mean for the operator
+TROUBLES = {
+    "stalls": "passes in which a sender had messages but no free slot: somebody is slow",
+    "delivery_blocked": "passes in which a keep-all reader held delivery back",
+    "resent_messages": "own messages sent again in a new view",
+    "refused_messages": "messages of an application dropped because their header was nonsense",
+    "corrupt_slots": "slots with a wrong stamp, never delivered: please report this",
+}
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _number(value: int | None) -> str:
+    return "[dim]-[/]" if value is None else str(value)
+
+
+def _topics(names: list[str]) -> str:
+    from collections import Counter
+
+    times = Counter(names)
+    return _escape(", ".join(name if count == 1 else f"{name} ×{count}" for name, count in sorted(times.items())))
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
