@@ -147,9 +147,10 @@ class Attachments:
                     body = pb.NodeFrame(event=event_to_wire(event)).SerializeToString()
                 app.send(body)
 
-    def status(self) -> list[dict[str, Any]]:
-        """One entry per application, fit for JSON."""
-        return [app.status() for app in self.apps.values()]
+    def full_status(self) -> dict[str, Any]:
+        """The node's own status and what is attached to it, fit for JSON."""
+        return {**self.node.status(), "pid": os.getpid(), "embedded": self.embedded,
+                "applications": [app.status() for app in self.apps.values()]}
 
     async def close(self, reason: SpindleError | None = None) -> None:
         """Say `reason` to every application as the last word; returns when all connections and ports are closed."""
@@ -406,9 +407,7 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        status = {**self._node.status(), "pid": os.getpid(), "embedded": self._all.embedded,
-                  "applications": self._all.status()}
-        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+        return pb.Reply(status=pb.Status(json=json.dumps(self._all.full_status()))), []
 
     # --- checks
 

@@ -23,8 +23,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from spindle.errors import NodeStopped, SpindleError
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
 LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone
+STATUS_TIMEOUT_S = 2.0  # for a scrape of the metrics
 LOG = logging.getLogger("spindle.daemon")
 
 
@@ -98,12 +99,12 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
     node.set_application_handler(attachments.admit)
     node.add_listener(attachments.tell)
     reason: SpindleError | None = None
-    told = asyncio.ensure_future(stopping.wait())
+    told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
     try:
         if not await _first_of(told, node.start()):
             return
-        async with contextlib.AsyncExitStack() as stack:
-            await _start_metrics(config, attachments, stack)
+        with contextlib.ExitStack() as stack:
+            _start_metrics(config, attachments, stack)
             on_ready(attachments)
             await _first_of(told, node.wait_stopped())
     except SpindleError as error:
@@ -115,7 +116,7 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         await _stop(attachments, reason)
 
 
-async def _first_of(told: asyncio.Future[bool], work) -> bool:  # type: ignore[no-untyped-def]
+async def _first_of(told: asyncio.Future[Any], work: Coroutine[Any, Any, object]) -> bool:
     """True when `work` is done, False if `told` is done first, then `work` is cancelled. Raises what `work` raises."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({told, task}, return_when=asyncio.FIRST_COMPLETED)
@@ -140,11 +141,22 @@ async def _stop(attachments: Attachments, reason: SpindleError | None) -> None:
                               "it ends without, and the others will miss it") from None
 
 
-async def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextlib.AsyncExitStack) -> None:
+def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextlib.ExitStack) -> None:
     if config.metrics_listen is None:
         return
+    from spindle.metrics import serve_metrics
 
-    LOG.info("metrics on http://%s/metrics", config.metrics_listen)
+    node, loop = attachments.node, asyncio.get_running_loop()
+
+    async def status() -> dict[str, Any]:
+        return attachments.full_status()
+
+    def ask() -> dict[str, Any]:  # on a thread of the endpoint
+        return asyncio.run_coroutine_threadsafe(status(), loop).result(STATUS_TIMEOUT_S)
+
+    server = serve_metrics(config.metrics_listen, config.domain_id, node.node_id, node.counters, ask)
+    stack.callback(server.close)
+    LOG.info("metrics on http://%s:%d/metrics", *server.address)
 
 
 def _say_ready(attachments: Attachments) -> None:
