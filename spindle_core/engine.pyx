@@ -417,6 +417,49 @@ cdef class Engine:
             self.resume()
         return done
 
+    def take_undelivered(self, topic_id, trim):
+        """After deliver_to_trim() returned False: takes what it could not deliver out of the slots, so that the view
+        can change without waiting for a reader. Nothing below the trim is left in the epoch then.
+
+        Returns [(payload, sender node id, sequence, source_ns, writer_id), ...] in delivery order, for the caller to
+        append to the log before it releases the topic's delivery. At most one window of each sender. CoreError if a
+        slot is damaged.
+        """
+        cdef Epoch epoch = self.installed()
+        cdef subgroup_t *s = epoch.subgroup(topic_id)
+        cdef uint64_t rounds = 0, index
+        cdef uint32_t k
+        cdef list kept = []
+        if not epoch.node.wedged:
+            raise ValueError("wedge first")
+        if len(trim) != s.n_senders:
+            raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
+        self.park()
+        try:
+            if s.level == LEVEL_UNORDERED:
+                for k in range(s.n_senders):
+                    while s.senders[k].taken < s.senders[k].received:
+                        copy_slot(s, k, s.senders[k].taken, kept)
+                        s.senders[k].taken += 1
+            else:
+                rounds = max(trim, default=0)
+                for index in range(s.deliver_index, rounds):
+                    for k in range(s.deliver_rank, s.n_senders):
+                        if index < <uint64_t>trim[k]:
+                            copy_slot(s, k, index, kept)
+                        s.delivered += 1
+                    s.deliver_rank = 0
+                    s.deliver_index = index + 1
+            if s.my_sender >= 0:
+                s.senders[s.my_sender].taken = (
+                    s.committed if s.level == LEVEL_UNORDERED else <uint64_t>trim[<uint32_t>s.my_sender])
+            if s.log != NULL:
+                s.blocked = False
+                (<log_t *>s.log).header.blocked = 0
+        finally:
+            self.resume()
+        return kept
+
     cdef Epoch installed(self):
         if self.epoch is None:
             raise ValueError("no view is installed")
@@ -602,6 +645,24 @@ cdef class Engine:
         for fd in (self.bell_fd, self.control_fd, self.resume_fd):
             if fd >= 0:
                 os.close(fd)
+
+
+cdef int copy_slot(subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
+    """Appends message `index` of sender rank k to `kept`, unless it is a null."""
+    cdef sender_t *sender = &s.senders[k]
+    cdef slot_header *h = slot_of(sender.slots, s, index)
+    cdef uint32_t size
+    if index < sender.null_until:
+        return 0
+    if h.index == index and h.kind == SLOT_NULL:
+        sender.null_until = index + h.run    # a run of 0 would be damage; the next index is then looked at by itself
+        return 0
+    size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
+    if h.index != index or h.kind != SLOT_DATA or size > s.size_max:
+        raise CoreError(f"topic {s.topic_id}: message {index} of node {sender.node_id} is damaged; stop that node")
+    kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
+                 h.writer_id))
+    return 0
 
 
 cdef uint64_t claim_slots(Engine engine, subgroup_t *s, uint64_t most, int timeout_ms, uint64_t *first) noexcept nogil:
