@@ -92,8 +92,11 @@ def flat(result: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def check(result: dict[str, Any]) -> None:
     """Exit code 1 when what was measured wasn't right."""
-    if result.get("lost") or result.get("order_identical") is False:
-        click.echo("messages were lost or not in the same order on all nodes: these numbers don't count", err=True)
+    unordered = result.get("level") == "unordered"
+    if result.get("lost") or result.get("corrupt") or (result.get("order_identical") is False and not unordered):
+        click.echo(
+            "messages were lost, torn or not in the same order on all nodes: these numbers don't count", err=True
+        )
         sys.exit(1)
 
 
@@ -209,6 +212,12 @@ def make_options(**values: Any) -> MulticastOptions:
 )
 @click.option("--delay-us", type=click.FloatRange(0, 1e6), default=100.0, show_default=True)
 @click.option(
+    "--claim",
+    type=click.IntRange(0, 1024),
+    default=0,
+    help="core: slots that a sender claims at once at most, 1: message by message. [default: an eighth of the window]",
+)
+@click.option(
     "--limit", "with_limit", is_flag=True, help="Alternate with the bare loops of `limit` and print the ratio."
 )
 def multicast(repeat: int, as_json: bool, with_limit: bool, **values: Any) -> None:
@@ -244,3 +253,62 @@ def latency(repeat: int, as_json: bool, **values: Any) -> None:
     result = failing_clearly(lambda: multicast_module.latency_run(options, repeat=repeat))
     show(result, as_json)
     check(result)
+
+
+@bench.command()
+@nodes_option
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to look.")
+@json_option
+def idle(nodes: int, seconds: float, as_json: bool) -> None:
+    """What a group costs that has nothing to do: pushes and CPU time of daemons and applications."""
+    from spindle.bench import idle as idle_module
+
+    show(failing_clearly(lambda: idle_module.run(nodes, seconds)), as_json)
+
+
+@bench.command()
+@repeat_option
+@json_option
+def startup(repeat: int, as_json: bool) -> None:
+    """Times until a program can work (import, node, attachment), and a node's memory with ten topics."""
+    from spindle.bench import startup as startup_module
+
+    show(failing_clearly(lambda: startup_module.run(repeat)), as_json)
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Each figure once, with few messages: does it work at all?")
+@click.option(
+    "--repeat", type=click.IntRange(1, 100), default=5, show_default=True, help="Runs of which the median counts."
+)
+@click.option(
+    "--only",
+    "sections",
+    multiple=True,
+    help="A section: machine, core, switches, delays, dds, latency, idle, startup; repeatable. [default: all]",
+)
+@click.option(
+    "--markdown",
+    "markdown_path",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write the tables to this file, for the documents.",
+)
+@json_option
+def suite(quick: bool, repeat: int, sections: tuple[str, ...], markdown_path: str | None, as_json: bool) -> None:
+    """Every figure of docs/benchmarks.md in one run, each with the command that gives it alone.
+
+    Takes a few minutes on a quiet machine; --quick half a minute.
+    """
+    from pathlib import Path
+
+    from spindle.bench import suite as suite_module
+
+    for name in sections:
+        if name not in suite_module.SECTIONS:
+            raise click.UsageError(f"unknown section {name!r}: one of {', '.join(suite_module.SECTIONS)}")
+    plan = suite_module.QUICK if quick else suite_module.Plan(repeat=repeat)
+    result = suite_module.run(plan, sections, lambda text: click.echo(f"measuring: {text}", err=True))
+    text = suite_module.markdown(result)
+    if markdown_path:
+        Path(markdown_path).write_text(text)
+    click.echo(results.as_json(result) if as_json else text)

@@ -69,7 +69,7 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
             rank,
             count,
             size,
-            max(1, window // 8),
+            config["claim"] or max(1, window // 8),
             config["sample_every"],
             int(config["delay_us"] * 1000) if count < 0 else 0,
             int(1e9 / config["pace_per_s"]) if config["pace_per_s"] else 0,

@@ -61,6 +61,7 @@ class MulticastOptions:
     delayed: str = "none"
     single: bool = False  # dds: one write and one sample object per message
     window: int = 0  # slots; 0: chosen
+    claim: int = 0  # core: slots that a sender claims at once at most; 0: an eighth of the window
     pace_per_s: float = 0.0  # messages per second of each sender; 0: as fast as it goes
     sample_every: int = 0  # 0: chosen
     busy_poll_us: int = 50
