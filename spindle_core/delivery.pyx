@@ -224,7 +224,7 @@ cdef int log_ring_readers(log_t *log) noexcept nogil:
 
 
 cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil:
-    if log.header.blocked != blocked:
+    if u64_load_relaxed(&log.header.blocked) != <uint64_t>blocked:
         u64_store_release(&log.header.blocked, blocked)
         # Pairs with the reader's fence between raising its position and looking at `blocked`.
         fence_store_load()

@@ -95,7 +95,7 @@ cdef class Engine:
         self.bell_fd = self.control_fd = self.resume_fd = -1
         memset(&self.driver, 0, sizeof(self.driver))
 
-    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=50):
+    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=20):
         if not 0 <= node_id < 1 << 32:
             raise ValueError(f"node id {node_id}: must be between 0 and {(1 << 32) - 1}")
         if not 0 <= busy_poll_us <= 1_000_000:
@@ -237,6 +237,7 @@ cdef class Engine:
                 if s.mine == NULL:
                     continue
                 s.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                s.claim_one = not w.batch_send
                 binding = self.bindings.setdefault(s.topic_id, Binding())
                 self.apply_binding(epoch, s.topic_id, binding)
                 if old is not None and old.has_topic(s.topic_id):
@@ -599,7 +600,7 @@ cdef class Engine:
         cdef uint64_t n, at = timestamp_ns
         if s.my_sender < 0:
             raise ValueError(f"node {self.node_id} is no sender of topic {topic_id}")
-        if len(data) > s.size_max:
+        if <uint64_t>len(data) > s.size_max:
             raise ValueError(f"a message of {len(data)} bytes: this topic's size_max is {s.size_max} bytes")
         with nogil:
             n = claim_slots(self, s, 1, timeout_ms, &first)
@@ -676,7 +677,9 @@ cdef uint64_t claim_slots(Engine engine, subgroup_t *s, uint64_t most, int timeo
             return 0
         n = claimable(s)
         if n:
-            if n > most:
+            if s.claim_one:
+                n = 1
+            elif n > most:
                 n = most
             first[0] = claim(s, n)
             unlock_subgroup(s)

@@ -64,6 +64,7 @@ cdef struct subgroup_t:
     uint32_t lock
     uint32_t claim_waiting       # application threads that wait for a slot
     bint closed                  # wedged: nothing can be claimed any more
+    bint claim_one               # batch_send off: one slot per claim, as one message per send
     uint64_t claimed             # indices taken, by applications, inboxes and nulls
     uint64_t committed           # indices below are filled, without a gap
     uint64_t published           # indices below are with the others
