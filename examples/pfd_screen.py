@@ -369,7 +369,8 @@ def _alerts(screen: Screen, view: PfdView) -> None:
         caution = alert.kind == "LEVEL OFF"
         screen.put(row, 1, f" {alert.kind} ", BLACK, CYAN if caution else AMBER)
         screen.put(row, 22, alert.text, WHITE)
-        screen.put_right(row, WIDTH - 1, f"{alert.monitors} monitors agree" if alert.monitors > 1 else "1 monitor", GREY)
+        agreed = f"{alert.monitors} monitors agree" if alert.monitors > 1 else "1 monitor"
+        screen.put_right(row, WIDTH - 1, agreed, GREY)
 
 
 def _status(screen: Screen, view: PfdView) -> None:

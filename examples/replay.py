@@ -1,4 +1,4 @@
-"""Plays the recorded flight in time, faster if asked to; and the options all programs here have in common.
+"""Plays the recorded flight in time, faster if asked to.
 
 Rules: a row is due at `at + (its time - start) / speed` on the wall clock. Two publishers that are told the same
 `--at`, `--start` and `--speed` so stamp the same row with the same time, whatever delays either; they stamp with the
@@ -7,16 +7,12 @@ time due, as a sensor stamps with the time of measurement. A late publisher catc
 
 from __future__ import annotations
 
-import argparse
 import math
-import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
-from flight_data import FlightRow, read_flight
+from flight_data import FlightRow
 
 CLOSING_S = 1.0
 """A publisher's last, empty sample is stamped so far ahead: its stream then no longer holds a merge back."""
@@ -70,49 +66,3 @@ class Replay:
             if self._stopped.is_set():
                 return
             yield row, due_ns
-
-
-def node_options(parser: argparse.ArgumentParser) -> None:
-    """Which daemon to attach to, and output for scripts."""
-    group = parser.add_argument_group("node")
-    group.add_argument("--domain", type=int, default=0, metavar="N", help="domain to join (default: 0)")
-    group.add_argument("--node", type=int, metavar="ID", help="attach to this node (default: any on this host)")
-    group.add_argument("--runtime-dir", type=Path, metavar="DIR", help="where the daemon's socket is")
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line, for scripts")
-
-
-def replay_options(parser: argparse.ArgumentParser) -> None:
-    """Which flight, which part of it, how fast."""
-    group = parser.add_argument_group("replay")
-    group.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time (default: 1)")
-    group.add_argument(
-        "--start", type=float, default=0.0, metavar="S", help="skip the flight's first S seconds (it takes off at 950)"
-    )
-    group.add_argument("--duration", type=float, default=math.inf, metavar="S", help="seconds of the flight to play")
-    group.add_argument("--at", type=float, metavar="UNIX_TIME", help="when to begin (default: now)")
-    group.add_argument(
-        "--jsonl", type=Path, metavar="PATH", help="the full recording (.jsonl, .jsonl.gz) instead of the shipped table"
-    )
-
-
-def replay_of(options: argparse.Namespace) -> Replay:
-    """The replay that the options ask for."""
-    return Replay(
-        read_flight(options.jsonl),
-        speed=options.speed,
-        start=options.start,
-        duration=options.duration,
-        at=options.at,
-    )
-
-
-def on_end_signals(stop: Any) -> None:
-    """Calls `stop()` on SIGINT and SIGTERM, so that a program ends in order: a second one ends it at once."""
-
-    def handle(number: int, frame: object) -> None:
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, signal.SIG_DFL)
-        stop()
-
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, handle)

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Publishes attitude and position of the recorded flight: roll, heading, track, groundspeed, place, callsign, squawk.
+
+Samples are dataclasses and travel as CDR. With --json the last line is `published` with the count.
+"""
+
+from __future__ import annotations
+
+import time
+
+from avionics import attitude_of, attitude_topic
+from programs import Output, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
+from replay import CLOSING_S
+
+from dds.pub import DataWriter
+from dds.util import duration
+
+
+def main() -> int:
+    parser = parser_for("Publishes attitude and position of the recorded flight.")
+    replay_options(parser)
+    options = parser.parse_args()
+    output = Output(options.json)
+    replay = replay_of(options)
+    on_end_signals(replay.stop)
+
+    participant = participant_of(options)
+    writer = DataWriter(participant, attitude_topic(participant))
+    output.event("ready", "publishing attitude and position")
+    count = 0
+    for row, due_ns in replay:
+        writer.write(attitude_of(due_ns, row, count))
+        count += 1
+        if output.status_due():
+            place = f"position {row.latitude:.4f} {row.longitude:.4f}"
+            text = f"{count} samples, roll {row.roll_deg:.1f}, heading {row.heading_deg:.0f}, {place}"
+            output.event("status", text.replace("nan", "-"), count=count)
+
+    # An empty sample from the near future: those who merge need not wait for this topic any more.
+    writer.write(attitude_of(time.time_ns() + round(CLOSING_S * 1e9), None, count))
+    count += 1
+    writer.wait_for_acks(duration(seconds=10))
+    output.event("published", f"{count} samples published and delivered at every subscribing node", count=count)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,181 @@
+"""What a demonstration found, what disagrees in it, and how it is shown.
+
+Rules: a check that could not be made counts as failed. `disagreements` alone decides the exit code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Topics = dict[str, dict[str, Any]]
+"""Of one node: topic name to what its verifier reports."""
+
+
+@dataclass(slots=True)
+class MonitorFinding:
+    """What the alert monitor of a node came to."""
+
+    alerts: int
+    digest: str
+    stepped_in: int  # empty samples it wrote because a topic had fallen silent
+
+
+@dataclass(slots=True)
+class JournalFinding:
+    """What is on the disk of a node."""
+
+    intact: bool
+    messages: dict[str, int] = field(default_factory=dict)  # by topic
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything measured; node ids are the keys."""
+
+    seconds: float = 0.0
+    speed: float = 1.0
+    published: dict[str, int] = field(default_factory=dict)  # by topic
+    delivered: dict[int, Topics] = field(default_factory=dict)
+    first_difference: dict[str, str] = field(default_factory=dict)  # by topic, where hashes differ
+    latency_us: dict[int, dict[str, float]] = field(default_factory=dict)
+    monitors: dict[int, MonitorFinding] = field(default_factory=dict)
+    expected_alerts: MonitorFinding | None = None
+    recorded: dict[str, int] = field(default_factory=dict)  # by topic
+    journals: dict[int, JournalFinding] = field(default_factory=dict)
+    counters: dict[int, dict[str, int]] = field(default_factory=dict)
+    views: dict[int, int] = field(default_factory=dict)
+    trouble: list[str] = field(default_factory=list)  # processes that failed or had to be killed
+
+    def disagreements(self, nodes: list[int]) -> list[str]:
+        """What is not as it must be, one line each; empty if all agree."""
+        found = list(self.trouble)
+        for topic, count in self.published.items():
+            for node in nodes:
+                got = self.delivered.get(node, {}).get(topic, {"count": 0, "lost": 0})
+                if got["count"] != count:
+                    found.append(f"{topic}: {count} published, {got['count']} delivered on node {node}")
+                if got["lost"]:
+                    found.append(f"{topic}: the reader on node {node} lost {got['lost']}")
+            hashes = {self.delivered.get(node, {}).get(topic, {}).get("hash") for node in nodes}
+            if len(hashes) != 1 or None in hashes:
+                found.append(f"{topic}: the order differs between the nodes{self.first_difference.get(topic, '')}")
+            if not count:
+                found.append(f"{topic}: nothing was published, so nothing is proven")
+        found += self._alert_disagreements(nodes)
+        for topic, count in self.recorded.items():
+            if count != self.published.get(topic):
+                found.append(f"{topic}: the flight recorder got {count} of {self.published.get(topic)}")
+        if not self.recorded:
+            found.append("the flight recorder said nothing")
+        for node in nodes:
+            journal = self.journals.get(node)
+            if journal is None:
+                found.append(f"the journals of node {node} were not verified")
+                continue
+            if not journal.intact:
+                found.append(f"the journals of node {node} are damaged: {journal.detail}")
+            for topic, count in journal.messages.items():
+                if count != self.published.get(topic):
+                    found.append(f"{topic}: {count} of {self.published.get(topic)} in the journal of node {node}")
+        return found
+
+    def _alert_disagreements(self, nodes: list[int]) -> list[str]:
+        found = []
+        if set(self.monitors) != set(nodes):
+            found.append("not every node's alert monitor reported")
+        digests = {node: (one.alerts, one.digest) for node, one in self.monitors.items()}
+        if len(set(digests.values())) > 1:
+            found.append(f"the alerts differ between the nodes: {digests}")
+        # Once a monitor has stepped in for a silent topic, the merge need no longer be that of the recording.
+        stepped_in = any(one.stepped_in for one in self.monitors.values())
+        expected = self.expected_alerts
+        if expected and not stepped_in:
+            for node, one in self.monitors.items():
+                if (one.alerts, one.digest) != (expected.alerts, expected.digest):
+                    found.append(f"the alerts on node {node} are not those of the recording ({expected.alerts})")
+        return found
+
+    def as_json(self, nodes: list[int]) -> dict[str, Any]:
+        disagreements = self.disagreements(nodes)
+        return {**asdict(self), "agreed": not disagreements, "disagreements": disagreements}
+
+
+def text_of(found: Findings, nodes: list[int]) -> str:
+    """The result for people."""
+    lines = ["", f"{found.seconds:g} s, {found.speed:g} times real time, {len(nodes)} nodes", ""]
+    width = max([len(topic) for topic in found.published] + [10])
+    head = "".join(f"{f'node {node}':>10}" for node in nodes)
+    lines.append(f"  {'delivered':<{width}}  published{head}  order")
+    for topic, count in found.published.items():
+        topics = [found.delivered.get(node, {}).get(topic, {}) for node in nodes]
+        counts = "".join(f"{one.get('count', 0):>10}" for one in topics)
+        hashes = {str(one.get("hash", "?"))[:12] for one in topics}
+        verdict = f"identical, hash {hashes.pop()}" if len(hashes) == 1 else f"DIFFERS: {', '.join(sorted(hashes))}"
+        lines.append(f"  {topic:<{width}}  {count:>9}{counts}  {verdict}")
+    lines += ["", *_alert_lines(found, nodes)]
+    for node in nodes:
+        latency = found.latency_us.get(node, {})
+        if latency:
+            lines.append(
+                f"  latency, node {node}: write to take p50 {_time(latency['p50'])}, p99 {_time(latency['p99'])}, "
+                f"max {_time(latency['max'])}"
+            )
+    lines.append("")
+    for node in nodes:
+        counters = found.counters.get(node, {})
+        lines.append(
+            f"  node {node}: view {found.views.get(node, 0)}, nulls {counters.get('nulls', 0)}, "
+            f"batches {_batch(counters, 'send')} send, {_batch(counters, 'receive')} receive, "
+            f"{_batch(counters, 'delivery')} delivery (messages each), pushes {counters.get('pushes', 0)}"
+        )
+    lines.append("")
+    for node in nodes:
+        journal = found.journals.get(node)
+        state = "not verified" if journal is None else "intact" if journal.intact else f"DAMAGED: {journal.detail}"
+        messages = ", ".join(f"{topic} {count}" for topic, count in (journal.messages if journal else {}).items())
+        lines.append(f"  journal, node {node}: {state}{f' ({messages})' if messages else ''}")
+    disagreements = found.disagreements(nodes)
+    lines.append("")
+    if disagreements:
+        lines += ["DISAGREEMENT", *[f"  - {one}" for one in disagreements]]
+    else:
+        total = sum(found.published.values())
+        lines.append(f"All agree: {total} messages, each on every node, in one order; none lost, none twice.")
+    return "\n".join(lines)
+
+
+def _alert_lines(found: Findings, nodes: list[int]) -> list[str]:
+    digests = {one.digest for one in found.monitors.values()}
+    counts = {one.alerts for one in found.monitors.values()}
+    if len(digests) == 1 and len(found.monitors) == len(nodes):
+        text = f"{counts.pop()} raised or cleared, identical on every node, hash {digests.pop()}"
+        expected = found.expected_alerts
+        if expected and not any(one.stepped_in for one in found.monitors.values()):
+            text += "; as computed from the recording alone"
+        return [f"  alerts: {text}"]
+    return [f"  alerts: DIFFER: {', '.join(f'node {n} {m.alerts} ({m.digest})' for n, m in found.monitors.items())}"]
+
+
+def _batch(counters: dict[str, int], kind: str) -> str:
+    batches = counters.get(f"{kind}_batches", 0)
+    return f"{counters.get(f'{kind}_messages', 0) / batches:.2f}" if batches else "-"
+
+
+def _time(microseconds: float) -> str:
+    if math.isnan(microseconds):
+        return "-"
+    return f"{microseconds:.0f} us" if microseconds < 1000 else f"{microseconds / 1000:.1f} ms"
+
+
+def first_difference(marks: dict[int, bytes], mark_bytes: int) -> str:
+    """Where the nodes' orders part, from the marks that their verifiers kept per message."""
+    shortest = min(len(one) for one in marks.values()) // mark_bytes
+    for place in range(shortest):
+        at = slice(place * mark_bytes, (place + 1) * mark_bytes)
+        if len({one[at] for one in marks.values()}) > 1:
+            values = ", ".join(f"node {node} {one[at].hex()}" for node, one in marks.items())
+            return f", first at message {place} ({values})"
+    return f", after message {shortest}, where the shortest ends"

@@ -1,0 +1,281 @@
+"""The demonstration itself: three daemons, the example programs on them, the flight, and the examination afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spindle.client import Session, attach
+from spindle.demo.findings import Findings, JournalFinding, MonitorFinding, first_difference
+from spindle.demo.processes import Child, DemoFailed
+from spindle.demo.verifier import MARK_BYTES
+
+NODES = [1, 2, 3]
+AIR_DATA, ATTITUDE, ALERTS = "flight/air_data", "flight/attitude", "flight/alerts"
+TOPICS = [AIR_DATA, ATTITUDE, ALERTS]
+LOGGED = [AIR_DATA, ATTITUDE]
+PUBLISHER_NODE = {AIR_DATA: 1, ATTITUDE: 2}
+DISPLAY_NODE = RECORDER_NODE = 3
+
+START_TIMEOUT_S = 30.0
+DRAIN_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 12.0
+GRACE_S = 20.0  # for a publisher to end after its part of the flight
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to fly."""
+
+    examples: Path
+    seconds: float
+    speed: float
+    start: float
+    jsonl: Path | None
+    terminal: bool  # draw the display on the terminal
+
+
+class Demonstration:
+    """One run. `run()` returns the findings; `close()` ends every process, whatever happened before."""
+
+    def __init__(self, plan: Plan, directory: Path, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.say = say
+        self.findings = Findings(plan.seconds, plan.speed)
+        self._daemons: dict[int, Child] = {}
+        self._programs: list[Child] = []
+        self._sessions: dict[int, Session] = {}
+        self._display: Child | None = None
+        self._runtime = directory / "run"
+        self._runtime.mkdir(mode=0o700)
+
+    async def run(self) -> Findings:
+        """Everything in its order. Raises DemoFailed when it can't go on."""
+        await self._start_daemons()
+        monitors, recorder, verifiers = await self._start_subscribers()
+        await self._fly()
+        await self._drain(monitors, recorder, verifiers)
+        await self._examine(monitors, recorder, verifiers)
+        await self._stop_daemons()
+        await self._verify_journals()
+        return self.findings
+
+    # --- starting
+
+    def _environment(self, node: int) -> dict[str, str]:
+        return {"SPINDLE_RUNTIME_DIR": str(self._runtime), "SPINDLE_NODE_ID": str(node), "PYTHONUNBUFFERED": "1"}
+
+    def _journal_dir(self, node: int) -> Path:
+        return self.directory / f"journal-{node}"
+
+    async def _start_daemons(self) -> None:
+        self.say(f"starting {len(NODES)} daemons")
+        ready: dict[int, asyncio.Event] = {node: asyncio.Event() for node in NODES}
+
+        def listen(node: int) -> Callable[[str], None]:
+            return lambda line: ready[node].set() if " ready" in line else None
+
+        for node in NODES:
+            arguments = ["-m", "spindle.cli", "daemon", "--node", str(node), "--runtime-dir", str(self._runtime)]
+            arguments += ["--journal-dir", str(self._journal_dir(node))]
+            self._daemons[node] = await Child.start(
+                f"daemon {node}", arguments, self.directory, environment=self._environment(node), on_line=listen(node)
+            )
+        for node, daemon in self._daemons.items():
+            await daemon.until(ready[node].is_set, START_TIMEOUT_S, "its readiness")
+        for node in NODES:
+            self._sessions[node] = await _in_thread(partial(attach, runtime_dir=self._runtime, node_id=node, name="demo"))
+        await self._until(self._group_complete, START_TIMEOUT_S, "one view of all nodes")
+
+    async def _group_complete(self) -> bool:
+        views = [await _in_thread(session.view) for session in self._sessions.values()]
+        return all(sorted(view.node_ids) == NODES for view in views)
+
+    async def _until(self, condition: Callable[[], Any], timeout_s: float, what: str) -> None:
+        end = time.monotonic() + timeout_s
+        while not await condition():
+            if time.monotonic() > end:
+                raise DemoFailed(f"{what}: not within {timeout_s:g} s")
+            await asyncio.sleep(0.05)
+
+    async def _start_program(self, name: str, script: str, node: int, *options: str, **more: Any) -> Child:
+        arguments = [str(self.plan.examples / script), *options]
+        child = await Child.start(name, arguments, self.directory, environment=self._environment(node), **more)
+        self._programs.append(child)
+        return child
+
+    async def _start_subscribers(self) -> tuple[dict[int, Child], Child, dict[int, Child]]:
+        self.say("starting the flight recorder, an alert monitor and a verifier on each node")
+        monitors: dict[int, Child] = {}
+        for node in NODES:
+            monitors[node] = await self._start_program(f"alert monitor {node}", "alert_monitor.py", node, "--json")
+        recorder = await self._start_program("flight recorder", "flight_recorder.py", RECORDER_NODE, "--json")
+        for child in (*monitors.values(), recorder):
+            await child.until_report("ready", START_TIMEOUT_S)
+        verifiers: dict[int, Child] = {}
+        for node in NODES:
+            verifiers[node] = await Child.start(
+                f"verifier {node}",
+                ["-m", "spindle.demo.verifier", *TOPICS],
+                self.directory,
+                environment=self._environment(node),
+            )
+            self._programs.append(verifiers[node])
+        for child in verifiers.values():
+            await child.until_report("ready", START_TIMEOUT_S)
+        return monitors, recorder, verifiers
+
+    # --- flying
+
+    async def _fly(self) -> None:
+        plan = self.plan
+        self.say(f"flying {plan.seconds * plan.speed / 60:.0f} minutes of the flight in {plan.seconds:g} s")
+        lead_s = 3.0  # for the publishers to start: both begin at the same moment
+        options = ["--json", "--speed", repr(plan.speed), "--start", repr(plan.start)]
+        options += ["--duration", repr(plan.seconds * plan.speed), "--at", repr(time.time() + lead_s)]
+        if plan.jsonl is not None:
+            options += ["--jsonl", str(plan.jsonl)]
+        scripts = {AIR_DATA: "air_data_publisher.py", ATTITUDE: "attitude_publisher.py"}
+        publishers = {
+            topic: await self._start_program(f"{topic} publisher", script, PUBLISHER_NODE[topic], *options)
+            for topic, script in scripts.items()
+        }
+        for child in publishers.values():
+            await child.until_report("ready", START_TIMEOUT_S)
+        self._display = await self._start_program(
+            "flight display", "primary_flight_display.py", DISPLAY_NODE, terminal=plan.terminal, on_line=self.say
+        )
+        for topic, child in publishers.items():
+            final = await child.until_report("published", lead_s + plan.seconds + GRACE_S)
+            self.findings.published[topic] = int(final["count"])
+            self._note(child, await child.wait(END_TIMEOUT_S))
+
+    def _note(self, child: Child, code: int) -> None:
+        """Remembers a process that did not end well."""
+        failure = child.failure(code)
+        if failure:
+            self.findings.trouble.append(failure)
+
+    # --- examining
+
+    async def _drain(self, monitors: dict[int, Child], recorder: Child, verifiers: dict[int, Child]) -> None:
+        """Waits until everything published has come to everybody. What is missing then, the findings say."""
+        await self._end_display()
+        self.say("waiting until all is drained")
+        inputs = sum(self.findings.published.values())
+
+        def monitors_done() -> bool:
+            said = [child.report.get("status", {}) for child in monitors.values()]
+            return all(one.get("heard", 0) >= inputs and one.get("held") == 0 for one in said)
+
+        await self._patiently(monitors_done)
+        for node, child in monitors.items():
+            self._note(child, await child.end(END_TIMEOUT_S))
+            final = child.report.get("final")
+            if final is not None:
+                self.findings.monitors[node] = MonitorFinding(final["alerts"], final["digest"], final["stepped_in"])
+                for topic, count in final["wrote"].items():
+                    self.findings.published[topic] = self.findings.published.get(topic, 0) + count
+        await self._patiently(lambda: recorder.report.get("status", {}).get("count", 0) >= inputs)
+        end = time.monotonic() + DRAIN_TIMEOUT_S
+        while True:
+            for node, child in verifiers.items():
+                report = await child.ask("report", "report", END_TIMEOUT_S)
+                self.findings.delivered[node] = report["topics"]
+                self.findings.latency_us[node] = report["latency_us"]
+            counts = [{t: r["count"] for t, r in topics.items()} for topics in self.findings.delivered.values()]
+            if all(one == self.findings.published for one in counts) or time.monotonic() > end:
+                return
+            await asyncio.sleep(0.2)
+
+    async def _patiently(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + DRAIN_TIMEOUT_S
+        while not condition() and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+
+    async def _end_display(self) -> None:
+        if self._display is not None:
+            display, self._display = self._display, None
+            self._note(display, await display.end(END_TIMEOUT_S))
+
+    async def _examine(self, monitors: dict[int, Child], recorder: Child, verifiers: dict[int, Child]) -> None:
+        self._note(recorder, await recorder.end(END_TIMEOUT_S))
+        self.findings.recorded = dict(recorder.report.get("final", {}).get("topics", {}))
+        orders = {t: {topics[t]["hash"] for topics in self.findings.delivered.values()} for t in TOPICS}
+        if any(len(hashes) > 1 for hashes in orders.values()):
+            await self._find_differences(verifiers)
+        for child in verifiers.values():
+            assert child.process.stdin is not None
+            child.process.stdin.close()
+            self._note(child, await child.wait(END_TIMEOUT_S))
+        self.findings.expected_alerts = await self._expected_alerts()
+        for node, session in self._sessions.items():
+            self.findings.counters[node] = session.counters().snapshot()
+            self.findings.views[node] = (await _in_thread(session.view)).view_id
+
+    async def _find_differences(self, verifiers: dict[int, Child]) -> None:
+        marks: dict[int, dict[str, str]] = {}
+        for node, child in verifiers.items():
+            path = self.directory / f"marks-{node}.json"
+            await child.ask(f"dump {path}", "dump", END_TIMEOUT_S)
+            marks[node] = json.loads(path.read_text())
+        for topic in TOPICS:
+            of_topic = {node: bytes.fromhex(found[topic]) for node, found in marks.items()}
+            if len(set(of_topic.values())) > 1:
+                self.findings.first_difference[topic] = first_difference(of_topic, MARK_BYTES)
+
+    async def _expected_alerts(self) -> MonitorFinding:
+        """What the alerts must be, computed by the same program without any node."""
+        plan = self.plan
+        options = ["--offline", "--json", "--start", repr(plan.start), "--duration", repr(plan.seconds * plan.speed)]
+        options += ["--jsonl", str(plan.jsonl)] if plan.jsonl is not None else []
+        child = await self._start_program("alerts offline", "alert_monitor.py", NODES[0], *options)
+        self._note(child, await child.wait(60.0))
+        final = await child.until_report("final", 1.0)
+        return MonitorFinding(final["alerts"], final["digest"], 0)
+
+    # --- ending
+
+    async def _stop_daemons(self) -> None:
+        self.say("stopping the daemons")
+        for session in self._sessions.values():
+            await _in_thread(session.close)
+        self._sessions.clear()
+        for daemon in self._daemons.values():
+            daemon.send(signal.SIGTERM)
+        for daemon in self._daemons.values():
+            self._note(daemon, await daemon.wait(END_TIMEOUT_S))
+
+    async def _verify_journals(self) -> None:
+        for node in NODES:
+            self.findings.journals[node] = await _in_thread(partial(verify_journals, self._journal_dir(node)))
+
+    async def close(self) -> None:
+        """Ends what still runs: programs first, so that none of them sees its node go; then the daemons."""
+        for session in self._sessions.values():
+            with contextlib.suppress(Exception):
+                await _in_thread(session.close)
+        running = [child for child in self._programs if child.process.returncode is None]
+        daemons = [child for child in self._daemons.values() if child.process.returncode is None]
+        for group in (running, daemons):
+            for child in group:
+                child.send(signal.SIGTERM)
+            await asyncio.gather(*(child.wait(3.0) for child in group))
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def verify_journals(directory: Path) -> JournalFinding:
+    """Reads a node's journals with the mcap library alone, and has Spindle's own tool verify them."""
+    raise NotImplementedError(directory)
