@@ -110,7 +110,7 @@ class TopicRequest(_message.Message):
         topic: str
         member: bool
         sender: bool
-        def __init__(self, topic: _Optional[str] = ..., member: _Optional[bool] = ..., sender: _Optional[bool] = ...) -> None: ...
+        def __init__(self, topic: _Optional[str] = ..., member: bool = ..., sender: bool = ...) -> None: ...
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -179,7 +179,7 @@ class HistoryChunk(_message.Message):
     topic_id: int
     messages: _containers.RepeatedCompositeFieldContainer[HistoryMessage]
     last: bool
-    def __init__(self, view_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, view_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
     __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns")
