@@ -93,7 +93,8 @@ class Demonstration:
         for node, daemon in self._daemons.items():
             await daemon.until(ready[node].is_set, START_TIMEOUT_S, "its readiness")
         for node in NODES:
-            self._sessions[node] = await _in_thread(partial(attach, runtime_dir=self._runtime, node_id=node, name="demo"))
+            attaching = partial(attach, runtime_dir=self._runtime, node_id=node, name="demo")
+            self._sessions[node] = await _in_thread(attaching)
         await self._until(self._group_complete, START_TIMEOUT_S, "one view of all nodes")
 
     async def _group_complete(self) -> bool:
