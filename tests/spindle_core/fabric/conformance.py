@@ -1,0 +1,218 @@
+"""What every fabric must keep of fabric.pxd's promise. A fabric's test module derives from FabricConformance.
+
+`make_peers(n)` gives n connected peers of one epoch; each has `fabric` (spindle_core.fabric.fabric.Fabric), `row`
+(Mapping, its own row), `peer_row(k)` (its view of peer k's row), `memory` (Mapping, registered under `key` with
+everybody). `pump()` lets a fabric without hardware make progress.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spindle_core.fabric.fabric import SMALL_MESSAGE_SIZE_MAX, SMALL_MESSAGE_SLOTS
+
+BOUND_S = 10.0
+
+
+class FabricConformance:
+    make_peers: Callable[[int], list[Any]]
+
+    @staticmethod
+    def pump(peers: list[Any]) -> None:
+        """Nothing to do where writes need no help."""
+
+    def completions(self, peers: list[Any], who: Any, n: int) -> list[tuple]:
+        found: list[tuple] = []
+        for _ in range(100_000):
+            self.pump(peers)
+            found += who.fabric.poll()
+            if len(found) >= n:
+                return found
+        raise AssertionError(f"{len(found)} completions of {n}")
+
+    # ---- one-sided writes ----
+
+    def test_a_write_arrives_at_its_place(self):
+        """A posted range of my row is in the peer's copy of it, at the same offset; nothing else is promised."""
+        a, b = self.make_peers(2)
+        a.row.view()[100:108] = b"abcdefgh"
+        a.fabric.post_writes([(1, 100, 8)])
+        self.pump([a, b])
+        assert bytes(b.peer_row(0)[100:108]) == b"abcdefgh"
+
+    def test_a_later_write_is_never_seen_before_an_earlier_one(self):
+        """FIFO per peer: whoever sees the guard sees the data, across 2,000 rounds with a concurrent reader."""
+        a, b = self.make_peers(2)
+        view, rounds, seen = a.row.view(), 2000, []
+
+        def look() -> None:
+            peer = b.peer_row(0)
+            last = 0
+            while last < rounds:
+                guard = int.from_bytes(peer[0:8], "little")
+                data = int.from_bytes(peer[4096:4104], "little")
+                if guard != last:
+                    seen.append((guard, data))
+                    last = guard
+
+        reader = threading.Thread(target=look, daemon=True)
+        reader.start()
+        for k in range(1, rounds + 1):
+            view[4096:4104] = k.to_bytes(8, "little")
+            view[0:8] = k.to_bytes(8, "little")
+            a.fabric.post_writes([(1, 4096, 8), (1, 0, 8)])
+            self.pump([a, b])
+        reader.join(BOUND_S)
+        assert not reader.is_alive()
+        assert all(data >= guard for guard, data in seen)
+
+    def test_a_list_reaches_every_peer(self):
+        """One list of posts to several peers."""
+        peers = self.make_peers(4)
+        peers[2].row.view()[0:4] = b"ping"
+        peers[2].fabric.post_writes([(k, 0, 4) for k in (0, 1, 3)])
+        self.pump(peers)
+        assert all(bytes(peers[k].peer_row(2)[0:4]) == b"ping" for k in (0, 1, 3))
+
+    def test_ranks_are_checked(self):
+        """The own rank and ranks beyond the view are refused with a clear error."""
+        a, _ = self.make_peers(2)
+        for peer in (0, 2, -1):
+            with pytest.raises(ValueError, match="rank"):
+                a.fabric.post_writes([(peer, 0, 8)])
+
+    # ---- reads and atomics ----
+
+    def test_read_completes_with_the_peers_bytes(self):
+        """A one-sided read brings what the peer's registered memory held, and completes with its cookie."""
+        a, b = self.make_peers(2)
+        b.memory.view()[64:80] = bytes(range(16))
+        a.fabric.post_read(1, b.key, 64, a.memory, 512, 16, 77)
+        assert self.completions([a, b], a, 1) == [(77, "ok", 0, 1)]
+        assert bytes(a.memory.view()[512:528]) == bytes(range(16))
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=20))
+    def test_compare_and_swap_matches_a_model(self, swaps):
+        """Compare-and-swap returns what it found, and writes exactly when that was expected."""
+        a, b = self.make_peers(2)
+        model = 0
+        for i, (expected, desired) in enumerate(swaps):
+            a.fabric.post_compare_swap(1, b.key, 8, expected, desired, i)
+            assert self.completions([a, b], a, 1) == [(i, "ok", model, 1)]
+            if model == expected:
+                model = desired
+        assert int.from_bytes(b.memory.view()[8:16], "little") == model
+
+    def test_fetch_and_add_from_many_loses_nothing(self):
+        """Atomics of several peers on one word: the sum is exact and every value found is different."""
+        peers = self.make_peers(3)
+        found: list[int] = []
+
+        def add(who: Any) -> None:
+            for i in range(500):
+                who.fabric.post_fetch_add(0, peers[0].key, 0, 1, i)
+                found.extend(c[2] for c in self.completions(peers, who, 1))
+
+        threads = [threading.Thread(target=add, args=(p,), daemon=True) for p in peers[1:]]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(BOUND_S)
+        assert sorted(found) == list(range(1000))
+
+    @pytest.mark.parametrize("offset", [1 << 40, 4096 - 4, 12])
+    def test_outside_or_misaligned_is_a_completion_error(self, offset):
+        """A range outside of the registered memory, or an unaligned atomic, completes with `range` and does nothing."""
+        a, b = self.make_peers(2)
+        a.fabric.post_fetch_add(1, b.key, offset, 1, 5)
+        assert self.completions([a, b], a, 1) == [(5, "range", 0, 1)]
+        assert not any(b.memory.view())
+
+    # ---- small messages ----
+
+    def test_small_messages_are_fifo_and_bounded(self):
+        """In order per peer; full says BlockingIOError and goes on once the peer has taken some; too long is refused."""
+        a, b = self.make_peers(2)
+        for k in range(SMALL_MESSAGE_SLOTS):
+            a.fabric.send(1, b"%d" % k)
+        with pytest.raises(BlockingIOError):
+            a.fabric.send(1, b"one too many")
+        self.pump([a, b])
+        assert [b.fabric.receive() for _ in range(3)] == [(0, b"0"), (0, b"1"), (0, b"2")]
+        self.pump([a, b])
+        a.fabric.send(1, b"after")
+        self.pump([a, b])
+        rest = [b.fabric.receive() for _ in range(SMALL_MESSAGE_SLOTS - 2)]
+        assert rest[-1] == (0, b"after") and b.fabric.receive() is None
+        with pytest.raises(ValueError, match=str(SMALL_MESSAGE_SIZE_MAX)):
+            a.fabric.send(1, bytes(SMALL_MESSAGE_SIZE_MAX + 1))
+
+    # ---- cut, doorbells ----
+
+    def test_cut_ends_everything_with_one_peer(self):
+        """After cut() nothing is exchanged with that peer any more; the others go on."""
+        a, b, c = self.make_peers(3)
+        a.fabric.cut(1)
+        with pytest.raises(ConnectionError):
+            a.fabric.send(1, b"x")
+        a.fabric.post_fetch_add(1, b.key, 0, 1, 9)
+        assert self.completions([a, b, c], a, 1) == [(9, "cut", 0, 1)]
+        assert not any(b.memory.view())
+        a.fabric.send(2, b"y")
+        self.pump([a, b, c])
+        assert c.fabric.receive() == (0, b"y")
+
+    def test_no_ring_is_lost_around_going_to_sleep(self):
+        """Dekker: work published before the sleeper's last look is found there; after it, it rings.
+
+        Method: 300 rounds of ping-pong where each side announces, looks, and only then blocks; a lost wake-up would
+        run into the bound.
+        """
+        a, b = self.make_peers(2)
+        rounds = 300
+        failures: list[str] = []
+
+        def serve(me: Any, peer: int, first: bool) -> None:
+            mine, theirs = me.row.view(), me.peer_row(peer)
+            for k in range(1, rounds + 1):
+                if not first:
+                    self.await_count(me, theirs, k, failures)
+                mine[0:8] = k.to_bytes(8, "little")
+                me.fabric.post_writes([(peer, 0, 8)])
+                if first:
+                    self.await_count(me, theirs, k, failures)
+
+        threads = [threading.Thread(target=serve, args=(a, 1, True), daemon=True),
+                   threading.Thread(target=serve, args=(b, 0, False), daemon=True)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(BOUND_S * 2)
+        assert not failures and not any(t.is_alive() for t in threads)
+
+    @staticmethod
+    def await_count(me: Any, theirs: memoryview, k: int, failures: list[str]) -> None:
+        while int.from_bytes(theirs[0:8], "little") < k:
+            me.fabric.prepare_wait()
+            if int.from_bytes(theirs[0:8], "little") < k and not me.fabric.wait(BOUND_S):
+                failures.append(f"round {k}: not rung")
+                me.fabric.finish_wait()
+                return
+            me.fabric.finish_wait()
+
+    def test_nobody_asleep_costs_no_system_call(self):
+        """ring() and post_writes() say how many doorbells they rang: none while the peer is awake."""
+        a, b = self.make_peers(2)
+        assert a.fabric.post_writes([(1, 0, 8)]) == 0 and a.fabric.ring(1) == 0
+        b.fabric.prepare_wait()
+        assert a.fabric.ring(1) == 1
+        assert b.fabric.wait(BOUND_S)
+        b.fabric.finish_wait()
+        assert a.fabric.ring(1) == 0
