@@ -173,6 +173,13 @@ def table(*columns: str, right: Iterable[str] = (), title: str | None = None) ->
     return made
 
 
+def escaped(text: str) -> str:
+    """Foreign text for rich: neither its markup nor a terminal's."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
+
+
 def count_text(value: float) -> str:
     """A count or rate for people in at most six characters: 950, 12.3k, 4.56M."""
     if value < 0:

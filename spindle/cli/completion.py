@@ -29,10 +29,10 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from spindle.cli.root import cli
+    from spindle.cli.root import COMPLETE_VARIABLE, cli
 
     made = get_completion_class(shell)
     assert made is not None
-    generator = made(cli, {}, "spindle", "_SPINDLE_COMPLETE")
+    generator = made(cli, {}, "spindle", COMPLETE_VARIABLE)
     # not generator.source(): that starts the bash of this machine to look at its version
     click.echo(generator.source_template % generator.source_vars())

@@ -18,6 +18,7 @@ from spindle.cli.common import (
     console,
     debug_option,
     duration_text,
+    escaped,
     json_option,
     note,
     print_json,
@@ -105,7 +106,7 @@ def info(path: Path, topic: str | None, node_id: int | None, as_json: bool) -> i
     for one in found["journals"]:
         lasting = (one["end_time"] - one["start_time"]) / 1e9
         shown.add_row(
-            f"[bold]{_escape(one['topic'])}[/]",
+            f"[bold]{escaped(one['topic'])}[/]",
             str(one["node"]),
             f"[{COLOURS.get(one['state'], 'default')}]{one['state']}[/]",
             f"{one['messages']:,}",
@@ -114,13 +115,13 @@ def info(path: Path, topic: str | None, node_id: int | None, as_json: bool) -> i
             str(len(one["files"])),
             when(one["start_time"]),
             duration_text(lasting) if one["messages"] else "-",
-            _escape(one["type"]),
+            escaped(one["type"]),
         )
     out.print(shown)
     for one in found["journals"]:
         for file in one["files"]:
             if file["problem"]:
-                out.print(f"[red]{_escape(file['path'])}: {_escape(file['problem'])}[/]")
+                out.print(f"[red]{escaped(file['path'])}: {escaped(file['problem'])}[/]")
     return 0
 
 
@@ -228,9 +229,3 @@ def when(timestamp_ns: int) -> str:
     if not timestamp_ns:
         return "-"
     return datetime.fromtimestamp(timestamp_ns // 10**9, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -16,6 +16,7 @@ from spindle.errors import SpindleError
 if TYPE_CHECKING:
     from spindle.cli.common import Target
     from spindle.client import Session
+    from spindle.topics import TopicInfo
 
 RATE_COUNTERS = (
     "send_messages",
@@ -36,13 +37,18 @@ RATE_COUNTERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """A node at one moment. `topics` has the messages delivered by topic; `cpu_s` is None if /proc doesn't show it."""
+    """A node at one moment.
+
+    delivered   messages delivered, by topic, as far as the node tells
+    cpu_s       time used by the node's process; None if /proc doesn't show it
+    infos       the group's topics
+    """
 
     time_s: float
     counters: dict[str, int]
-    topics: dict[str, int]
+    delivered: dict[str, int]
     cpu_s: float | None
-    status: dict[str, Any]
+    infos: tuple[TopicInfo, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +76,13 @@ class Rates:
 
 def look(session: Session) -> Look:
     """Read a node's counters and ask for its status. Raises SpindleError if the node has gone."""
-    status = session.status()
-    topics = {
+    infos = tuple(session.topics())
+    delivered = {
         str(one["name"]): int(one["delivered"])
-        for one in status.get("topics", ())
+        for one in session.status().get("topics", ())
         if isinstance(one.get("delivered"), int)
     }
-    return Look(time.monotonic(), session.counters().snapshot(), topics, cpu_seconds(session.node_pid), status)
+    return Look(time.monotonic(), session.counters().snapshot(), delivered, cpu_seconds(session.node_pid), infos)
 
 
 def rates(node: int, before: Look, after: Look) -> Rates:
@@ -99,7 +105,7 @@ def rates(node: int, before: Look, after: Look) -> Rates:
         interval_s=interval,
         per_s={name: grown(name) / interval for name in RATE_COUNTERS},
         topics={
-            name: max(0, count - before.topics.get(name, count)) / interval for name, count in after.topics.items()
+            name: max(0, count - before.delivered.get(name, 0)) / interval for name, count in after.delivered.items()
         },
         batches=batches,
         lap_s=grown("busy_ns") * 1e-9 / laps if laps else 0.0,

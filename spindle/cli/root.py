@@ -17,6 +17,8 @@ EXIT_INTERNAL = 70  # a defect of Spindle (EX_SOFTWARE of sysexits.h)
 EXIT_INTERRUPTED = 130  # Ctrl-C, as shells count it: 128 + SIGINT
 EXIT_BROKEN_PIPE = 141  # the reader of our output has gone: 128 + SIGPIPE
 
+COMPLETE_VARIABLE = "_SPINDLE_COMPLETE"  # set by the shell's completion script
+
 HELP = """Publish/subscribe with one agreed order of every message on every node.
 
 One node runs per host (`spindle daemon`). Applications attach to it and publish and subscribe topics: through the DDS
@@ -154,7 +156,9 @@ def run(args: list[str]) -> int:
     options = args[: args.index("--")] if "--" in args else args
     debug = "--debug" in options or bool(os.environ.get("SPINDLE_DEBUG"))
     try:
-        result = cli.main(args=args, prog_name="spindle", standalone_mode=False)
+        result = _invoke(args)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "spindle"
         return _fail(f"{error.format_message()}\n(`{where} --help` explains the command)", EXIT_USAGE)
@@ -171,6 +175,17 @@ def run(args: list[str]) -> int:
             traceback.print_exc()
         return _fail(*_explained(error))
     return result if isinstance(result, int) else 0
+
+
+def _invoke(args: list[str]) -> Any:
+    """What click's own main() does between its answers to errors, of which we have our own."""
+    instruction = os.environ.get(COMPLETE_VARIABLE)
+    if instruction:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "spindle", COMPLETE_VARIABLE, instruction)
+    with cli.make_context("spindle", args) as context:
+        return cli.invoke(context)
 
 
 def _explained(error: Exception) -> tuple[str, int]:

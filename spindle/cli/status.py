@@ -12,6 +12,7 @@ from spindle.cli.common import (
     console,
     count_text,
     duration_text,
+    escaped,
     json_option,
     print_json,
     table,
@@ -60,7 +61,7 @@ def status(target: Target, as_json: bool) -> int:
 def state_of(session: Session) -> dict[str, Any]:
     """Everything that is known about a node, for JSON: the node's own status, completed by what all nodes tell alike.
 
-    Keys that are always there: node_id, domain_id, pid, embedded, view_id, rank, members, topics, applications, counters.
+    Always there: node_id, domain_id, pid, embedded, view_id, rank, members, topics, applications, counters.
     """
     state = session.status()
     view = session.view()
@@ -92,7 +93,7 @@ def state_of(session: Session) -> dict[str, Any]:
 def print_head(out: Console, state: dict[str, Any]) -> None:
     parts = [f"[bold cyan]node {state['node_id']}[/]"]
     if state.get("name"):
-        parts.append(_escape(str(state["name"])))
+        parts.append(escaped(str(state["name"])))
     parts.append(f"domain {state['domain_id']}")
     parts.append(f"process {state['pid']}{' (embedded)' if state['embedded'] else ''}")
     parts.append(f"view {state['view_id']}, rank {state['rank']} of {len(state['members'])}")
@@ -111,7 +112,7 @@ def print_members(out: Console, state: dict[str, Any]) -> None:
             str(rank),
             f"[bold]{one['node_id']}[/]",
             str(one.get("pid") or "?"),
-            _escape(str(one.get("name") or "")),
+            escaped(str(one.get("name") or "")),
             f"[dim]{here}[/]",
         )
     out.print(shown)
@@ -133,7 +134,7 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
     for one in state["topics"]:
         received, delivered, persisted, slowest = frontiers(one, state["node_id"])
         shown.add_row(
-            f"[bold]{_escape(one['name'])}[/]",
+            f"[bold]{escaped(one['name'])}[/]",
             one["level"],
             size_text(one["size_max"]),
             str(one["window"]),
@@ -178,7 +179,7 @@ def print_applications(out: Console, state: dict[str, Any]) -> None:
         if one.get("name") == "spindle status":
             continue  # ourselves
         shown.add_row(
-            f"[bold]{_escape(str(one.get('name', '')))}[/]",
+            f"[bold]{escaped(str(one.get('name', '')))}[/]",
             str(one.get("pid") or "?"),
             str(one.get("uid", "?")),
             _topics(one.get("writers", [])),
@@ -252,10 +253,4 @@ def _topics(names: list[str]) -> str:
     from collections import Counter
 
     times = Counter(names)
-    return _escape(", ".join(name if count == 1 else f"{name} ×{count}" for name, count in sorted(times.items())))
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    return escaped(", ".join(name if count == 1 else f"{name} ×{count}" for name, count in sorted(times.items())))

@@ -17,6 +17,7 @@ from spindle.cli.common import (
     console,
     count_text,
     duration_text,
+    escaped,
     json_option,
     print_json,
     table,
@@ -158,14 +159,13 @@ def screen(nodes: list[Watched], domain: int, interval: float, live: bool = Fals
     from rich.console import Group
     from rich.text import Text
 
-    status = next((node.last.status for node in nodes if node.last is not None), {})
     head = Text.assemble(("spindle top", "bold cyan"), f"  domain {domain}")
     if "view_id" in (counters := next((n.last.counters for n in nodes if n.last is not None), {})):
         head.append(f"  view {counters['view_id']}")
     head.append(f"  {time.strftime('%H:%M:%S')}  every {interval:g} s")
     if live:
         head.append("   q quits", "dim")
-    return Group(head, Text(), node_table(nodes), Text(), topic_table(nodes, status))
+    return Group(head, Text(), node_table(nodes), Text(), topic_table(nodes))
 
 
 def node_table(nodes: list[Watched]) -> Table:
@@ -209,23 +209,20 @@ def node_table(nodes: list[Watched]) -> Table:
     return shown
 
 
-def topic_table(nodes: list[Watched], status: dict[str, Any]) -> Table:
-    """One line a topic: how fast each node delivers it."""
+def topic_table(nodes: list[Watched]) -> Table:
+    """One line a topic, the busiest first: how fast each node delivers it."""
     columns = [f"node {node.node}" for node in nodes]
     shown = table("topic", "level", *columns, "members", right=columns)
-    by_name: dict[str, dict[str, Any]] = {}
-    for node in nodes:
-        for one in node.last.status.get("topics", ()) if node.last is not None else ():
-            by_name.setdefault(one["name"], one)
-    busiest = {name: max((n.rates.topics.get(name, 0.0) for n in nodes if n.rates), default=0.0) for name in by_name}
-    for name in sorted(by_name, key=lambda name: (-busiest[name], name)):
-        one = by_name[name]
-        cells = [_rate(n.rates.topics[name]) if n.rates and name in n.rates.topics else "[dim]-[/]" for n in nodes]
-        members = " ".join(map(str, one.get("members", ())))
-        from rich.markup import escape
-
-        shown.add_row(f"[bold]{escape(name)}[/]", str(one.get("level", "")), *cells, members)
-    if not by_name:
+    infos = {info.spec.name: info for node in nodes if node.last is not None for info in node.last.infos}
+    busiest = {name: max((n.rates.topics.get(name, 0.0) for n in nodes if n.rates), default=0.0) for name in infos}
+    for name in sorted(infos, key=lambda name: (-busiest[name], name)):
+        shown.add_row(
+            f"[bold]{escaped(name)}[/]",
+            infos[name].spec.level.name.lower(),
+            *(_rate(node.rates.topics.get(name, 0.0)) if node.rates else "[dim]-[/]" for node in nodes),
+            " ".join(map(str, infos[name].members)),
+        )
+    if not infos:
         shown.add_row("[dim]no topics yet[/]")
     return shown
 

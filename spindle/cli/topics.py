@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spindle.cli.common import Target, complete_topic, console, json_option, print_json, table, target_options
+from spindle.cli.common import Target, complete_topic, console, escaped, json_option, print_json, table, target_options
 from spindle.config import size_text
 from spindle.errors import TopicUnknown
 
@@ -108,9 +108,9 @@ def _print_all(listed: list[dict[str, Any]]) -> None:
     )
     for one in listed:
         shown.add_row(
-            f"[bold]{_escape(one['name'])}[/]",
+            f"[bold]{escaped(one['name'])}[/]",
             one["level"],
-            _escape(one["type"]),
+            escaped(one["type"]),
             size_text(one["size_max"]),
             " ".join(map(str, one["members"])) or "-",
             str(one["writers"]),
@@ -121,13 +121,13 @@ def _print_all(listed: list[dict[str, Any]]) -> None:
 
 def _print_one(one: dict[str, Any]) -> None:
     out = console()
-    out.print(f"[bold]{_escape(one['name'])}[/]")
+    out.print(f"[bold]{escaped(one['name'])}[/]")
     history = "nothing"
     if one["level"] in ("volatile", "logged"):
         depth = f"{one['history_depth']} messages" if one["history_depth"] else "all messages"
         room = size_text(one["history_bytes"]) if one["history_bytes"] else "the delivery log"
         history = f"{depth} that fit {room}"
-    kind = _escape(one["type"]) + (f" ({one['type_hash'][:16]})" if one["type_hash"] else "")
+    kind = escaped(one["type"]) + (f" ({one['type_hash'][:16]})" if one["type_hash"] else "")
     facts = table("", "")
     facts.show_header = False
     for name, value in (
@@ -149,10 +149,10 @@ def _print_one(one: dict[str, Any]) -> None:
         shown.add_row(
             f"[{'green' if end['kind'] == 'writer' else 'cyan'}]{end['kind']}[/]",
             str(end["node"]),
-            _escape(end["application"]),
+            escaped(end["application"]),
             str(end["pid"] or "?"),
             str(end.get("writer", "")),
-            _escape(", ".join(end.get("qos", []))),
+            escaped(", ".join(end.get("qos", []))),
         )
     out.print()
     out.print(shown)
@@ -165,9 +165,3 @@ def _unknown(name: str, known: list[str]) -> str:
     if close:
         return f"there is no topic {name!r}; did you mean {close[0]!r}?"
     return f"there is no topic {name!r}; `spindle topics` lists them"
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -1,0 +1,193 @@
+"""Goal: help teaches and is instant, every mistake is one line with the way out, and every end has its exit code.
+
+Method: the commands are called in this process and their output compared; what is about start-up (time, imports) and
+signals runs as a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from spindle import errors
+from spindle.cli import root
+from tests.spindle.cli.support import ROOT, Cli, spawn
+
+NEVER = {"rich", "numpy", "google.protobuf", "asyncio", "uvloop", "mcap", "prometheus_client", "dds"}
+
+
+def commands() -> list[list[str]]:
+    """Every command with its subcommands, as words."""
+    found = []
+    context = click.Context(root.cli)
+    for name in root.ENTRIES:
+        found.append([name])
+        command = root.cli.get_command(context, name)
+        if isinstance(command, click.Group):
+            found += [[name, sub] for sub in command.list_commands(context)]
+    return found
+
+
+def test_help_lists_every_command(cli: Cli) -> None:
+    result = cli("--help")
+    assert result.code == 0 and result.err == ""
+    for name in root.ENTRIES:
+        assert re.search(rf"^  {name} ", result.out, re.MULTILINE), name
+    assert cli().out == cli("-h").out or cli().code == root.EXIT_USAGE
+
+
+@pytest.mark.parametrize("words", [words for words in commands() if words != ["demo"]], ids=" ".join)
+def test_every_command_explains_itself(cli: Cli, words: list[str]) -> None:
+    result = cli(*words, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"Usage: spindle {' '.join(words)}")
+    if words[0] != "bench" and len(words) == 1:
+        assert f"spindle {words[0]}" in result.out.partition("\n")[2], "no example"
+    for line in result.out.splitlines():
+        assert len(line) <= 100, line
+
+
+def test_short_help_agrees_with_the_commands() -> None:
+    context = click.Context(root.cli)
+    for name in root.ENTRIES:
+        command = root.cli.get_command(context, name)
+        assert command is not None and command.name == name
+        assert command.help, name
+
+
+def test_help_is_instant_and_imports_nothing_slow() -> None:
+    code = (
+        "import sys\nfrom spindle.cli import root\nroot.run(['--help'])\n"
+        "print(' '.join(sys.modules), file=sys.stderr)\n"
+    )
+    best = 9.0
+    for _ in range(5):
+        begin = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+        best = min(best, time.perf_counter() - begin)
+    assert done.returncode == 0
+    assert not NEVER & set(done.stderr.split())
+    assert best < 0.150, f"{best * 1000:.0f} ms"
+
+
+@pytest.mark.parametrize("module", ["spindle.cli.pub", "spindle.cli.sub", "spindle.cli.daemon", "spindle.cli.topics"])
+def test_commands_that_run_often_import_nothing_slow(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {module}; print(' '.join(sys.modules))"],
+        cwd=ROOT, capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    assert not NEVER & set(done.stdout.split())
+
+
+def test_version(cli: Cli) -> None:
+    assert re.fullmatch(r"spindle \d+\.\d+.*\n", cli("--version").out)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "parts"),
+    [
+        (["daemn"], 2, ["no command 'daemn'", "did you mean `spindle daemon`?"]),
+        (["qqq"], 2, ["see `spindle --help`"]),
+        (["topics", "--nope"], 2, ["--nope", "`spindle topics --help`"]),
+        (["sub"], 2, ["TOPIC"]),
+        (["pub", "t", "--rate", "0"], 2, ["--rate"]),
+        (["pub", "t", "--size-max", "big"], 2, ["'big' is not a size"]),
+        (["pub", "t", "--bytes", "--hex"], 2, ["choose one"]),
+        (["status"], 3, ["no node of domain 0", "spindle daemon"]),
+        (["topics", "-d", "5"], 3, ["no node of domain 5"]),
+        (["top"], 3, ["spindle daemon"]),
+        (["top", "--node", "4", "--once"], 3, ["spindle daemon"]),
+        (["sub", "t", "--domain", "-1"], 2, ["--domain"]),
+        (["daemon", "--config", "/nonexistent.toml"], 2, ["/nonexistent.toml", "--print-config"]),
+        (["daemon", "--set", "busy_poll_us=1"], 2, ["SECTION.KEY=VALUE"]),
+        (["daemon", "--set", "core.busy_poll=1"], 2, ["did you mean busy_poll_us?"]),
+        (["daemon", "--set", "core.busy_poll_us=-1"], 2, ["0 to 1000000"]),
+        (["daemon", "--node", "70000"], 2, ["[node] id = 70000", "1 to 65535"]),
+        (["journal", "info", "/nonexistent"], 10, ["/nonexistent"]),
+    ],
+)
+def test_mistakes_are_one_line_with_the_way_out(cli: Cli, args: list[str], code: int, parts: list[str]) -> None:
+    result = cli(*args)
+    assert result.code == code, result
+    assert result.out == ""
+    assert result.err.startswith("spindle: ")
+    assert len(result.err.splitlines()) <= (2 if code == 2 else 1), "one line, and where usage is explained"
+    for part in parts:
+        assert part in result.err
+
+
+def test_tracebacks_only_with_debug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Traceback" not in cli("status").err
+    shown = cli("status", "--debug")
+    assert shown.code == 3 and "Traceback" in shown.err and "NoDaemon" in shown.err
+    monkeypatch.setenv("SPINDLE_DEBUG", "1")
+    assert "Traceback" in cli("status").err
+    monkeypatch.delenv("SPINDLE_DEBUG")
+    assert "Traceback" not in cli("pub", "t", "--", "--debug").err, "behind -- it is a message"
+
+
+def test_unexpected_errors_are_named_as_defects(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr("spindle.cli.common.Target.attach", broken)
+    result = cli("status")
+    assert result.code == root.EXIT_INTERNAL
+    assert "internal error: RuntimeError: odd" in result.err and "Traceback" not in result.err
+
+
+def test_target_comes_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPINDLE_DOMAIN", "11")
+    monkeypatch.setenv("SPINDLE_NODE_ID", "3")
+    monkeypatch.setenv("SPINDLE_RUNTIME_DIR", str(tmp_path))
+    result = cli("status")
+    assert "node 3 of domain 11" in result.err and str(tmp_path) in result.err
+    printed = cli("daemon", "--print-config", "--domain", "12").out
+    assert "\ndomain = 12\n" in printed and "\nid = 3\n" in printed and f'"{tmp_path}"' in printed
+
+
+def test_options_win_over_set_and_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "n.toml").write_text("[core]\nbusy_poll_us = 1\n[node]\nname = 'file'\n[log]\nlevel = 'error'\n")
+    words = ["--set", "core.busy_poll_us=2", "--set", "node.name=two words", "--set", 'topics.size_max="1 MiB"']
+    printed = cli("daemon", "--print-config", "-c", tmp_path / "n.toml", *words, "--busy-poll-us", 3).out
+    assert "\nbusy_poll_us = 3\n" in printed
+    assert '\nname = "two words"\n' in printed
+    assert '\nlevel = "error"\n' in printed
+    assert '\nsize_max = "1 MiB"\n' in printed
+
+
+def test_exit_codes_are_documented() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    raised = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
+    own = {value for name, value in vars(root).items() if name.startswith("EXIT_")}
+    assert raised | own | {0} == documented
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    with spawn("daemon", "--print-config", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        process.wait(30)
+        assert process.returncode in (0, root.EXIT_BROKEN_PIPE)
+        assert process.stderr.read() == b""
+
+
+def test_interrupt_has_its_exit_code(tmp_path: Path) -> None:
+    fifo = tmp_path / "slow.toml"
+    os.mkfifo(fifo)
+    with spawn("daemon", "--print-config", "--config", fifo) as process:
+        writer = os.open(fifo, os.O_WRONLY)  # returns when the command has opened it: it is past its imports
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        os.close(writer)
+        assert process.returncode == root.EXIT_INTERRUPTED
+        assert process.stderr is not None and b"Traceback" not in process.stderr.read()
