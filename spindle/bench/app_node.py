@@ -19,8 +19,8 @@ from spindle.bench.channel import Channel
 from spindle.bench.tally import Tally, make_payloads, monotonic_ns
 from spindle.bench.worker import cpu_s
 
-BATCH_BYTES = 128 * 1024  # of one write_many: a part of the ring, so that filling and sending overlap
-TAKE_MAX = 1024  # samples of one take
+BATCH_BYTES = 64 * 1024  # of one write_many: a part of the ring, so that filling and sending overlap
+TAKE_BYTES = 64 * 1024  # of one take: samples that are still in the cache when they are looked at
 MATCH_TIMEOUT_S = 20.0
 POLL_S = 0.01  # between looks at things that take long anyway
 
@@ -84,19 +84,19 @@ class Publisher:
         self.sent = self.count
 
 
-def receive_batches(port: Port, tally: Tally, over: threading.Event) -> None:
+def receive_batches(port: Port, tally: Tally, over: threading.Event, most: int) -> None:
     while not tally.done and not over.is_set():
-        samples = port.take(TAKE_MAX)
+        samples = port.take(most)
         if samples:
             tally.take_list(samples)
         else:
             port.wait(0.1)
 
 
-def receive_one_by_one(port: Port, tally: Tally, over: threading.Event) -> None:
+def receive_one_by_one(port: Port, tally: Tally, over: threading.Event, most: int) -> None:
     account = tally.take
     while not tally.done and not over.is_set():
-        samples = port.take(TAKE_MAX)
+        samples = port.take(most)
         for sample in samples:
             account(sample)
         if not samples:
@@ -142,7 +142,8 @@ def measure(port: Port, config: dict[str, Any]) -> dict[str, Any]:
     watchdog = threading.Timer(config["timeout_s"], over.set)
     watchdog.daemon = True
     watchdog.start()
-    (receive_one_by_one if config["single"] else receive_batches)(port, tally, over)
+    receive = receive_one_by_one if config["single"] else receive_batches
+    receive(port, tally, over, max(1, TAKE_BYTES // config["size"]))
     report_ns = monotonic_ns()
     used_s = cpu_s() - cpu_before_s
     counters = port.counters()

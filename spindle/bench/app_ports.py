@@ -70,7 +70,7 @@ def node_config(config: dict[str, Any]) -> NodeConfig:
 
 
 def open_port(config: dict[str, Any]) -> Port:
-    return {"session": SessionPort}[config["api"]](config)
+    return (DdsPort if config["api"] == "dds" else SessionPort)(config)
 
 
 class SessionPort(Port):
@@ -121,3 +121,80 @@ class SessionPort(Port):
             self.writer.close()
         self.reader.close()
         self.session.close()
+
+
+class DdsPort(Port):
+    """The DDS API, used as its users do."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        from dds.core import ReadCondition, SampleState, ViewState, WaitSet
+        from dds.domain import Domain, DomainParticipant
+        from dds.pub import DataWriter
+        from dds.sub import DataReader
+        from dds.topic import Topic
+
+        rank = config["rank"]
+        if config["daemon"]:
+            self.participant = DomainParticipant(runtime_dir=config["runtime_dir"], node_id=rank + 1)
+        else:
+            self.domain = Domain(0, node_config(config))
+            self.participant = DomainParticipant(0, embedded=True)
+        qos = qos_of(config["level"])
+        topic = Topic(self.participant, TOPIC, bytes, qos, size_max=config["size"], window=config["window"])
+        self.reader = DataReader(self.participant, topic, qos)
+        self.take_samples = self.reader.take
+        self.condition = ReadCondition(self.reader, SampleState.Any | ViewState.Any)
+        self.waitset = WaitSet(self.participant)
+        self.waitset.attach(self.condition)
+        if rank < config["n_senders"]:
+            writer = DataWriter(self.participant, topic, qos)
+            self.writer = writer
+            # What the loops call is the writer's own method: nothing of ours between.
+            self.write = writer.write  # type: ignore[method-assign]
+            self.write_many = writer.write_many  # type: ignore[method-assign, assignment]
+
+    def write(self, payload: bytes) -> None:
+        raise NotImplementedError("this rank sends nothing")
+
+    def write_many(self, payloads: Sequence[bytes]) -> None:
+        raise NotImplementedError("this rank sends nothing")
+
+    def take(self, n: int) -> list[Any]:
+        return self.take_samples(n)
+
+    def wait(self, timeout_s: float) -> None:
+        self.waitset.wait(int(timeout_s * 1e9))
+
+    def matched(self, readers: int, writers: int) -> bool:
+        topics = {topic.spec.name: topic for topic in self.participant.session.topics()}
+        found = topics.get(TOPIC)
+        return (
+            found is not None
+            and len(found.members) == readers
+            and len(found.senders) == writers
+            and len(self.reader.get_matched_publications()) == writers
+        )
+
+    def counters(self) -> dict[str, int]:
+        return self.participant.session.counters().snapshot()
+
+    def lost(self) -> int:
+        return int(self.reader.get_sample_lost_status().total_count)
+
+    def close(self) -> None:
+        self.participant.close()
+
+
+def qos_of(level: str) -> Any:
+    """The Qos that stands for a level; nothing is ever overtaken."""
+    from dds.qos import Policy, Qos
+    from dds.util import duration
+
+    if level == "unordered":
+        return Qos(Policy.Reliability.BestEffort, Policy.History.KeepAll)
+    durability = {
+        "atomic": Policy.Durability.Volatile,
+        "volatile": Policy.Durability.TransientLocal,
+        "logged": Policy.Durability.Persistent,
+    }[level]
+    return Qos(Policy.Reliability.Reliable(duration(seconds=30)), durability, Policy.History.KeepAll)

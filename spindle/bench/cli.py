@@ -291,7 +291,7 @@ def startup(repeat: int, as_json: bool) -> None:
     "--markdown",
     "markdown_path",
     type=click.Path(dir_okay=False, writable=True),
-    help="Write the tables to this file, for the documents.",
+    help="Write the tables to this file, between its markers if it has them.",
 )
 @json_option
 def suite(quick: bool, repeat: int, sections: tuple[str, ...], markdown_path: str | None, as_json: bool) -> None:
@@ -310,5 +310,6 @@ def suite(quick: bool, repeat: int, sections: tuple[str, ...], markdown_path: st
     result = suite_module.run(plan, sections, lambda text: click.echo(f"measuring: {text}", err=True))
     text = suite_module.markdown(result)
     if markdown_path:
-        Path(markdown_path).write_text(text)
+        place = Path(markdown_path)
+        place.write_text(suite_module.rewritten(place.read_text() if place.exists() else "", text))
     click.echo(results.as_json(result) if as_json else text)

@@ -341,3 +341,16 @@ def markdown(result: dict[str, Any]) -> str:
         rows = [Line(**line).cells() for line in section["lines"]]
         parts += [f"### {section['title']}", markdown_table(HEADER, rows)]
     return "\n\n".join(parts) + "\n"
+
+
+BEGIN = "<!-- suite: written by `spindle bench suite --markdown docs/benchmarks.md` -->"
+END = "<!-- end of suite -->"
+
+
+def rewritten(document: str, tables: str) -> str:
+    """`document` with the part between the markers replaced; without markers the tables alone."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return tables
+    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"

@@ -112,4 +112,11 @@ def test_suite_table_survives_a_failing_section(monkeypatch: pytest.MonkeyPatch)
     assert (result["met"], result["promised"]) == (1, 2)
     text = suite.markdown(result)
     assert "| Bad | failed: node 0 failed: |" in text
+    document = f"# Title\n{suite.BEGIN}\nold\n{suite.END}\nrest"
+    written = suite.rewritten(document, text)
+    assert written.startswith("# Title")
+    assert written.endswith("rest")
+    assert "old" not in written
+    assert suite.rewritten(written, text) == written
+    assert suite.rewritten("no markers", text) == text
     assert "| a | 1/s | at least 1/s | yes | `spindle bench a` |" in text
