@@ -31,7 +31,7 @@ from spindle_core.delivery cimport Cursor, DeliveryLog, log_refresh_cursors, log
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_clear, event_ring, event_wait, sched_yield
 from spindle_core.inbox cimport Inbox, inbox_t
-from spindle_core.layout cimport BELL_MAGIC, SLOT_DATA, SLOT_NULL, bell_page, row_header, slot_header, subgroup_columns
+from spindle_core.layout cimport BELL_MAGIC, SLOT_DATA, SLOT_NULL, bell_page, row_header, slot_header, subgroup_columns, record_stride
 from spindle_core.memory cimport Mapping
 from spindle_core.predicates.deliver cimport deliver, deliver_trimmed
 from spindle_core.predicates.receive cimport receive
@@ -474,6 +474,9 @@ cdef class Engine:
         cdef uint32_t i
         if s.mine == NULL:
             return 0
+        if binding.log is not None and binding.log.capacity < 2 * record_stride(s.size_max):
+            raise ValueError(f"a log of {binding.log.capacity} bytes for messages of up to {s.size_max}: it must hold two of"
+                             f" them, {2 * record_stride(s.size_max)} bytes")
         s.log = (<DeliveryLog>binding.log).pointer() if binding.log is not None else NULL
         s.durable_before = s.log.count if s.log != NULL and self.epoch is not epoch else s.durable_before
         s.held = binding.held

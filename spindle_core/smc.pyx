@@ -9,8 +9,7 @@ subgroup's lock.
 """
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_relaxed, u64_store_release
-from spindle_core.fabric.fabric cimport POST_RING
+from spindle_core.atomics cimport fence_store_load, u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header, subgroup_columns
 from spindle_core.sst cimport push
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
@@ -99,18 +98,25 @@ cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil:
 
 
 cdef void want_delivered(node_t *node, subgroup_t *s) noexcept nogil:
-    """I wait for a slot: says in my row at which delivered number members shall ring me.
+    """Says in my row at which delivered number members shall ring me: I wait for slots or acknowledgements.
 
-    A quarter of the window at once, so that a full ring doesn't wake its sender for every slot; but never beyond
-    what I have published, which all members will deliver in any case.
+    A quarter of the window at once, so that a full ring doesn't wake its sender for every slot, but never beyond what
+    I have published, which all members will deliver in any case. One wish at a time: the next when it is fulfilled.
     """
-    cdef uint64_t index = s.claimed - s.window + (s.window >> 2)
-    cdef uint64_t wanted
+    cdef uint64_t done, wanted, index
+    cdef uint64_t r = <uint64_t>s.my_sender
     if s.level == LEVEL_UNORDERED:
         return                    # acknowledgements always ring there
-    if index >= s.published:
-        index = s.published - 1 if s.published else 0
-    wanted = index * s.n_senders + <uint64_t>s.my_sender + 1
-    if wanted > u64_load_relaxed(&s.mine.delivered_wanted):
-        u64_store_release(&s.mine.delivered_wanted, wanted)
-        push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)
+    done = delivered_min(s)
+    if done >= s.published:
+        return
+    wanted = u64_load_relaxed(&s.mine.delivered_wanted)
+    if wanted and (done == 0 or wanted > (done - 1) * s.n_senders + r + 1):
+        return
+    index = done + (s.window >> 2 if s.window >= 4 else 1)
+    if index > s.published:
+        index = s.published
+    u64_store_release(&s.mine.delivered_wanted, (index - 1) * s.n_senders + r + 1)
+    push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)
+    # Dekker with ring_wanting() of the deliver predicate: I look at its number after I said what I want.
+    fence_store_load()

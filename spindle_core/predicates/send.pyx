@@ -63,8 +63,6 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
     n = claimable(s)
     if n == 0:
         node.counters[C_STALLS] += 1
-        want_delivered(node, s)
-        n = claimable(s)         # a member may have delivered before it could see that I want it
     if n > waiting:
         n = waiting
     if n > most:
@@ -93,15 +91,22 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
 
 
 cdef void acknowledge(subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t persisted) noexcept nogil:
-    """Tells a writer what all members have delivered (and have on disk)."""
+    """Tells a writer what all members have delivered (and have on disk).
+
+    One pair (messages consumed, index of the last one) is remembered at a time; when it is reached, the next one is
+    what has been consumed by now, and may be reached already.
+    """
     cdef bint changed = False
-    if box.ack_count <= box.progress.acknowledged:
-        box.ack_count = box.consumed
-        box.ack_index = box.ack_next_index
-    if box.ack_count > box.progress.acknowledged and delivered >= box.ack_index:
-        u64_store_release(&box.progress.acknowledged, box.ack_count)
-        changed = True
-    if s.level == LEVEL_LOGGED:
+    cdef int turn
+    for turn in range(2):
+        if box.ack_count <= box.progress.acknowledged:
+            box.ack_count = box.consumed
+            box.ack_index = box.ack_next_index
+        if box.ack_count > box.progress.acknowledged and delivered >= box.ack_index:
+            u64_store_release(&box.progress.acknowledged, box.ack_count)
+            changed = True
+        if s.level != LEVEL_LOGGED:
+            continue
         if box.persist_count <= box.progress.persisted:
             box.persist_count = box.consumed
             box.persist_index = box.ack_next_index
@@ -126,12 +131,15 @@ cdef int64_t persisted_min(subgroup_t *s) noexcept nogil:
 
 
 cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
-    """Acknowledgements, and all that the inboxes hold (with batch_send off: one message); under the lock."""
+    """Acknowledgements, and all that the inboxes hold (with batch_send off: one message); under the lock.
+
+    True when there is more to acknowledge already.
+    """
     cdef uint64_t delivered = 0, most = <uint64_t>-1 if node.batch_send else 1
     cdef int64_t persisted = 0
     cdef uint32_t i, n = s.n_inboxes
     cdef inbox_t *box
-    cdef bint known = False, found = False
+    cdef bint known = False, open_ends = False
     for i in range(n):
         box = s.inboxes[(s.inbox_next + i) % n]
         if box.progress.acknowledged < box.consumed or (s.level == LEVEL_LOGGED and box.progress.persisted < box.consumed):
@@ -141,31 +149,33 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
                 if s.level == LEVEL_LOGGED:
                     persisted = persisted_min(s)
             acknowledge(s, box, delivered, persisted)
-        if most and take_inbox(node, s, box, most):
-            found = True
-            if not node.batch_send:
-                most = 0
-    if n:
-        s.inbox_next = (s.inbox_next + 1) % n   # nobody is always first when slots are scarce
-    return found
+            open_ends = True
+        if most and take_inbox(node, s, box, most) and not node.batch_send:
+            most = 0
+    s.inbox_next = (s.inbox_next + 1) % n   # nobody is always first when slots are scarce
+    if open_ends and delivered < s.published:
+        want_delivered(node, s)
+        return delivered_min(s) > delivered   # a member delivered before it could see that I want to know
+    return False
 
 
 cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
-    """Returns how many messages (nulls included) were published."""
+    """Returns how many messages (nulls included) were published; 1 also when another pass has something to do."""
     cdef uint64_t first, n, run, start
     cdef slot_header *h
+    cdef bint again = False
     if s.my_sender < 0:
         return 0
     if s.n_inboxes == 0 and u64_load_relaxed(&s.claimed) == s.published and not u32_load_relaxed(&s.claim_waiting):
         return 0
     lock_subgroup(s)
     if s.n_inboxes:
-        serve_inboxes(node, s)
+        again = serve_inboxes(node, s)
     if s.claim_waiting:
         if claimable(s) == 0:
             node.counters[C_STALLS] += 1
             want_delivered(node, s)
-        if claimable(s):
+        if claimable(s):         # again: a member may have delivered before it could see that I wait
             s.claim_waiting = 0
             event_ring(s.space_fd)
     if s.claimed != s.published:
@@ -175,7 +185,7 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     if n == 0:
         unlock_subgroup(s)
         flush_posts(node)
-        return 0
+        return again
     if node.batch_send:
         node.counters[C_SEND_MESSAGES] += s.data_unpublished
         node.counters[C_SENT_BYTES] += s.data_bytes_unpublished
