@@ -92,7 +92,7 @@ def _cell(value: Any) -> Any:
 
 
 def _jsonable(value: Any) -> Any:
-    """What json doesn't know: bytes as base64, dataclasses as objects, NumPy scalars and arrays as numbers and lists."""
+    """What json doesn't know: bytes as base64, dataclasses as objects, NumPy scalars and arrays as numbers or lists."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _base64(bytes(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

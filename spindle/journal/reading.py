@@ -114,6 +114,8 @@ def read(
         try:
             handle = files.open(one)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and len(journal.paths) > 1:
+                continue  # a running node keeps only so many files
             raise JournalError(f"cannot read {one}: {error.strerror}") from error
         try:
             scan = open_scan(files, handle, one)

@@ -287,7 +287,7 @@ class Scan:
 
     def _judge(self, damage: Damage) -> int | None:
         """Decide whether `damage` at `end` is a torn tail; returns where the next whole commit begins, if any does."""
-        following = self._find_commit(self.end + 1)
+        following = self._find_commit(self.end)  # whole in itself, but out of place, counts too
         corrupt = following is not None or (damage.offset < self._closing_start())
         self.state = State.CORRUPT if corrupt or self.state is State.CORRUPT else State.TORN
         return following

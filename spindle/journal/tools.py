@@ -157,11 +157,13 @@ def verify(
         reports = []
         for one in journal.paths:
             step = step_of(progress, sizes, every.index(one)) if progress else None
-            reports.append(_verify_file(files, one, repair, step))
+            found = _verify_file(files, one, repair, step)
+            if found is not None:
+                reports.append(found)
         report.files += reports
-        for found in reports:
-            if found.status is not Status.OK and not found.repaired:
-                report._note(found.status, f"{found.path}: {found.problem}")
+        for done in reports:
+            if done.status is not Status.OK and not done.repaired:
+                report._note(done.status, f"{done.path}: {done.problem}")
         for before, after in itertools.pairwise(reports):
             problem = _gap(before, after)
             if problem:
@@ -169,7 +171,8 @@ def verify(
     return report
 
 
-def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[int], None] | None) -> FileReport:
+def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[int], None] | None) -> FileReport | None:
+    """The report on one file; None if it is gone, because a running node keeps only so many."""
     report = FileReport(path)
     parts = parse(path.name)
     if parts:
@@ -177,6 +180,8 @@ def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[i
     try:
         handle = files.open(path)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and path.name not in files.names(path.parent):
+            return None
         report.status, report.problem = Status.CORRUPT, f"cannot be read: {error.strerror}"
         return report
     try:
@@ -245,8 +250,8 @@ def _fill(report: FileReport, scan: Scan) -> None:
         else:
             report.status = Status.CORRUPT
             report.problem = (f"damaged before its end: {scan.damage}; {summary.messages:,} messages before it are "
-                              "whole, and there is more behind it. Put back a copy, or read what is whole on both sides "
-                              "with `spindle journal export --skip-damaged`")
+                              "whole, and there is more behind it. Put back a copy, or read what is whole on both "
+                              "sides with `spindle journal export --skip-damaged`")
 
 
 def _in_use(files: Files, path: Path) -> bool:
@@ -298,8 +303,8 @@ def _gap(before: FileReport, after: FileReport) -> str:
     if not before.closed:
         return f"{before.path}: not closed although {after.path.name} follows it, so its end is missing"
     if after.first_position != before.next_position:
-        return (f"{after.path}: begins with message {after.first_position:,} of the journal, but {before.path.name} ends "
-                f"before {before.next_position:,}")
+        return (f"{after.path}: begins with message {after.first_position:,} of the journal, but {before.path.name} "
+                f"ends before {before.next_position:,}")
     same_life = before.group == after.group != ""
     if same_life and before.last_order and after.first_order and after.first_order <= before.last_order:
         return f"{after.path}: begins in the order before the end of {before.path.name}"
@@ -320,7 +325,8 @@ def info(
     messages, commits, bytes, writers     over all files; `writers` as [{"sender", "writer", "messages"}]
     start_time, end_time                  log times, UTC ns; 0 if there is no message
     first, last                           {"view", "sequence", "position"} of the first and last message, or None
-    state                                 "live" (in use), "closed", "unfinished" (its node was killed), "torn", "corrupt"
+    state                                 "live" (in use), "closed", "unfinished" (its node was killed), "torn" or
+                                          "corrupt"
     files                                 [{"path", "number", "size", "messages", "commits", "state", "problem"}]
 
     Checks commits by their CRC on the way, not each message as `verify` does. Raises JournalError if there is none.

@@ -265,8 +265,8 @@ class Journal:
         first, index = batch[0][1].index, batch[-1][1].index + 1
         if self._next_index not in (-1, first):
             raise JournalError(f"journal of topic {self.spec.name!r}: message {self._next_index} of the delivery log "
-                               f"should follow, but {first} did; nothing more is written, so that it holds no gap. This "
-                               "is a defect of Spindle, please report it")
+                               f"should follow, but {first} did; nothing more is written, so that it holds no gap. "
+                               "This is a defect of Spindle, please report it")
         self._next_index = index
         if self._held != (-1, -1):
             batch = self._without_held(batch)
