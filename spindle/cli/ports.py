@@ -6,6 +6,7 @@ refused by every topic that a program has made; so what isn't said on the comman
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
     from spindle.topics import TopicInfo
 
 LEVELS = ("unordered", "atomic", "volatile", "logged")
-OPAQUE_TYPES = ("bytes",)  # types whose payload is just what was written
+OPAQUE_TYPE = "bytes"  # of topics whose payload is just what was written
+
+# What our writers and readers announce, as programs with the DDS API read it (dds.matching, `encode_qos`), so that they
+# match: a writer offers what the topic's level means, a reader asks for as little as can be.
+WRITER_QOS: dict[str, dict[str, Any]] = {
+    "unordered": {"Reliability": {"kind": "BestEffort"}},
+    "atomic": {},
+    "volatile": {"Durability": {"kind": "TransientLocal"}},
+    "logged": {"Durability": {"kind": "Persistent"}},
+}
+READER_QOS: dict[str, Any] = {"Reliability": {"kind": "BestEffort"}}
 
 
 class Size(click.ParamType):
@@ -132,9 +143,21 @@ def wait_for_readers(session: Session, topic: str, readers: int | None, grace_s:
 
 def open_writer(session: Session, info: TopicInfo) -> WriterHandle:
     """An announced writer."""
-    return session.open_writer(info.spec.name, guid=os.urandom(16))
+    qos = WRITER_QOS[info.spec.level.name.lower()]
+    return session.open_writer(info.spec.name, guid=os.urandom(16), endpoint=announcement(qos))
 
 
 def open_reader(session: Session, info: TopicInfo, keep_all: bool, from_history: bool) -> ReaderHandle:
     """An announced reader."""
-    return session.open_reader(info.spec.name, keep_all=keep_all, from_history=from_history, guid=os.urandom(16))
+    return session.open_reader(
+        info.spec.name,
+        keep_all=keep_all,
+        from_history=from_history,
+        guid=os.urandom(16),
+        endpoint=announcement(READER_QOS),
+    )
+
+
+def announcement(qos: dict[str, Any]) -> bytes:
+    """Policies as an endpoint carries them."""
+    return json.dumps({"qos": qos}, separators=(",", ":")).encode()

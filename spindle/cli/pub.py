@@ -21,7 +21,8 @@ from spindle.cli.common import (
     print_json,
     target_options,
 )
-from spindle.cli.ports import declared, level_option, open_writer, size_max_option, wait_for_readers
+from spindle.cli.ports import OPAQUE_TYPE, declared, level_option, open_writer, size_max_option, wait_for_readers
+from spindle.errors import TopicMismatch
 
 if TYPE_CHECKING:
     import io
@@ -85,6 +86,7 @@ message has been delivered at every subscribing node.
     metavar="S",
     help="How long a message may be held back by slow readers.",
 )
+@click.option("--force", is_flag=True, help="Publish raw bytes to a topic of another type than bytes.")
 @json_option
 @target_options
 def pub(
@@ -100,6 +102,7 @@ def pub(
     size_max: int | None,
     readers: int | None,
     timeout: float,
+    force: bool,
     as_json: bool,
 ) -> int:
     """Publish MESSAGES, or the lines of stdin, to TOPIC.
@@ -110,6 +113,11 @@ def pub(
     published = Published(time.monotonic(), progress=sys.stderr.isatty() and not as_json)
     with target.attach("spindle pub") as session:
         info = declared(session, topic, level, size_max)
+        if info.spec.type_name != OPAQUE_TYPE and not force:
+            raise TopicMismatch(
+                f"topic {topic!r} carries {info.spec.type_name}, whose readers would not understand raw bytes; "
+                "--force publishes them all the same"
+            )
         with open_writer(session, info) as writer:
             wait_for_readers(session, topic, readers, READERS_GRACE_S)
             try:

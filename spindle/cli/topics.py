@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +99,18 @@ def endpoint_object(one: Endpoint) -> dict[str, Any]:
 
 
 def qos_texts(endpoint: bytes) -> list[str]:
-    """The policies of an endpoint of the DDS layer, as it writes them; nothing for others."""
-    return []
+    """The policies that an endpoint of the DDS layer announces, in its notation; nothing for endpoints of others."""
+    try:
+        policies = json.loads(endpoint)["qos"]
+        return [_policy_text(str(scope), fields) for scope, fields in policies.items()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _policy_text(scope: str, fields: dict[str, Any]) -> str:
+    kind = fields.get("kind")
+    values = ", ".join(f"{name}={value}" for name, value in fields.items() if name != "kind")
+    return f"{scope}{f'.{kind}' if kind else ''}{f'({values})' if values else ''}"
 
 
 def _print_all(listed: list[dict[str, Any]]) -> None:

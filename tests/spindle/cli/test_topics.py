@@ -1,0 +1,61 @@
+"""Goal: topics and their endpoints are shown as they are, for people and as JSON, and a wrong name gets help."""
+
+from __future__ import annotations
+
+import pytest
+
+from spindle.cli.topics import qos_texts
+from spindle.levels import Level
+from spindle.topics import TopicSpec
+from tests.spindle.cli.support import Cli
+from tests.spindle.stand_in import StandInNode
+
+
+@pytest.fixture
+def node(stand_in: StandInNode) -> StandInNode:
+    for spec in (TopicSpec("flight/air", "Air", b"\x01\x02", Level.LOGGED, 1000), TopicSpec("[b]log[/]")):
+        stand_in.call(lambda spec=spec: stand_in.declare_topic(spec))
+    return stand_in
+
+
+def test_none(cli: Cli, stand_in: StandInNode) -> None:
+    assert cli("topics").out.startswith("no topics yet")
+    assert cli("topics", "--json").json == []
+
+
+def test_list(cli: Cli, node: StandInNode) -> None:
+    first, second = cli("topics", "--json").json
+    assert first["name"] == "[b]log[/]" and first["level"] == "atomic" and first["size_max"] == 16384
+    assert second["name"] == "flight/air" and second["level"] == "logged" and second["type_hash"] == "0102"
+    shown = cli("topics").out
+    assert "[b]log[/]" in shown, "a name is not markup"
+    assert "16 KiB" in shown and "1000 bytes" in shown
+
+
+def test_one_with_endpoints(cli: Cli, node: StandInNode) -> None:
+    with node.session("air data") as session:
+        endpoint = b'{"qos":{"History":{"kind":"KeepLast","depth":5},"Durability":{"kind":"Persistent"}}}'
+        writer = session.open_writer("flight/air", guid=b"g" * 16, endpoint=endpoint)
+        reader = session.open_reader("flight/air", keep_all=False, from_history=False, guid=b"h" * 16)
+        found = cli("topics", "flight/air", "--json").json
+        assert (found["writers"], found["readers"]) == (1, 1)
+        by_kind = {one["kind"]: one for one in found["endpoints"]}
+        assert by_kind["writer"]["application"] == "air data"
+        assert by_kind["writer"]["qos"] == ["History.KeepLast(depth=5)", "Durability.Persistent"]
+        assert "qos" not in by_kind["reader"] and by_kind["reader"]["guid"] == "68" * 16
+        shown = cli("topics", "flight/air").out
+        for part in ("logged", "air data", "History.KeepLast(depth=5)", "1000 bytes"):
+            assert part in shown
+        writer.close()
+        reader.close()
+
+
+def test_wrong_name(cli: Cli, node: StandInNode) -> None:
+    result = cli("topics", "flight/aie")
+    assert result.code == 1 and "did you mean 'flight/air'?" in result.err
+    assert "lists them" in cli("topics", "zzz").err
+
+
+@pytest.mark.parametrize("endpoint", [b"", b"{}", b"[]", b"\xff", b'{"qos":3}', b'{"qos":{"A":1}}'])
+def test_foreign_endpoints_have_no_qos(endpoint: bytes) -> None:
+    assert qos_texts(endpoint) == []
