@@ -37,7 +37,7 @@ from spindle.attachment_codec import (
     topic_to_wire,
     view_to_wire,
 )
-from spindle.client.events import Event
+from spindle.client.events import GONE, Event
 from spindle.endpoints import Endpoint
 from spindle.errors import (
     ConfigError,
@@ -68,11 +68,11 @@ Answer = Union[None, "tuple[pb.Reply, list[int]]"]  # None: the connection ended
 
 @dataclasses.dataclass
 class OpenPort:
-    """A writer or reader that an application has open."""
+    """A writer or a reader that an application has open."""
 
-    port: WriterPort | ReaderPort
     topic: str
-    is_writer: bool
+    writer: WriterPort | None = None
+    reader: ReaderPort | None = None
     guid: bytes = b""  # empty: not announced
 
 
@@ -139,6 +139,8 @@ class Attachments:
 
     def tell(self, event: Event) -> None:
         """Pass an event of the group on to the applications that watch and may know of it."""
+        if event.kind == GONE:
+            return  # every session says that itself when its connection ends, also after kill -9
         topic = event.endpoint.topic if event.endpoint else event.topic.spec.name if event.topic else None
         body: bytes | None = None
         for app in list(self.apps.values()):
@@ -194,8 +196,8 @@ class Application:
         peer = self.permissions.peer
         return {
             "name": self.name, "pid": peer.pid, "uid": peer.uid,
-            "writers": sorted(port.topic for port in self._ports.values() if port.is_writer),
-            "readers": sorted(port.topic for port in self._ports.values() if not port.is_writer),
+            "writers": sorted(port.topic for port in self._ports.values() if port.writer is not None),
+            "readers": sorted(port.topic for port in self._ports.values() if port.reader is not None),
         }
 
     # --- the life of the connection
@@ -277,7 +279,7 @@ class Application:
         except NodeStopped:
             return  # the node closes everything itself
         except SpindleError as error:
-            kind = "writer" if port.is_writer else "reader"
+            kind = "writer" if port.writer is not None else "reader"
             LOG.warning("%s: closing its %s of %r failed: %s", self, kind, port.topic, error)
 
     # --- requests
@@ -331,7 +333,7 @@ class Application:
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
         with self._room_for_port():
             port = await self._node.open_writer(wanted.topic, slots=wanted.slots)
-            number = await self._keep(OpenPort(port, wanted.topic, True), endpoint)
+            number = await self._keep(OpenPort(wanted.topic, writer=port), endpoint)
         if number is None:
             return None
         inbox, engine = port.inbox, self._node.engine
@@ -350,7 +352,7 @@ class Application:
             port = await self._node.open_reader(
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
                 start_index=wanted.start_index)
-            number = await self._keep(OpenPort(port, wanted.topic, False), endpoint)
+            number = await self._keep(OpenPort(wanted.topic, reader=port), endpoint)
         if number is None:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(port=number, topic=topic_to_wire(self._topic(wanted.topic))))
@@ -365,8 +367,8 @@ class Application:
         self._ports[number] = port
         if endpoint is not None:
             try:
-                if port.is_writer:
-                    endpoint = dataclasses.replace(endpoint, writer_id=port.port.inbox.writer_id)
+                if port.writer is not None:
+                    endpoint = dataclasses.replace(endpoint, writer_id=port.writer.inbox.writer_id)
                 self._node.announce_endpoint(endpoint)
             except SpindleError:
                 if self._ports.pop(number, None) is not None:
@@ -385,10 +387,10 @@ class Application:
     async def _close_port(self, port: OpenPort) -> None:
         if port.guid:
             self._node.withdraw_endpoint(port.guid)
-        if port.is_writer:
-            await self._node.close_writer(port.port)
-        else:
-            await self._node.close_reader(port.port)
+        if port.writer is not None:
+            await self._node.close_writer(port.writer)
+        if port.reader is not None:
+            await self._node.close_reader(port.reader)
 
     async def _watch(self, request: pb.Request) -> Answer:
         self.watching = True

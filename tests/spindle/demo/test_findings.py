@@ -1,4 +1,4 @@
-"""Goal: the demonstration says "all agree" only if all do. Method: findings that agree, then each spoiled in one way."""
+"""Goal: the demonstration says "all agree" only if all do. Method: findings that agree, then spoiled one way each."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class FakeNode:
     node_id: int
     table: FakeTable | None = None
     preparing: m.Prepare | None = None
-    begun: set[tuple[int, int]] = dataclasses.field(default_factory=set)  # preparations: others find its row from then on
+    begun: set[tuple[int, int]] = dataclasses.field(default_factory=set)  # from then on others find its row
     views: list[View] = dataclasses.field(default_factory=list)
     trims: dict[int, dict[int, tuple[int, ...]]] = dataclasses.field(default_factory=dict)
     frozen: dict[int, dict[int, tuple[int, ...]]] = dataclasses.field(default_factory=dict)
