@@ -1,0 +1,69 @@
+"""Publish and subscribe with the API of OMG DDS, and one agreed order of every message on every node.
+
+The modules, names and arguments are those of cyclonedds-python, so that its programs run here with the first word of
+their imports changed, as far as they use what Spindle has; the rest fails with an error that says so. The usual names
+can also be had from here:
+
+    from dds import DataWriter, DomainParticipant, Topic
+
+    participant = DomainParticipant()
+    writer = DataWriter(participant, Topic(participant, "altitude", bytes))
+    writer.write(b"9750 m")
+
+What is behind a topic is decided by its Qos: see `dds.policies` for the levels of delivery.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dds.batch import Batch
+from dds.conditions import GuardCondition, QueryCondition, ReadCondition, WaitSet
+from dds.domain import Domain, DomainParticipant
+from dds.entity import Entity
+from dds.exceptions import DDSException, DDSNodeLost, DDSSampleTooLarge, DDSTimeout, DDSUnsupported
+from dds.internal import InvalidSample, SampleInfo
+from dds.listener import Listener
+from dds.pub import DataWriter, Loan, Publisher
+from dds.qos import Policy, Qos
+from dds.status import DDSStatus, InstanceState, SampleState, ViewState
+from dds.sub import DataReader, Subscriber
+from dds.topic import Topic
+from dds.util import duration, isgoodentity, timestamp
+
+if TYPE_CHECKING:
+    from dds import builtin, core, idl
+
+# Imported when asked for: they are seldom used, or bring a library along.
+_MODULES = ("builtin", "core", "idl", "types")
+
+# What programs for other DDS implementations may ask for, and why it isn't there.
+_MISSING = {
+    "dynamic": "types are given by classes; there is no type discovery",
+    "qos_provider": "Qos from XML files; build them with dds.qos",
+    "BuiltinDataReader": "builtin topics; ask participant.session, or a reader or writer for its matches",
+    "BuiltinTopicDcpsParticipant": "builtin topics; ask participant.session",
+    "BuiltinTopicDcpsPublication": "builtin topics; ask participant.session",
+    "BuiltinTopicDcpsSubscription": "builtin topics; ask participant.session",
+    "BuiltinTopicDcpsTopic": "builtin topics; ask participant.session",
+    "ContentFilteredTopic": "use Topic.set_topic_filter() or QueryCondition",
+    "StatusCondition": "attach the entity itself to the WaitSet",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dds.{name}")
+    if name in _MISSING:
+        raise AttributeError(f"Spindle has no {name}: {_MISSING[name]}")
+    raise AttributeError(f"module 'dds' has no attribute {name!r}")
+
+
+__all__ = [
+    "Batch", "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnsupported",
+    "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity", "GuardCondition", "InstanceState",
+    "InvalidSample", "Listener", "Loan", "Policy", "Publisher", "Qos", "QueryCondition", "ReadCondition", "SampleInfo",
+    "SampleState", "Subscriber", "Topic", "ViewState", "WaitSet", "builtin", "core", "duration", "idl", "isgoodentity",
+    "timestamp",
+]

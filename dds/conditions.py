@@ -1,0 +1,246 @@
+"""Conditions and wait sets.
+
+A ReadCondition is triggered while its reader has samples in the wanted states, a QueryCondition while one of them also
+passes a Python function, a GuardCondition while the program says so, an entity while one of the statuses in its mask
+has changed. A WaitSet sleeps until one of what is attached is triggered; it uses no CPU meanwhile.
+
+Rules: a mask is an or of SampleState, ViewState and InstanceState bits; where none of a group is given, any will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dds.entity import Entity
+from dds.exceptions import DDSException, DDSNodeLost
+from dds.qos import Qos
+from dds.wake import Deadline, Waker, wait_readable
+
+if TYPE_CHECKING:
+    from dds.domain import DomainParticipant
+    from dds.sub import DataReader
+
+
+class _Condition(Entity):
+    """Base of the conditions on a reader's samples."""
+
+    filter: Callable[[Any], bool] | None = None
+
+    def __init__(self, reader: DataReader[Any], mask: int) -> None:
+        from dds.sub import DataReader
+
+        if not isinstance(reader, DataReader):
+            raise TypeError(f"a condition is made for a DataReader, not for {reader!r}")
+        self.reader = reader
+        self.mask = mask
+        self._enter(reader, Qos(), None)
+
+    def get_mask(self) -> int:
+        self._check_open()
+        return self.mask
+
+    def get_datareader(self) -> DataReader[Any]:
+        self._check_open()
+        return self.reader
+
+    def is_triggered(self) -> bool:
+        """True while the reader has such a sample."""
+        self._check_open()
+        return self.reader._has(self.mask, self.filter)
+
+    triggered = property(is_triggered)
+
+    def _triggers(self) -> bool:
+        return self._open and self.reader._open and self.is_triggered()
+
+
+class ReadCondition(_Condition):
+    """Samples of `reader` in the states of `mask`."""
+
+
+class QueryCondition(_Condition):
+    """Samples of `reader` in the states of `mask` for which filter(sample) is true.
+
+    What the function raises comes out of the call that asked it.
+    """
+
+    def __init__(self, reader: DataReader[Any], mask: int, filter: Callable[[Any], bool]) -> None:
+        if not callable(filter):
+            raise TypeError(f"filter must be callable, not {filter!r}")
+        super().__init__(reader, mask)
+        self.filter = filter
+
+
+class GuardCondition(Entity):
+    """Triggered while the program says so; set() may be called from any thread."""
+
+    def __init__(self, domain_participant: DomainParticipant) -> None:
+        from dds.domain import DomainParticipant
+
+        if not isinstance(domain_participant, DomainParticipant):
+            raise TypeError(f"a GuardCondition is made in a DomainParticipant, not in {domain_participant!r}")
+        self._value = False
+        self._enter(domain_participant, Qos(), None)
+
+    def set(self, triggered: bool) -> None:
+        self._check_open()
+        self._value = bool(triggered)
+        if triggered:
+            self._wake_watchers()
+
+    def read(self) -> bool:
+        self._check_open()
+        return self._value
+
+    def take(self) -> bool:
+        """The value, which is False afterwards."""
+        self._check_open()
+        value, self._value = self._value, False
+        return value
+
+    def _triggers(self) -> bool:
+        return self._open and self._value
+
+
+class WaitSet(Entity):
+    """Waits for what is attached to it. For one waiting thread at a time; attach, detach and set_trigger from any."""
+
+    def __init__(self, domain_participant: DomainParticipant) -> None:
+        from dds.domain import DomainParticipant
+
+        if not isinstance(domain_participant, DomainParticipant):
+            raise TypeError(f"a WaitSet is made in a DomainParticipant, not in {domain_participant!r}")
+        self._attached: tuple[Entity, ...] = ()
+        self._waker = Waker()
+        self._value = False
+        self._enter(domain_participant, Qos(), None)
+
+    def _release(self, drop: bool) -> None:
+        for entity in self._attached:
+            self._forget(entity)
+        self._attached = ()
+        self._waker.ring()
+
+    def attach(self, entity: Entity) -> None:
+        """Wait for `entity` too: a condition, or an entity with statuses. Twice is once.
+
+        Raises DDSException (BAD_PARAMETER) for what is no entity, and for a wait set.
+        """
+        self._check_open()
+        if not isinstance(entity, Entity):
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{entity!r} can't be attached to a WaitSet")
+        entity = entity._real()
+        if isinstance(entity, WaitSet):
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                               "a WaitSet can't wait for a WaitSet: attach what that one waits for")
+        if self.is_attached(entity):
+            return
+        self._attached += (entity,)
+        entity._watch_by(self._waker)
+        reader = _reader_of(entity)
+        if reader is not None:
+            reader._hub.join(self._waker)
+        self._waker.ring()
+
+    def detach(self, entity: Entity) -> None:
+        """Don't wait for `entity` any more. Nothing happens if it isn't attached."""
+        self._check_open()
+        if self.is_attached(entity):
+            self._attached = tuple(one for one in self._attached if one is not entity)
+            self._forget(entity)
+            self._waker.ring()
+
+    def _forget(self, entity: Entity) -> None:
+        entity._unwatch_by(self._waker)
+        reader = _reader_of(entity)
+        if reader is not None:
+            reader._hub.leave(self._waker)
+
+    def is_attached(self, entity: Entity) -> bool:
+        return any(one is entity for one in self._attached)
+
+    def get_entities(self) -> list[Entity]:
+        """What is attached, in the order of attaching."""
+        return list(self._attached)
+
+    @property
+    def attached(self) -> list[tuple[Entity, int]]:
+        """What is attached, each with 0, the number that nobody gave it."""
+        return [(one, 0) for one in self._attached]
+
+    def set_trigger(self, value: bool) -> None:
+        """Trigger the wait set itself, until this is taken back."""
+        self._check_open()
+        self._value = bool(value)
+        if value:
+            self._waker.ring()
+
+    def _count(self) -> int:
+        return sum(one._triggers() for one in self._attached) + self._value
+
+    def _look(self) -> int:
+        """How many are triggered; makes sure that the waker rings when that may have changed."""
+        self._check_open()
+        self._waker.clear()
+        count = self._count()
+        if not count:
+            for reader in self._readers():
+                reader._arm()
+            count = self._count()
+            if not count and self._attached and self._runtime.session.gone:
+                raise DDSNodeLost("the node has gone: nothing that this WaitSet waits for can come any more")
+        return count
+
+    def _readers(self) -> list[DataReader[Any]]:
+        found = (_reader_of(one) for one in self._attached)
+        return list({one._ref: one for one in found if one is not None and one._open}.values())
+
+    def wait(self, timeout: int) -> int:
+        """How many of the attached are triggered, as soon as one is; 0 after `timeout` ns.
+
+        Raises DDSNodeLost if the node goes meanwhile.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            count = self._look()
+            left_s = deadline.left_s()
+            if count or left_s == 0:
+                return count
+            readers = {reader.fileno(): reader for reader in self._readers()}
+            for fd in wait_readable([self._waker.fd, *readers], left_s):
+                if fd in readers:
+                    readers[fd]._clear_ring(self._waker)
+
+    def wait_until(self, abstime: int) -> int:
+        """As wait(), until the time `abstime` (UTC, ns)."""
+        from time import time_ns
+
+        return self.wait(max(0, abstime - time_ns()))
+
+    async def wait_async(self, timeout: int | None = None) -> int:
+        """As wait(), for coroutines: no thread is used. None = for ever."""
+        from dds.aio import wait_waitset
+
+        return await wait_waitset(self, timeout)
+
+
+def _reader_of(entity: Entity) -> DataReader[Any] | None:
+    """The reader whose samples decide whether `entity` is triggered, if any."""
+    from dds.sub import DataReader
+
+    if isinstance(entity, _Condition):
+        return entity.reader
+    return entity if isinstance(entity, DataReader) else None
+
+
+class Statistics:
+    """Not part of Spindle per entity: see the node's counters, `participant.session.counters().snapshot()`."""
+
+    def __init__(self, entity: Entity) -> None:
+        from dds.exceptions import unsupported
+
+        unsupported("Statistics of one entity", "see participant.session.counters().snapshot() for the node's")
+
+
+__all__ = ["GuardCondition", "QueryCondition", "ReadCondition", "Statistics", "WaitSet"]

@@ -1,0 +1,25 @@
+"""What programs import from `core`: errors, states, statuses, entities, listeners, conditions, wait sets, and Qos."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from dds.conditions import GuardCondition, QueryCondition, ReadCondition, Statistics, WaitSet
+from dds.entity import Entity
+from dds.exceptions import DDSException, DDSNodeLost, DDSSampleTooLarge, DDSTimeout, DDSUnsupported
+from dds.listener import Listener
+from dds.qos import Policy, Qos
+from dds.status import DDSStatus, InstanceState, SampleState, ViewState
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(f"dds.core has no {name!r}. It has {', '.join(__all__)}")
+
+
+__all__ = [
+    "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnsupported", "Entity",
+    "GuardCondition", "InstanceState", "Listener", "Policy", "Qos", "QueryCondition", "ReadCondition", "SampleState",
+    "Statistics", "ViewState", "WaitSet",
+]

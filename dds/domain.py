@@ -1,0 +1,210 @@
+"""Domains and participants: the way into a group.
+
+A participant attaches to the daemon of its host. Without a daemon, `embedded=True` or the environment variable
+SPINDLE_EMBED=1 makes it run a node inside this process; participants of one process and domain then share that node.
+
+    participant = DomainParticipant()                  # through the host's daemon
+    participant = DomainParticipant(embedded=True)     # with a node of its own process
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from dds import policies
+from dds.entity import Entity, check_listener, entity_name
+from dds.exceptions import DDSException, DDSNodeLost, translate, unsupported
+from dds.internal import dds_domain_default
+from dds.listener import Listener
+from dds.matching import Runtime
+from dds.qos import DomainParticipantQos, Qos
+
+if TYPE_CHECKING:
+    from spindle.client import Session
+    from spindle.config import NodeConfig
+
+_participants: weakref.WeakSet[DomainParticipant] = weakref.WeakSet()
+_configs: dict[int, NodeConfig] = {}  # for embedded nodes, of the Domain objects
+_shared_lock = threading.RLock()
+_shared: dict[int, tuple[Session, int]] = {}  # embedded node of each domain, and how many participants use it
+
+
+class Domain(Entity):
+    """A domain: an id, and the configuration for nodes that are embedded in this process.
+
+    config  None, the path of a Spindle configuration file (TOML), or a spindle.config.NodeConfig. It concerns embedded
+            nodes only; a daemon has its own.
+    Raises DDSException (UNSUPPORTED) for an XML configuration of another DDS.
+    """
+
+    def __init__(self, domain_id: int, config: Any = None) -> None:
+        self._id = _check_domain_id(domain_id)
+        if isinstance(config, str) and (config.lstrip().startswith("<") or "://" in config):
+            unsupported("an XML configuration", "give the path of a Spindle configuration (see docs/spindle.toml)")
+        if config is not None:
+            from spindle.config import load_config
+
+            try:
+                loaded = load_config(config) if isinstance(config, (str, os.PathLike)) else config
+            except (OSError, ValueError) as error:
+                raise translate(error, "configuring the domain") from error
+            with _shared_lock:
+                if self._id in _shared:
+                    raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                                       f"the embedded node of domain {domain_id} runs already: configure it before")
+                _configs[self._id] = loaded
+        self._enter(None, Qos(), None)
+
+    def get_participants(self) -> list[Entity]:
+        """The participants of this process in the domain."""
+        self._check_open()
+        found = [one for one in list(_participants) if one._open and one.get_domain_id() == self._id]
+        return sorted(found, key=lambda one: one._ref)
+
+    def get_domain_id(self) -> int:
+        return self._id
+
+    def get_participant(self) -> DomainParticipant:
+        raise self._no("participant")
+
+    def _guid(self) -> bytes:
+        return b"domain".ljust(8, b"\0") + self._id.to_bytes(8, "big")
+
+
+class DomainParticipant(Entity):
+    """An application's place in a domain, and the parent of everything else.
+
+    domain_id    0 to 232
+    qos          a Qos with what concerns participants; EntityName is shown in listings
+    listener     for statuses and data that no entity below it handles
+    embedded     True: a node inside this process; False: the host's daemon; None: as SPINDLE_EMBED says (1 or 0)
+    node_id      of the node to attach to or, embedded, to be; None = any
+    runtime_dir  where the daemons' sockets are; None = as configured by environment
+    timeout      for attaching, ns
+    Raises DDSNodeLost if there is no node, DDSException if it refuses.
+    """
+
+    def __init__(self, domain_id: int = dds_domain_default, qos: Qos | None = None, listener: Listener | None = None,
+                 *, embedded: bool | None = None, node_id: int | None = None,
+                 runtime_dir: str | os.PathLike[str] | None = None, timeout: int = 5_000_000_000) -> None:
+        _check_domain_id(domain_id)
+        own = policies.check("DomainParticipant", qos, DomainParticipantQos)
+        check_listener(listener)
+        if embedded is None:
+            embedded = _embed_by_environment()
+        self._shared_domain: int | None = None
+        try:
+            if not embedded:
+                from spindle.client import attach
+
+                session = attach(domain_id, runtime_dir=runtime_dir, node_id=node_id, name=entity_name(own),
+                                 timeout_s=timeout / 1e9)
+            elif node_id is None and runtime_dir is None:
+                session = _share(domain_id, entity_name(own))
+                self._shared_domain = domain_id
+            else:
+                session = _embed(domain_id, node_id, runtime_dir, entity_name(own))
+        except Exception as error:
+            raise _no_node(error, embedded) from error
+        self._runtime = Runtime(session)
+        self._enter(None, own, listener)
+        _participants.add(self)
+
+    def _release(self, drop: bool) -> None:
+        self._runtime.close()
+        if self._shared_domain is None:
+            self._runtime.session.close()
+        else:
+            _unshare(self._shared_domain, self._runtime.session)
+
+    @property
+    def session(self) -> Session:
+        """The session with the node (spindle.client.Session): topics, view, counters and status of the group."""
+        self._check_open()
+        return self._runtime.session
+
+    def find_topic(self, name: str, data_type: Any = bytes) -> Any:
+        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type`."""
+        from dds.topic import Topic
+
+        self._check_open()
+        with self._runtime.asking("listing the topics"):
+            if all(one.spec.name != name for one in self._runtime.session.topics()):
+                return None
+        return Topic(self, name, data_type)
+
+
+def _check_domain_id(domain_id: Any) -> int:
+    if not isinstance(domain_id, int) or isinstance(domain_id, bool):
+        raise TypeError(f"a domain id is an int, not {domain_id!r}")
+    if not 0 <= domain_id <= 232:
+        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"domain id {domain_id} is outside 0 to 232")
+    return domain_id
+
+
+def _embed_by_environment() -> bool:
+    text = os.environ.get("SPINDLE_EMBED", "")
+    if text not in ("", "0", "1"):
+        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"SPINDLE_EMBED is {text!r}: it must be 0 or 1")
+    return text == "1"
+
+
+def _no_node(error: Exception, embedded: bool) -> DDSException:
+    if type(error).__name__ == "NoDaemon" and not embedded:
+        return DDSNodeLost(f"{error}. Either start a daemon (`spindle daemon`), or run a node inside this program with "
+                           "DomainParticipant(embedded=True) or the environment variable SPINDLE_EMBED=1")
+    return translate(error, "starting an embedded node" if embedded else "attaching to the daemon")
+
+
+def _embed(domain_id: int, node_id: int | None, runtime_dir: str | os.PathLike[str] | None, name: str) -> Session:
+    from dataclasses import replace
+    from pathlib import Path
+
+    from spindle.client import embed
+    from spindle.config import NodeConfig
+
+    config = _configs.get(domain_id) or NodeConfig(domain_id=domain_id)
+    if runtime_dir is not None:
+        config = replace(config, runtime_dir=Path(runtime_dir))
+    return embed(domain_id, node_id=node_id, config=config, name=name)
+
+
+def _share(domain_id: int, name: str) -> Session:
+    """The embedded node of this process in the domain, started if it doesn't run yet."""
+    with _shared_lock:
+        session, users = _shared.get(domain_id, (None, 0))
+        if session is None or session.gone:
+            session, users = _embed(domain_id, None, None, name), 0
+        _shared[domain_id] = session, users + 1
+        return session
+
+
+def _unshare(domain_id: int, session: Session) -> None:
+    with _shared_lock:
+        current, users = _shared.get(domain_id, (None, 0))
+        if current is session and users > 1:
+            _shared[domain_id] = session, users - 1
+            return
+        if current is session:
+            del _shared[domain_id]
+    session.close()
+
+
+def _close_all() -> None:
+    """At the end of the program: leave the group cleanly, and never hang because something is still open."""
+    for participant in list(_participants):
+        try:
+            participant.close()
+        except Exception as error:
+            import logging
+
+            logging.getLogger("dds").debug("closing %r at exit: %s", participant, error)
+
+
+atexit.register(_close_all)
+
+__all__ = ["Domain", "DomainParticipant"]

@@ -1,0 +1,303 @@
+"""Entity: what participants, topics, publishers, subscribers, readers, writers and conditions have in common.
+
+Rules: an entity keeps its parents alive, never its children. It is closed by close(), by leaving a `with` block, when
+its parent is closed, when it is forgotten, or at the end of the program, whichever comes first; a closed one raises
+DDSException with DDS_RETCODE_ALREADY_DELETED. Handles (`_ref`) are positive and never used twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from dds.exceptions import DDSException, closed, unsupported
+from dds.listener import CALLBACKS, Listener
+from dds.qos import Policy, Qos
+from dds.status import DDSStatus
+
+if TYPE_CHECKING:
+    import uuid
+
+    from typing_extensions import Self
+
+    from dds.domain import DomainParticipant
+    from dds.matching import Runtime
+    from dds.pub import Publisher
+    from dds.sub import DataReader, Subscriber
+    from dds.wake import Waker
+
+_registry: weakref.WeakValueDictionary[int, Entity] = weakref.WeakValueDictionary()
+_refs = itertools.count(1)
+
+# What set_qos() may change on a living entity: plain data that nothing depends on.
+_CHANGEABLE = ("Userdata", "Topicdata", "Groupdata", "EntityName", "Property", "BinaryProperty")
+
+
+class Entity:
+    """Base of all entities. Entity(handle) is a second name for the entity with that handle, if it still exists."""
+
+    _open = False
+    _ref = 0
+    _parent: Entity | None = None
+    _listener: Listener | None = None
+    _qos: Qos = Qos()
+    _runtime: Runtime
+
+    def __init__(self, ref: int, listener: Listener | None = None) -> None:
+        self._ref = ref
+        self._listener = listener
+
+    def _enter(self, parent: Entity | None, qos: Qos, listener: Listener | None) -> None:
+        """Make this a real entity below `parent`. Raises DDSException if the parent is closed."""
+        if parent is not None:
+            parent._check_open()
+        self._ref = next(_refs)
+        self._parent = parent
+        self._qos = qos
+        self._listener = listener
+        self._children_refs: list[weakref.ref[Entity]] = []
+        self._changed = 0
+        self._status_mask = DDSStatus.All
+        self._watchers: tuple[weakref.ref[Waker], ...] = ()
+        self._open = True
+        _registry[self._ref] = self
+        if parent is not None:
+            self._runtime = parent._runtime
+            parent._children_refs = [one for one in parent._children_refs if one() is not None]
+            parent._children_refs.append(weakref.ref(self))
+
+    # --- ending
+
+    def close(self) -> None:
+        """Close the entity and everything below it. Idempotent; callable from its own callbacks."""
+        self._end(drop=False)
+
+    def _end(self, drop: bool) -> None:
+        if not self._open:
+            return
+        self._open = False
+        for child in self._living_children():
+            child._end(drop)
+        self._release(drop)
+
+    def _release(self, drop: bool) -> None:
+        """For subclasses: give back what this entity holds. `drop`: don't wait for the node, see Entity.__del__."""
+
+    def __del__(self) -> None:
+        # The garbage collector may run this on any thread, even one that the node's answer depends on.
+        try:
+            self._end(drop=True)
+        except Exception:
+            pass  # the interpreter is shutting down, or the node has gone: nothing is left to give back
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- relations
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise closed(repr(self))
+
+    def _real(self) -> Entity:
+        """The entity itself; for a second name made from a handle, the one it names."""
+        if type(self) is Entity:
+            found = _registry.get(self._ref)
+            if found is None or not found._open:
+                raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"there is no entity {self._ref}")
+            return found
+        self._check_open()
+        return self
+
+    def _living_children(self) -> list[Entity]:
+        found = (one() for one in getattr(self, "_children_refs", ()))
+        return [one for one in found if one is not None and one._open]
+
+    def get_parent(self) -> Entity | None:
+        """The entity it was made in; None for a participant."""
+        return self._real()._parent
+
+    def get_participant(self) -> DomainParticipant:
+        """The participant it belongs to, or itself."""
+        entity = self._real()
+        while entity._parent is not None:
+            entity = entity._parent
+        return entity  # type: ignore[return-value]
+
+    def get_children(self) -> list[Entity]:
+        """The living entities that were made in this one, oldest first."""
+        return self._real()._living_children()
+
+    def get_domain_id(self) -> int:
+        return self._real()._runtime.session.domain_id
+
+    def get_publisher(self) -> Publisher:
+        raise self._no("publisher")
+
+    def get_subscriber(self) -> Subscriber:
+        raise self._no("subscriber")
+
+    def get_datareader(self) -> DataReader[Any]:
+        raise self._no("reader")
+
+    def _no(self, what: str) -> DDSException:
+        return DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION, f"{self!r} has no {what}")
+
+    def get_instance_handle(self) -> int:
+        """A number for this entity, unique in its domain."""
+        return int.from_bytes(self._real()._guid()[:8], "big") >> 1 | 1
+
+    def _guid(self) -> bytes:
+        """16 bytes, unique in the group: the participant's own 12, and the entity's handle."""
+        return self._runtime.prefix + (self._ref & 0xFFFFFFFF).to_bytes(4, "big")
+
+    def get_guid(self) -> uuid.UUID:
+        """Unique name of this entity in the group."""
+        import uuid
+
+        return uuid.UUID(bytes=self._real()._guid())
+
+    @classmethod
+    def get_entity(cls, entity_id: int) -> Entity | None:
+        """The entity with this handle, or None."""
+        return _registry.get(entity_id)
+
+    # --- qos
+
+    def get_qos(self) -> Qos:
+        """The policies it goes by, with what was inherited and what is default."""
+        return self._real()._qos
+
+    def set_qos(self, qos: Qos) -> None:
+        """Change user data, names and properties. Raises DDSException (IMMUTABLE_POLICY) for any other change."""
+        me = self._real()
+        if not isinstance(qos, Qos):
+            raise TypeError(f"qos must be a Qos, not {qos!r}")
+        for policy in qos:
+            if policy.__scope__.split("<")[0] not in _CHANGEABLE and me._qos[policy] != policy:
+                raise DDSException(DDSException.DDS_RETCODE_IMMUTABLE_POLICY,
+                                   f"{policy!r} can't be set on a living entity: create it with this Qos")
+        me._qos = me._qos + qos
+
+    # --- listeners
+
+    def get_listener(self) -> Listener | None:
+        return self._real()._listener
+
+    def set_listener(self, listener: Listener | None) -> None:
+        """Replace the listener; None = none. TypeError for what is no Listener."""
+        me = self._real()
+        me._listener = check_listener(listener)
+        me._runtime.listeners_changed()
+
+    def _listener_for(self, name: str) -> Listener | None:
+        """The listener that handles callback `name`: the entity's own, or the nearest above it."""
+        entity: Entity | None = self
+        while entity is not None:
+            if entity._listener is not None and entity._listener.handles(name):
+                return entity._listener
+            entity = entity._parent
+        return None
+
+    # --- statuses
+
+    def _note(self, name: str) -> None:
+        """The status of callback `name` has changed: remember, wake who waits, tell who listens."""
+        self._changed |= CALLBACKS[name][0]
+        self._wake_watchers()
+        if self._listener_for(name) is not None:
+            self._runtime.dispatcher.post(self, name)
+
+    def _wake_watchers(self) -> None:
+        for one in self._watchers:
+            waker = one()
+            if waker is not None:
+                waker.ring()
+
+    def _watch_by(self, waker: Waker) -> None:
+        self._watchers = (*(one for one in self._watchers if one() is not None), weakref.ref(waker))
+
+    def _unwatch_by(self, waker: Waker) -> None:
+        self._watchers = tuple(one for one in self._watchers if one() not in (None, waker))
+
+    def _update_status(self) -> None:
+        """For subclasses: bring the changed bits up to date."""
+
+    def read_status(self, mask: int | None = None) -> int:
+        """Bits of DDSStatus that have changed, of those in `mask` (None = in the status mask)."""
+        me = self._real()
+        me._update_status()
+        return me._changed & (me._status_mask if mask is None else mask)
+
+    def take_status(self, mask: int | None = None) -> int:
+        """As read_status(), and the bits returned count as seen."""
+        me = self._real()
+        found = me.read_status(mask)
+        me._changed &= ~found
+        return found
+
+    def get_status_changes(self) -> int:
+        """All bits of DDSStatus that have changed since they were last looked at."""
+        return self.read_status(DDSStatus.All)
+
+    def get_status_mask(self) -> int:
+        return self._real()._status_mask
+
+    def set_status_mask(self, mask: int) -> None:
+        """The bits that read_status() and wait sets look at."""
+        if not 0 <= mask <= DDSStatus.All:
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{mask} has bits outside DDSStatus.All")
+        self._real()._status_mask = mask
+
+    def _triggers(self) -> bool:
+        """True if a wait set that this entity is attached to should wake up."""
+        return self.read_status() != 0
+
+    # --- not there
+
+    def begin_coherent(self) -> None:
+        unsupported("coherent access", "every sample stands for itself; put what belongs together into one sample")
+
+    def end_coherent(self) -> None:
+        self.begin_coherent()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self._ref}{'' if self._open else ' closed'}>"
+
+    parent = property(get_parent)
+    participant = property(get_participant)
+    children = property(get_children)
+    domain_id = property(get_domain_id)
+    instance_handle = property(get_instance_handle)
+    guid = property(get_guid)
+    qos = property(get_qos, set_qos)
+    listener = property(get_listener, set_listener)
+    status_mask = property(get_status_mask, set_status_mask)
+
+    # Through the method, so that subclasses need only override that.
+    @property
+    def publisher(self) -> Publisher:
+        return self.get_publisher()
+
+    @property
+    def subscriber(self) -> Subscriber:
+        return self.get_subscriber()
+
+    @property
+    def datareader(self) -> DataReader[Any]:
+        return self.get_datareader()
+
+
+def check_listener(listener: Any) -> Listener | None:
+    if listener is not None and not isinstance(listener, Listener):
+        raise TypeError(f"listener must be a Listener, not {listener!r}")
+    return listener
+
+
+def entity_name(qos: Qos) -> str:
+    policy = qos[Policy.EntityName]
+    return "" if policy is None else str(policy.name)

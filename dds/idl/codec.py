@@ -1,0 +1,133 @@
+"""Codecs for IDL types: compiled for the types that allow it, the library's own for the rest.
+
+Rules: what is written is byte for byte what `sample.serialize()` gives (without cyclonedds' final padding). A sample
+that can't be encoded raises the library's error. Payloads come from other programs: every length is checked, and what
+is not a sample of the type raises ValueError.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dds.idl.compiler import Evolved, compile_decoder, compile_encoder
+from dds.idl.layout import NotCompilable, describe, layout_of, resolve_annotations, size_max
+
+
+class IdlCodec:
+    """Codec of one IdlStruct or IdlUnion in one CDR version.
+
+    type_name  as IDL writes it, with :: between modules
+    type_hash  16 bytes over names, types and annotations of all members
+    size_max   bytes of the largest sample, None without a bound
+    version    1 or 2, of XCDR; what is read may be of either
+    compiled   False if the library does the work
+    key_of     sample -> hashable key of its instance; None for types without a key
+    """
+
+    kind = "object"
+
+    def __init__(self, cls: type[Any], version: int = 0) -> None:
+        """`version` 0 = what is native to the type. Raises TypeError for types that IDL can't describe."""
+        resolve_annotations(cls)
+        self.data_type = cls
+        idl = cls.__idl__
+        try:
+            idl.populate()
+        except TypeError:
+            raise
+        except Exception as error:
+            raise TypeError(f"{cls.__name__} is not a type that IDL can describe: {error}") from error
+        self.version: int = version or idl.default_version
+        self.type_name: str = idl.idl_transformed_typename
+        self.key_of: Callable[[Any], Any] | None = _key_function(cls)
+        self.size_max: int | None = None
+        self.compiled = False
+        self._idl = idl
+        self._compiled_encode: Callable[[Any], bytes] | None = None
+        self._compiled_decode: Callable[[memoryview], Any] | None = None
+        head = idl.xcdrv2_head if self.version == 2 else idl.xcdrv1_head
+        header, alignment_max = bytes((0, head | 1, 0, 0)), 4 if self.version == 2 else 8
+        if sys.byteorder == "little" and hasattr(cls, "serialize_key") and not hasattr(cls, "__idl_discriminator__"):
+            try:
+                layout = layout_of(cls, self.version)
+                self._compiled_encode = compile_encoder(layout, header, alignment_max)
+                self._compiled_decode = compile_decoder(layout, header, alignment_max)
+                end = size_max(layout, 0, alignment_max)
+                self.size_max = None if end is None else end + 4
+                self.compiled = True
+            except NotCompilable:
+                pass
+
+    @property
+    def type_hash(self) -> bytes:
+        from hashlib import blake2b
+
+        return blake2b(describe(self.data_type).encode(), digest_size=16).digest()
+
+    def encode(self, sample: Any) -> bytes:
+        if not isinstance(sample, self.data_type):
+            raise TypeError(f"{sample!r} is not of type {self.data_type.__name__}")
+        if self._compiled_encode is not None:
+            try:
+                return self._compiled_encode(sample)
+            except Exception:
+                # The library knows what is wrong with the sample, or accepts what the compiled form doesn't.
+                return self._by_library(sample)
+        return self._by_library(sample)
+
+    def _by_library(self, sample: Any) -> bytes:
+        encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
+        return encoded
+
+    def decode(self, view: Any) -> Any:
+        """A sample from a memoryview or bytes. Raises ValueError if it isn't one."""
+        if not isinstance(view, memoryview):
+            view = memoryview(view)
+        try:
+            if self._compiled_decode is not None:
+                try:
+                    return self._compiled_decode(view)
+                except Evolved:
+                    pass
+            if len(view) < 4:
+                raise ValueError("shorter than its header")
+            return self._idl.deserialize(bytes(view))
+        except (ValueError, struct.error, IndexError, AssertionError, OverflowError) as error:
+            raise ValueError(f"{len(view)} bytes are not a sample of {self.type_name}: {error}") from error
+
+
+def _key_function(cls: type[Any]) -> Callable[[Any], Any] | None:
+    """sample -> hashable value of its key members; None for types without a key."""
+    names = _key_names(cls)
+    if not names:
+        return None
+    if len(names) == 1:
+        (one,) = names
+        return lambda sample: _freeze(getattr(sample, one))
+    return lambda sample: tuple(_freeze(getattr(sample, name)) for name in names)
+
+
+def _key_names(cls: type[Any]) -> list[str]:
+    listed = getattr(cls, "__idl_annotations__", {}).get("keylist")
+    if listed:
+        return list(listed)
+    return [name for name, one in getattr(cls, "__idl_field_annotations__", {}).items() if "key" in one]
+
+
+def _freeze(value: Any) -> Any:
+    if value.__class__ in (int, str, bytes, bool, float):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_freeze, value))
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if hasattr(value, "__idl_field_annotations__"):  # a struct in a key: its own key members, or all
+        names = _key_names(type(value)) or list(type(value).__idl_type_annotations__)
+        return tuple(_freeze(getattr(value, name)) for name in names)
+    return value
+
+
+__all__ = ["IdlCodec"]

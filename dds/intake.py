@@ -1,0 +1,214 @@
+"""What a reader has taken out of the delivery log and still keeps: samples that were read and not taken, and samples
+that had to be looked at one by one.
+
+Why a second place: the log is only ever consumed forwards, and shared by all readers of the host. Taking everything in
+order needs no more than the log (`DataReader.take`, the fast way). Reading without taking, conditions, instances and
+filters need the samples to stay, with their states: then they go through here.
+
+Rules: entries are in the order of delivery, and everything in here is older than everything in the log. What is kept
+is bounded: History.KeepLast by its depth (of each instance), KeepAll with ResourceLimits.max_samples by that, where the
+rest waits in the log and holds the writers back. Otherwise at most KEPT_MAX: beyond it samples that were read already
+are given up, oldest first, and unread ones wait in the log.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dds.internal import SampleInfo
+from dds.status import InstanceState, SampleState, ViewState
+
+KEPT_MAX = 10_000  # samples
+PULL = 256  # samples taken from the log at a time
+
+
+class Instance:
+    """An instance in one reader. Types without a key have one, with handle 1."""
+
+    __slots__ = ("entries", "handle", "new")
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.new = True  # none of its samples was returned yet
+        self.entries: collections.deque[Entry] = collections.deque()  # for KeepLast with a key
+
+
+class Entry:
+    """A sample that is kept: its payload, what the core says of it, and its states."""
+
+    __slots__ = ("gone", "instance", "live", "payload", "read")
+
+    def __init__(self, payload: bytes, live: Any, instance: Instance) -> None:
+        self.payload = payload
+        self.live = live
+        self.instance = instance
+        self.read = False
+        self.gone = False
+
+
+class Intake:
+    """The kept samples of one reader. For one thread at a time: the reader holds its lock.
+
+    log         LogReader
+    codec       of the reader's topic
+    depth       of KeepLast, 0 = keep all
+    limit       most samples to keep; 0 = KEPT_MAX, giving up read ones
+    blocked     publication handles of writers whose samples this reader must not see
+    handle_of   key -> instance handle; None for types without a key
+    accepts     filter on samples; None = all
+    """
+
+    def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
+                 handle_of: Callable[[Any], int] | None, accepts: Callable[[Any], bool] | None) -> None:
+        self.log = log
+        self.codec = codec
+        self.depth = depth
+        self.limit = limit
+        self.blocked = blocked
+        self.handle_of = handle_of
+        self.accepts = accepts
+        self.entries: collections.deque[Entry] = collections.deque()
+        self.single = Instance(1)
+        self.instances: dict[int, Instance] = {}
+        self.unread = 0
+        self.failed = 0  # samples that could not be decoded where their content was needed
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    # --- coming in
+
+    def pull(self, wanted: int) -> None:
+        """Take samples from the log until `wanted` are kept, or it is empty, or there is no room."""
+        if self.depth and self.handle_of is None:
+            self.log.skip_to_last(self.depth)
+            wanted = max(wanted, len(self.entries) + self.depth)
+        while len(self.entries) < wanted:
+            room = self._room()
+            if room <= 0:
+                return
+            pairs = self.log.take_pairs(min(PULL, room, wanted - len(self.entries)))
+            if not pairs:
+                return
+            for payload, live in pairs:
+                self._admit(payload, live)
+
+    def _room(self) -> int:
+        if self.depth:
+            return PULL  # KeepLast makes its own room
+        if self.limit:
+            return self.limit - len(self.entries)
+        if len(self.entries) >= KEPT_MAX:
+            self._give_up_read(len(self.entries) - KEPT_MAX + PULL)
+        return KEPT_MAX - len(self.entries)
+
+    def _give_up_read(self, count: int) -> None:
+        kept: collections.deque[Entry] = collections.deque()
+        for entry in self.entries:
+            if entry.read and count > 0:
+                count -= 1
+                entry.gone = True
+            else:
+                kept.append(entry)
+        self.entries = kept
+
+    def _admit(self, payload: bytes, live: Any) -> None:
+        if self.blocked and (live.sender << 16 | live.writer) in self.blocked:
+            return
+        instance = self.single
+        if self.accepts is not None or self.handle_of is not None:
+            try:
+                sample = self.codec.decode(payload)
+            except ValueError:
+                # Kept all the same: who reads it is told. It belongs to no instance that we could know.
+                sample = None
+            if sample is not None:
+                if self.accepts is not None and not self.accepts(sample):
+                    return
+                if self.handle_of is not None:
+                    handle = self.handle_of(sample)
+                    instance = self.instances.setdefault(handle, Instance(handle))
+        entry = Entry(payload, live, instance)
+        self.entries.append(entry)
+        self.unread += 1
+        if self.depth:
+            self._make_room(instance, entry)
+
+    def _make_room(self, instance: Instance, entry: Entry) -> None:
+        """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""
+        instance.entries.append(entry)
+        while len(instance.entries) > self.depth:
+            oldest = instance.entries.popleft()
+            if not oldest.gone:
+                self.drop(oldest)
+        if self.entries and self.entries[0].gone:
+            self.sweep()
+
+    # --- going out
+
+    def drop(self, entry: Entry) -> None:
+        """Forget an entry at the next sweep()."""
+        entry.gone = True
+        if not entry.read:
+            self.unread -= 1
+
+    def sweep(self) -> None:
+        while self.entries and self.entries[0].gone:
+            self.entries.popleft()
+
+    def matching(self, mask: int, accepts: Callable[[Any], bool] | None, handle: int | None) -> Iterator[Entry]:
+        """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""
+        sample_mask, view_mask, instance_mask = mask & SampleState.Any, mask & ViewState.Any, mask & InstanceState.Any
+        if instance_mask and not instance_mask & InstanceState.Alive:
+            return
+        for entry in self.entries:
+            if entry.gone:
+                continue
+            if sample_mask and not sample_mask & (SampleState.Read if entry.read else SampleState.NotRead):
+                continue
+            if view_mask and not view_mask & (ViewState.New if entry.instance.new else ViewState.Old):
+                continue
+            if handle is not None and entry.instance.handle != handle:
+                continue
+            if accepts is not None and not accepts(self.codec.decode(entry.payload)):
+                continue
+            yield entry
+
+    def give(self, entries: list[Entry], take: bool) -> list[Any]:
+        """Samples for `entries` with their infos as of now; they count as read, and go if `take`.
+
+        Raises ValueError for an entry that can't be decoded; it is given up then.
+        """
+        samples = []
+        for entry in entries:
+            try:
+                sample = self.codec.decode(entry.payload)
+            except ValueError:
+                self.drop(entry)
+                self.sweep_all()
+                raise
+            sample.sample_info = SampleInfo(
+                entry.live, SampleState.Read if entry.read else SampleState.NotRead,
+                ViewState.New if entry.instance.new else ViewState.Old, entry.instance.handle)
+            samples.append(sample)
+        for entry in entries:
+            if not entry.read:
+                entry.read = True
+                self.unread -= 1
+            entry.instance.new = False
+            entry.gone = entry.gone or take
+        if take:
+            self.sweep_all()
+        return samples
+
+    def sweep_all(self) -> None:
+        """Forget what is gone, wherever it stands."""
+        self.sweep()
+        if any(entry.gone for entry in self.entries):
+            self.entries = collections.deque(entry for entry in self.entries if not entry.gone)
+        if self.depth and self.handle_of is not None:
+            return  # their own deques are bounded by depth
+        if self.depth:
+            self.single.entries = collections.deque(entry for entry in self.single.entries if not entry.gone)

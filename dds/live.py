@@ -1,0 +1,46 @@
+"""The sample info of the fast path: made by the core for every message, its values boxed only when asked for.
+
+Imported with the first reader, because it loads an extension module.
+"""
+
+from __future__ import annotations
+
+from dds.internal import SampleInfo
+from dds.status import InstanceState, SampleState, ViewState
+from spindle.client.samples import MessageInfo
+
+
+class LiveSampleInfo(MessageInfo):
+    """Info of a sample that was taken at its first sight. Attributes as `dds.internal.SampleInfo`."""
+
+    __slots__ = ()
+
+    sample_state = SampleState.NotRead
+    view_state = ViewState.Old
+    instance_state = InstanceState.Alive
+    valid_data = True
+    instance_handle = 1
+    disposed_generation_count = 0
+    no_writers_generation_count = 0
+    sample_rank = 0
+    generation_rank = 0
+    absolute_generation_rank = 0
+
+    @property
+    def node(self) -> int:
+        return self.sender
+
+    @property
+    def publication_handle(self) -> int:
+        return self.sender << 16 | self.writer
+
+
+class FirstSampleInfo(LiveSampleInfo):
+    """Of the samples that a reader gets with its first take: its instance is new to it."""
+
+    __slots__ = ()
+
+    view_state = ViewState.New
+
+
+SampleInfo.register(LiveSampleInfo)

@@ -1,0 +1,275 @@
+"""Matching: which writers and readers of a topic talk to each other, and telling them.
+
+Why the Qos travels: nodes know endpoints only as opaque bytes. Every reader and writer announces its Qos there; each
+participant compares what is offered with what is requested for its own endpoints (`dds.policies`), so both ends come to
+the same result without asking each other.
+
+Rules: an endpoint's guid is never used again, so that what was withdrawn never comes back, whatever order answers and
+events arrive in. The list from the node is the truth, events only say that it changed. Nothing here runs foreign code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dds.exceptions import translate
+from dds.listener import Dispatcher
+from dds.policies import DEFAULT, POLICY_IDS, incompatible_policy
+from dds.qos import Policy, Qos
+from dds.status import (
+    IncompatibleQosStatus,
+    LivelinessChangedStatus,
+    PublicationMatchedStatus,
+    SubscriptionMatchedStatus,
+)
+
+if TYPE_CHECKING:
+    from dds.entity import Entity
+    from dds.sub import DataReader
+    from spindle.client import Endpoint, Event, Session
+
+GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
+
+
+class Remote:
+    """An endpoint somewhere in the group, perhaps our own."""
+
+    __slots__ = ("endpoint", "guid", "handle", "is_writer", "qos")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.guid = endpoint.guid
+        self.is_writer = endpoint.is_writer
+        if endpoint.is_writer:
+            self.handle = endpoint.node_id << 16 | endpoint.writer_id  # as SampleInfo.publication_handle
+        else:
+            self.handle = int.from_bytes(endpoint.guid[-8:], "big") >> 1 | 1
+        self.qos = decode_qos(endpoint.endpoint)
+
+
+def encode_qos(qos: Qos) -> bytes:
+    """What is announced of an endpoint: its policies, without those that are default."""
+    said = {scope: one for scope, one in qos.asdict().items() if scope not in _DEFAULTS or one != _DEFAULTS[scope]}
+    return json.dumps({"qos": said}, separators=(",", ":")).encode()
+
+
+def decode_qos(announced: bytes) -> Qos:
+    """Inverse of encode_qos; DEFAULT for endpoints of programs that announce something else."""
+    try:
+        return DEFAULT + Qos.fromdict(json.loads(announced)["qos"])
+    except (ValueError, KeyError, TypeError):
+        return DEFAULT
+
+
+_DEFAULTS = DEFAULT.asdict()
+
+
+class Matches:
+    """The matching state of one of our own readers or writers. Changed only under the Runtime's lock."""
+
+    def __init__(self, entity: Entity, topic: str, is_writer: bool, qos: Qos) -> None:
+        self.entity = weakref.ref(entity)
+        self.topic = topic
+        self.is_writer = is_writer
+        self.qos = qos
+        self.matched: dict[bytes, Remote] = {}
+        self.incompatible: dict[bytes, Remote] = {}
+        self.status: Any = PublicationMatchedStatus() if is_writer else SubscriptionMatchedStatus()
+        self.incompatible_status = IncompatibleQosStatus()
+        self.liveliness_status = LivelinessChangedStatus()
+
+    def consider(self, remote: Remote) -> None:
+        if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
+            return
+        offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
+        policy_id = incompatible_policy(offered, requested)
+        entity = self.entity()
+        if entity is None:
+            return
+        if policy_id:
+            self.incompatible[remote.guid] = remote
+            self.incompatible_status.count()
+            self.incompatible_status.last_policy_id = policy_id
+            if not self.is_writer:
+                entity._block(remote.handle)  # type: ignore[attr-defined]
+            entity._note("on_offered_incompatible_qos" if self.is_writer else "on_requested_incompatible_qos")
+        else:
+            self.matched[remote.guid] = remote
+            self.status.count()
+            self._count_current(entity, remote, 1)
+
+    def forget(self, guid: bytes) -> None:
+        entity = self.entity()
+        remote = self.incompatible.pop(guid, None)
+        if remote is not None and not self.is_writer and entity is not None:
+            entity._unblock(remote.handle)  # type: ignore[attr-defined]
+        remote = self.matched.pop(guid, None)
+        if remote is not None and entity is not None:
+            self._count_current(entity, remote, -1)
+
+    def _count_current(self, entity: Entity, remote: Remote, change: int) -> None:
+        self.status.current_count += change
+        self.status.current_count_change += change
+        if self.is_writer:
+            self.status.last_subscription_handle = remote.handle
+            entity._note("on_publication_matched")
+        else:
+            self.status.last_publication_handle = remote.handle
+            self.liveliness_status.alive_count += change
+            self.liveliness_status.alive_count_change += change
+            self.liveliness_status.last_publication_handle = remote.handle
+            entity._note("on_subscription_matched")
+            entity._note("on_liveliness_changed")
+
+
+class Runtime:
+    """What a participant's threads may hold: its session, its listener thread, the state of matching. No entities.
+
+    session  of spindle.client
+    prefix   12 bytes in front of the guids of this participant's entities
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.prefix = os.urandom(12)
+        self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
+        self._lock = threading.RLock()
+        self._local: tuple[Matches, ...] = ()  # replaced, never changed: a finalizer may do so at any moment
+        self._known: dict[str, dict[bytes, Remote]] = {}
+        self._gone: dict[bytes, None] = {}
+        self._watching = False
+        self._readers: weakref.WeakSet[DataReader[Any]] = weakref.WeakSet()
+
+    @contextlib.contextmanager
+    def asking(self, doing: str) -> Iterator[None]:
+        """Errors of the session in the terms of DDS."""
+        try:
+            yield
+        except (TypeError, NotImplementedError):
+            raise
+        except Exception as error:
+            raise translate(error, doing) from error
+
+    # --- endpoints of our own
+
+    def add(self, matches: Matches) -> None:
+        """Match a new endpoint of our own, and learn of everybody on its topic, before returning."""
+        self._watch()
+        with self._lock:
+            self._local += (matches,)
+            for remote in list(self._known.get(matches.topic, {}).values()):
+                matches.consider(remote)
+        self.refresh(matches.topic)
+
+    def remove(self, matches: Matches, guid: bytes) -> None:
+        """One of our endpoints is closed; its peers in this participant know at once."""
+        with self._lock:
+            self._local = tuple(one for one in self._local if one is not matches)
+            self._withdraw(matches.topic, guid)
+            if not any(one.topic == matches.topic for one in self._local):
+                self._known.pop(matches.topic, None)
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            with self.asking("watching the group"):
+                self.session.add_listener(functools.partial(_on_event, weakref.ref(self)))
+
+    # --- everybody's endpoints
+
+    def refresh(self, topic: str) -> None:
+        """Bring the matching of `topic` up to date with the node's list."""
+        with self.asking(f"asking for the endpoints of topic {topic!r}"):
+            listed = {one.guid: one for one in self.session.endpoints(topic)}
+            with self._lock:
+                for endpoint in listed.values():
+                    self._announce(endpoint)
+                missing = [guid for guid in list(self._known.get(topic, {})) if guid not in listed]
+            if missing:
+                # An event may have told us of them after the list was made: only a second list is proof.
+                listed = {one.guid: one for one in self.session.endpoints(topic)}
+                with self._lock:
+                    for guid in missing:
+                        if guid not in listed:
+                            self._withdraw(topic, guid)
+
+    def _announce(self, endpoint: Endpoint) -> None:
+        with self._lock:
+            if endpoint.guid in self._gone or not any(one.topic == endpoint.topic for one in self._local):
+                return
+            known = self._known.setdefault(endpoint.topic, {})
+            if endpoint.guid in known:
+                return
+            remote = known[endpoint.guid] = Remote(endpoint)
+            for one in self._local:
+                if one.topic == endpoint.topic:
+                    one.consider(remote)
+
+    def _withdraw(self, topic: str, guid: bytes) -> None:
+        with self._lock:
+            self._gone[guid] = None
+            if len(self._gone) > GONE_GUIDS_MAX:
+                del self._gone[next(iter(self._gone))]
+            self._known.get(topic, {}).pop(guid, None)
+            for one in self._local:
+                if one.topic == topic:
+                    one.forget(guid)
+
+    def on_event(self, event: Event) -> None:
+        """On the session's thread."""
+        if event.kind == "endpoint_added" and event.endpoint is not None:
+            self._announce(event.endpoint)
+        elif event.kind == "endpoint_removed" and event.endpoint is not None:
+            self._withdraw(event.endpoint.topic, event.endpoint.guid)
+        elif event.kind == "missed":
+            with self._lock:
+                topics = {one.topic for one in self._local}
+            for topic in topics:
+                self.refresh(topic)
+        elif event.kind == "gone":
+            with self._lock:
+                entities = [one.entity() for one in self._local]
+            for entity in entities:
+                if entity is not None:
+                    entity._wake_watchers()
+
+    # --- listeners
+
+    def add_reader(self, reader: DataReader[Any]) -> None:
+        self._readers.add(reader)
+        self.listeners_changed()
+
+    def listeners_changed(self) -> None:
+        """Listen for the data of exactly those readers that somebody may want to be called for."""
+        for reader in list(self._readers):
+            entity: Entity | None = reader
+            while entity is not None and entity._listener is None:
+                entity = entity._parent
+            if entity is not None and reader._open:
+                self.dispatcher.watch(reader)
+            else:
+                self.dispatcher.unwatch(reader)
+
+    def close(self) -> None:
+        self.dispatcher.stop()
+
+
+def _on_event(runtime_ref: weakref.ref[Runtime], event: Event) -> None:
+    runtime = runtime_ref()
+    if runtime is not None:
+        runtime.on_event(event)
+
+
+def describe_policy(policy_id: int) -> str:
+    """Name of the policy with this id of DDS, for people."""
+    return next((name for name, number in POLICY_IDS.items() if number == policy_id), str(policy_id))
+
+
+__all__ = ["Matches", "Policy", "Remote", "Runtime"]

@@ -1,0 +1,235 @@
+"""What Spindle makes of a Qos: which policies it honours, the level of a topic, and who may talk to whom.
+
+Why one place: a policy that is accepted anywhere must be honoured everywhere. `check` refuses, when an entity is
+created, whatever isn't; what passes has its meaning here or in the code that is named in the table.
+
+| policy | honoured as |
+|---|---|
+| Reliability, Durability | the level of the topic (`level_of`) and matching; max_blocking_time by DataWriter.write |
+| History | readers: KeepLast skips, KeepAll holds the writers back; topics: how much late joiners get |
+| ResourceLimits | writers: max_samples slots of their inbox; readers: samples that are read and not taken |
+| DurabilityService | history.depth for late joiners, before History |
+| DestinationOrder | ByReceptionTimestamp is the agreed order |
+| DataRepresentation | the CDR version written and accepted |
+| LatencyBudget | matching; every sample goes out at once |
+| PresentationAccessScope | Instance and Topic without coherent access: samples come in the agreed order |
+| EntityName, Property, BinaryProperty, Userdata, Topicdata, Groupdata | carried along, get_qos() returns them |
+| Ownership.Shared, Liveliness.Automatic(infinite), Deadline(infinite), Lifespan(infinite), TimeBasedFilter(0), \
+Partition(()), TransportPriority(0), IgnoreLocal.Nothing, WriterDataLifecycle(False), ReaderDataLifecycle(infinite), \
+TypeConsistency.DisallowTypeCoercion | what Spindle does anyway |
+
+Rules: matching follows DDS 1.4, 2.2.3: what a writer offers must be at least what a reader requests. What neither the
+entity nor its topic says is DEFAULT: reliable, volatile, keep all; so nothing is lost silently unless asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dds.exceptions import DDSException
+from dds.internal import dds_infinity
+from dds.qos import LimitedScopeQos, Policy, Qos
+
+BLOCKING_TIME_DEFAULT = 10_000_000_000  # ns; long enough for a change of view, which holds writers back
+
+DEFAULT = Qos(
+    Policy.Reliability.Reliable(BLOCKING_TIME_DEFAULT),
+    Policy.Durability.Volatile,
+    Policy.History.KeepAll,
+    Policy.DestinationOrder.ByReceptionTimestamp,
+    Policy.Ownership.Shared,
+    Policy.Liveliness.Automatic(dds_infinity),
+)
+
+# Policy ids of DDS 1.4, 2.3.3 (and XTypes for the last), as incompatible-Qos statuses report them.
+POLICY_IDS = {
+    "Durability": 2, "PresentationAccessScope": 3, "Deadline": 4, "LatencyBudget": 5, "Ownership": 6, "Liveliness": 8,
+    "Reliability": 11, "DestinationOrder": 12, "DataRepresentation": 23}
+
+_DURABILITY_RANK = {"Volatile": 0, "TransientLocal": 1, "Transient": 2, "Persistent": 3}
+
+
+def _kind(policy: Any) -> str:
+    return type(policy).__name__.split(".")[-1]
+
+
+def _refusal(policy: Any) -> str | None:
+    """Why Spindle can't do `policy`, or None if it can."""
+    scope = policy.__scope__.split("<")[0]
+    if scope == "Reliability":
+        if _kind(policy) == "Reliable" and policy.max_blocking_time < 0:
+            return "max_blocking_time must not be negative"
+    elif scope == "History":
+        if _kind(policy) == "KeepLast" and policy.depth < 1:
+            return "depth must be at least 1"
+    elif scope == "DurabilityService":
+        if _kind(policy.history) == "KeepLast" and policy.history.depth < 1:
+            return "depth must be at least 1"
+    elif scope == "ResourceLimits":
+        for name in ("max_samples", "max_instances", "max_samples_per_instance"):
+            if getattr(policy, name) != -1 and getattr(policy, name) < 1:
+                return f"{name} must be at least 1, or -1 for no limit"
+    elif scope == "DestinationOrder":
+        if _kind(policy) == "BySourceTimestamp":
+            return "every reader gets the agreed order; sort by sample_info.source_timestamp where that is wanted"
+    elif scope == "PresentationAccessScope":
+        if _kind(policy) == "Group" or policy.coherent_access:
+            return "order is per topic, and samples are not grouped; use one topic for what belongs together"
+    elif scope == "LatencyBudget":
+        if policy.budget < 0:
+            return "budget must not be negative"
+    elif scope == "Ownership":
+        if _kind(policy) == "Exclusive":
+            return "all writers of a topic are heard; use one writer, or choose by sample_info.publication_handle"
+    elif scope == "OwnershipStrength":
+        return "ownership is always shared"
+    elif scope == "Liveliness":
+        if _kind(policy) != "Automatic" or policy.lease_duration < dds_infinity:
+            return "a writer lives as long as its process; use Liveliness.Automatic(duration(infinite=True))"
+    elif scope == "Deadline":
+        if policy.deadline < dds_infinity:
+            return "deadlines are not watched; measure with sample_info.source_timestamp"
+    elif scope == "Lifespan":
+        if policy.lifespan < dds_infinity:
+            return "samples don't expire; compare sample_info.source_timestamp where that is wanted"
+    elif scope == "TimeBasedFilter":
+        if policy.filter_time > 0:
+            return "every sample is delivered; use History.KeepLast(1) and take at your own pace"
+    elif scope == "Partition":
+        if policy.partitions not in ((), ("",)):
+            return "topics are not partitioned; put the partition into the topic's name"
+    elif scope == "TransportPriority":
+        if policy.priority != 0:
+            return "all messages have the same priority"
+    elif scope == "WriterDataLifecycle":
+        if policy.autodispose:
+            return "instances are not disposed; use WriterDataLifecycle(autodispose=False)"
+    elif scope == "ReaderDataLifecycle":
+        delays = (policy.autopurge_nowriter_samples_delay, policy.autopurge_disposed_samples_delay)
+        if min(delays) < dds_infinity:
+            return "samples are not purged by time; use History.KeepLast"
+    elif scope == "IgnoreLocal":
+        if _kind(policy) != "Nothing":
+            return "a reader gets its own process's samples too; drop them by sample_info.publication_handle"
+    elif scope == "TypeConsistency":
+        if _kind(policy) == "AllowTypeCoercion":
+            return "all ends of a topic have the same type; use TypeConsistency.DisallowTypeCoercion()"
+    return None
+
+
+def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
+    """`qos` as a Qos that Spindle honours for an `entity`, whose own kind of Qos is `limited`; None gives an empty one.
+
+    Raises TypeError if it is no Qos or one for another kind of entity, DDSException with DDS_RETCODE_UNSUPPORTED or
+    DDS_RETCODE_INCONSISTENT_POLICY for a policy that can't be honoured.
+    """
+    if qos is None:
+        return Qos()
+    if not isinstance(qos, Qos):
+        raise TypeError(f"qos must be a Qos, not {qos!r}")
+    if isinstance(qos, LimitedScopeQos) and not isinstance(qos, limited):
+        raise TypeError(f"{qos!r} is for a {qos.for_entity}, not for a {entity}")
+    for policy in qos:
+        reason = _refusal(policy)
+        if reason is not None:
+            impossible = reason.split()[0] in ("depth", "max_blocking_time", "budget") or "at least 1" in reason
+            code = DDSException.DDS_RETCODE_INCONSISTENT_POLICY if impossible else DDSException.DDS_RETCODE_UNSUPPORTED
+            raise DDSException(code, f"a {entity} can't have {policy!r}: {reason}")
+    limits, history = qos[Policy.ResourceLimits], qos[Policy.History]
+    if limits is not None and history is not None and _kind(history) == "KeepLast":
+        per_instance = limits.max_samples_per_instance
+        if per_instance != -1 and per_instance < history.depth:
+            raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                               f"{history!r} keeps more than {limits!r} allows")
+    return qos
+
+
+def level_of(qos: Qos) -> int:
+    """Level of a topic (number of spindle.levels.Level) with what `qos` says, DEFAULT for the rest.
+
+    Best effort with more than volatile durability is delivered reliably: more than was asked for.
+    """
+    durability = _kind(qos[Policy.Durability] or DEFAULT[Policy.Durability])
+    if durability == "Persistent":
+        return 3
+    if durability != "Volatile":
+        return 2
+    return 0 if best_effort(qos) else 1
+
+
+def best_effort(qos: Qos) -> bool:
+    return qos[Policy.Reliability] == Policy.Reliability.BestEffort
+
+
+def says_level(qos: Qos) -> bool:
+    """True if `qos` says anything about the level itself."""
+    return Policy.Reliability in qos or Policy.Durability in qos
+
+
+def durability_rank(qos: Qos) -> int:
+    """0 volatile, 1 transient-local, 2 transient, 3 persistent."""
+    return _DURABILITY_RANK[_kind(qos[Policy.Durability] or DEFAULT[Policy.Durability])]
+
+
+def history_depth(qos: Qos) -> int:
+    """Depth of KeepLast, 0 for KeepAll."""
+    history = qos[Policy.History]
+    return 0 if history is None or _kind(history) == "KeepAll" else history.depth
+
+
+def blocking_time_s(qos: Qos) -> float:
+    """How long a write may wait, in seconds; -1.0 = for ever."""
+    reliability = qos[Policy.Reliability]
+    if reliability is None or _kind(reliability) == "BestEffort":
+        ns = BLOCKING_TIME_DEFAULT
+    else:
+        ns = reliability.max_blocking_time
+    return -1.0 if ns >= dds_infinity else ns / 1e9
+
+
+def effective(own: Qos, topic: Qos, extra: Qos | None = None) -> Qos:
+    """What an endpoint goes by: its own policies, then its topic's as far as they concern it, then DEFAULT."""
+    inherited = Qos(*(p for p in topic if p.__scope__ in (
+        "Reliability", "Durability", "History", "ResourceLimits", "DestinationOrder", "LatencyBudget",
+        "DataRepresentation", "Ownership", "Liveliness", "TypeConsistency")))
+    return (DEFAULT + inherited + extra if extra is not None else DEFAULT + inherited) + own
+
+
+def incompatible_policy(offered: Qos, requested: Qos) -> int:
+    """Id of the first policy that keeps a writer and a reader apart, 0 if nothing does. DDS 1.4, 2.2.3."""
+    if best_effort(offered) and not best_effort(requested):
+        return POLICY_IDS["Reliability"]
+    if durability_rank(offered) < durability_rank(requested):
+        return POLICY_IDS["Durability"]
+    offers, wants = _presentation(offered), _presentation(requested)
+    if offers[0] < wants[0] or offers[1] < wants[1]:
+        return POLICY_IDS["PresentationAccessScope"]
+    if _budget(offered) > _budget(requested):
+        return POLICY_IDS["LatencyBudget"]
+    if offered_representation(offered) not in accepted_representations(requested):
+        return POLICY_IDS["DataRepresentation"]
+    return 0
+
+
+def _presentation(qos: Qos) -> tuple[int, bool]:
+    policy = qos[Policy.PresentationAccessScope]
+    return (0, False) if policy is None else (int(_kind(policy) == "Topic"), policy.ordered_access)
+
+
+def _budget(qos: Qos) -> int:
+    policy = qos[Policy.LatencyBudget]
+    return 0 if policy is None else int(policy.budget)
+
+
+def offered_representation(qos: Qos) -> int:
+    """CDR version that a writer uses: 1, 2, or 0 for what is native to the type."""
+    policy = qos[Policy.DataRepresentation]
+    if policy is None or policy.use_cdrv0_representation == policy.use_xcdrv2_representation:
+        return 0
+    return 1 if policy.use_cdrv0_representation else 2
+
+
+def accepted_representations(qos: Qos) -> tuple[int, ...]:
+    """CDR versions that a reader takes, as offered_representation() numbers them; says nothing = all."""
+    one = offered_representation(qos)
+    return (0, 1, 2) if one == 0 else (0, one)

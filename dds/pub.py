@@ -1,0 +1,365 @@
+"""Publishers and writers.
+
+How a write goes: the sample is encoded (nothing to do for bytes), copied once into the writer's inbox, a ring of slots
+that it shares with its node, and that is all; the node sends what has come in batches of its own. `loan()` saves the
+copy. A full ring means that the group can't keep up, or that a reader which keeps all doesn't take: then write() waits,
+up to Reliability.max_blocking_time.
+
+Rules: samples of one writer are delivered in the order in which they were written. A writer is for one thread at a
+time. What was written when the writer is closed is still sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from dds import policies
+from dds.entity import Entity, check_listener
+from dds.exceptions import DDSException, closed, translate, unsupported
+from dds.listener import Listener
+from dds.local import LocalWriters
+from dds.matching import Matches, encode_qos
+from dds.qos import DataWriterQos, Policy, PublisherQos, Qos
+from dds.status import DDSStatus, DeadlineMissedStatus, IncompatibleQosStatus, LivelinessLostStatus
+from dds.topic import Topic
+from dds.types import contiguous
+from dds.wake import Deadline
+
+if TYPE_CHECKING:
+    from dds.builtin import DcpsEndpoint
+    from dds.domain import DomainParticipant
+    from dds.status import PublicationMatchedStatus
+
+T = TypeVar("T")
+
+
+class Publisher(Entity):
+    """Groups writers. Its listener hears what they don't handle, its Qos may order access."""
+
+    def __init__(self, domain_participant: DomainParticipant, qos: Qos | None = None, listener: Listener | None = None
+    ) -> None:
+        from dds.domain import DomainParticipant
+
+        if not isinstance(domain_participant, DomainParticipant):
+            raise TypeError(f"a Publisher is made in a DomainParticipant, not in {domain_participant!r}")
+        own = policies.check("Publisher", qos, PublisherQos)
+        self._enter(domain_participant, own, check_listener(listener))
+
+    def get_publisher(self) -> Publisher:
+        return self
+
+    def suspend(self) -> None:
+        unsupported("suspending a publisher", "use write_many()")
+
+    def resume(self) -> None:
+        unsupported("suspending a publisher", "use write_many()")
+
+    def wait_for_acks(self, timeout: int) -> bool:
+        """As DataWriter.wait_for_acks, for all its writers together."""
+        self._check_open()
+        deadline = Deadline(timeout)
+        writers = [one for one in self._living_children() if isinstance(one, DataWriter)]
+        return all(one._wait_for_acks(deadline.left_s(), False) for one in writers)
+
+
+class Loan:
+    """Memory for one sample in the writer's ring: `data` is filled in place, then commit() sends it.
+
+    As a context manager it gives `data`, commits at the end of the block, and discards if the block raises.
+    One loan of a writer may be open at a time; `data` must not be used after it has ended.
+    """
+
+    def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int) -> None:
+        self.data = data
+        self._inbox: Any = inbox
+        self._memory = memory
+        self._timestamp = timestamp
+
+    @property
+    def is_open(self) -> bool:
+        return self._inbox is not None
+
+    def commit(self, size: int | None = None, timestamp: int | None = None) -> None:
+        """Send it; `size` may be less than was loaned, for topics of bytes. DDSException if the loan has ended."""
+        inbox = self._end()
+        try:
+            inbox.commit(size, timestamp or self._timestamp)
+        except Exception as error:
+            raise translate(error, "committing a loan") from error
+
+    def discard(self) -> None:
+        """Give the memory back; nothing is sent. Nothing happens if the loan has ended."""
+        if self._inbox is not None:
+            self._end().abort()
+
+    def _end(self) -> Any:
+        if self._inbox is None:
+            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "this loan has ended")
+        inbox, self._inbox, self.data = self._inbox, None, None
+        try:
+            self._memory.release()
+        except BufferError:
+            pass  # NumPy still has a view of it; it must not be used any more
+        return inbox
+
+    def __enter__(self) -> Any:
+        return self.data
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._inbox is not None:
+            if kind is None:
+                self.commit()
+            else:
+                self.discard()
+
+    def __del__(self) -> None:
+        try:
+            self.discard()
+        except Exception:
+            pass  # the writer is closed
+
+
+class DataWriter(Entity, Generic[T]):
+    """Writes samples of one topic.
+
+    publisher_or_participant  where it belongs; in a participant it gets a publisher of its own
+    slots  samples that may wait for the node; 0 = ResourceLimits.max_samples, or the node's choice
+    Raises TypeError for wrong arguments, DDSException for a Qos that can't be honoured or fits the topic badly.
+    """
+
+    def __init__(self, publisher_or_participant: Publisher | DomainParticipant, topic: Topic[T], qos: Qos | None = None,
+                 listener: Listener | None = None, *, slots: int = 0) -> None:
+        from dds.domain import DomainParticipant
+
+        if not isinstance(publisher_or_participant, (Publisher, DomainParticipant)):
+            raise TypeError("a DataWriter is made in a Publisher or DomainParticipant, "
+                            f"not in {publisher_or_participant!r}")
+        if not isinstance(topic, Topic):
+            raise TypeError(f"topic must be a Topic, not {topic!r}")
+        own = policies.check("DataWriter", qos, DataWriterQos)
+        check_listener(listener)
+        publisher = (publisher_or_participant if isinstance(publisher_or_participant, Publisher)
+                     else Publisher(publisher_or_participant))
+        self._topic = topic
+        self.data_type = topic.data_type
+        self._enter(publisher, own, listener)
+        try:
+            topic._check_open()
+            extra = Qos(*(one for one in publisher._qos if one.__scope__ == "PresentationAccessScope"))
+            _, self._qos = topic._settle(own, extra, is_writer=True)
+            limits = self._qos[Policy.ResourceLimits]
+            slots = slots or max(0, limits.max_samples if limits is not None else 0)
+            self._codec = topic._codec_of(policies.offered_representation(self._qos))
+            with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
+                self._handle = self._runtime.session.open_writer(
+                    topic.name, slots=slots, endpoint=encode_qos(self._qos), guid=self._guid())
+            self._inbox = self._handle.inbox
+        except BaseException:
+            self._open = False
+            raise
+        self._timeout_s = policies.blocking_time_s(self._qos)
+        self._matches = Matches(self, topic.name, True, self._qos)
+        LocalWriters.of(self._runtime.session.domain_id, topic.name).add(self._inbox)
+        # write() without a detour: looked up on the instance, with everything it needs at hand.
+        self.write = _bind_write(self._codec, self._inbox, self._timeout_s, topic.name)  # type: ignore[method-assign]
+        self._runtime.add(self._matches)
+
+    def _release(self, drop: bool) -> None:
+        self.write = _closed_write(repr(self))  # type: ignore[method-assign]
+        LocalWriters.of(self._runtime.session.domain_id, self._topic.name).discard(self._inbox)
+        if drop:
+            self._handle.drop()
+        else:
+            self._handle.close()
+        self._runtime.remove(self._matches, self._guid())
+
+    # --- writing
+
+    def write(self, sample: T | Any, timestamp: int | None = None) -> None:
+        """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now.
+
+        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost.
+        """
+        raise closed(repr(self))  # replaced in __init__
+
+    def write_many(self, samples: Iterable[T] | Any, timestamp: int | None = None) -> int:
+        """Write many samples with few wake-ups of the node; for NumPy types an array, one sample per record.
+
+        Returns how many. Raises as write(); the exception's `written` says how many samples went before it.
+        """
+        inbox, codec, kind = self._inbox, self._codec, self._codec.kind
+        try:
+            if kind == "numpy":
+                rows = codec.rows(samples)  # type: ignore[attr-defined]
+                memory = rows.reshape(-1).view("u1")
+                return int(inbox.write_array(memory, codec.size_max, timestamp or 0, self._timeout_s))
+            if kind == "bytes":
+                return int(inbox.write_many(samples, timestamp or 0, self._timeout_s))
+            return int(inbox.write_many(map(codec.encode, samples), timestamp or 0, self._timeout_s))
+        except Exception as error:
+            raised = _write_error(error, self._topic.name) if self._open else closed(repr(self))
+            raised.written = getattr(error, "written", 0)  # type: ignore[attr-defined]
+            if raised is error:
+                raise
+            raise raised from error
+
+    def loan(self, size: int | None = None, timestamp: int | None = None) -> Loan:
+        """Memory for the next sample, in place: `with writer.loan() as data: ...` fills it and sends it.
+
+        For bytes, `data` is a writable memoryview of `size` bytes (None = size_max); for NumPy types a record.
+        Waits for room as write() does, and raises the same. DDSException for types that can't be built in place.
+        """
+        kind = self._codec.kind
+        if kind == "object":
+            unsupported(f"a loan of {self._codec.type_name}", "only bytes and NumPy types can be built in place")
+        if kind == "numpy":
+            size = self._codec.size_max
+        elif size is None:
+            size = self._inbox.size_max
+        try:
+            memory = self._inbox.claim(size, self._timeout_s)
+        except Exception as error:
+            raise (_write_error(error, self._topic.name) if self._open else closed(repr(self))) from error
+        data = memory if kind == "bytes" else self._codec.view(memory)  # type: ignore[attr-defined]
+        return Loan(self._inbox, memory, data, timestamp or 0)
+
+    def wait_for_acks(self, timeout: int, *, persisted: bool = False) -> bool:
+        """True once every subscribing node has delivered all that was written so far; `persisted`: has it on disk.
+
+        False if that takes longer than `timeout` ns.
+        """
+        self._check_open()
+        return self._wait_for_acks(Deadline(timeout).left_s(), persisted)
+
+    def _wait_for_acks(self, timeout_s: float | None, persisted: bool) -> bool:
+        with self._runtime.asking("waiting for acknowledgements"):
+            return bool(self._inbox.wait_acknowledged(-1.0 if timeout_s is None else timeout_s, persisted))
+
+    # --- relations
+
+    @property
+    def topic(self) -> Topic[T]:
+        return self._topic
+
+    @property
+    def _use_version_2(self) -> bool | None:
+        """The CDR version that the Qos asks for; None = native."""
+        return {0: None, 1: False, 2: True}[policies.offered_representation(self._qos)]
+
+    def get_publisher(self) -> Publisher:
+        self._check_open()
+        assert isinstance(self._parent, Publisher)
+        return self._parent
+
+    def get_matched_subscriptions(self) -> list[int]:
+        """Handles of the readers that this writer writes to, in the whole group."""
+        self._check_open()
+        self._runtime.refresh(self._topic.name)
+        return [one.handle for one in list(self._matches.matched.values())]
+
+    matched_sub = property(get_matched_subscriptions)
+
+    def get_matched_subscription_data(self, handle: int) -> DcpsEndpoint | None:
+        """What is known of a matched reader; None if there is none with this handle."""
+        from dds.builtin import endpoint_of
+
+        self._check_open()
+        return endpoint_of(self._matches.matched.values(), handle, self._topic)
+
+    # --- statuses
+
+    def get_publication_matched_status(self) -> PublicationMatchedStatus:
+        """Readers that match, and how that changed since the last call."""
+        self._check_open()
+        self._changed &= ~DDSStatus.PublicationMatched
+        return self._matches.status.read()
+
+    def get_offered_incompatible_qos_status(self) -> IncompatibleQosStatus:
+        """Readers that ask for more than this writer offers."""
+        self._check_open()
+        self._changed &= ~DDSStatus.OfferedIncompatibleQos
+        return self._matches.incompatible_status.read()  # type: ignore[return-value]
+
+    def get_liveliness_lost_status(self) -> LivelinessLostStatus:
+        self._check_open()
+        return LivelinessLostStatus()
+
+    def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
+        self._check_open()
+        return DeadlineMissedStatus()
+
+    # --- instances: numbering them works, ending them doesn't
+
+    def register_instance(self, sample: T) -> int:
+        """Handle of the sample's instance, for types with a key; the same as at readers of this Topic object."""
+        return self._topic._instance_of(self._key_function()(sample))
+
+    def lookup_instance(self, sample: T) -> int | None:
+        """Handle of the sample's instance, or None if it was neither registered nor read."""
+        return self._topic._instances.get(self._key_function()(sample))
+
+    def _key_function(self) -> Callable[[Any], Any]:
+        self._check_open()
+        if self._codec.key_of is None:
+            raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION, f"{self._codec.type_name} has no key")
+        return self._codec.key_of
+
+    def write_dispose(self, sample: T, timestamp: int | None = None) -> NoReturn:
+        _no_instance_ends()
+
+    def dispose(self, sample: T, timestamp: int | None = None) -> NoReturn:
+        _no_instance_ends()
+
+    def dispose_instance_handle(self, handle: int, timestamp: int | None = None) -> NoReturn:
+        _no_instance_ends()
+
+    def unregister_instance(self, sample: T, timestamp: int | None = None) -> NoReturn:
+        _no_instance_ends()
+
+    def unregister_instance_handle(self, handle: int, timestamp: int | None = None) -> NoReturn:
+        _no_instance_ends()
+
+
+def _no_instance_ends() -> NoReturn:
+    unsupported("ending an instance (dispose, unregister)", "write a sample that says so, in a member of the type")
+
+
+def _write_error(error: BaseException, topic: str) -> BaseException:
+    """What write() raises for `error`; itself for a wrong sample."""
+    if isinstance(error, (TypeError, BufferError)):
+        return error
+    return translate(error, f"writing to topic {topic!r}")
+
+
+def _bind_write(codec: Any, inbox: Any, timeout_s: float, topic: str) -> Callable[..., None]:
+    """write(sample, timestamp=None) for one writer. Holds the inbox, not the writer, which can so be forgotten."""
+    put = inbox.write
+    if codec.kind == "bytes":
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            try:
+                put(sample, timestamp or 0, timeout_s)
+            except Exception as error:
+                # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
+                if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
+                    raise _write_error(error, topic) from error
+                put(contiguous(sample), timestamp or 0, timeout_s)
+    else:
+        encode = codec.encode
+
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            data = encode(sample)
+            try:
+                put(data, timestamp or 0, timeout_s)
+            except Exception as error:
+                raise _write_error(error, topic) from error
+    return write
+
+
+def _closed_write(writer: str) -> Callable[..., None]:
+    def write(sample: Any, timestamp: int | None = None) -> None:
+        raise closed(writer)
+    return write
+
+
+__all__ = ["DataWriter", "Loan", "Publisher"]

@@ -1,0 +1,144 @@
+"""Statuses: the constants of masks and states, and what each status tells. DDS 1.4, 2.2.4.1.
+
+Rules: `..._change` counts since the status was last read; reading it sets them to 0. Counts of what Spindle never does
+(rejecting samples, missing deadlines) stay 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+class SampleState:
+    """State of one sample in one reader."""
+
+    Read: int = 1
+    NotRead: int = 2
+    Any: int = 3
+
+
+class ViewState:
+    """State of an instance in one reader: New until the first of its samples was read or taken."""
+
+    New: int = 4
+    Old: int = 8
+    Any: int = 12
+
+
+class InstanceState:
+    """State of an instance. Spindle has no disposing: instances are always alive."""
+
+    Alive: int = 16
+    NotAliveDisposed: int = 32
+    NotAliveNoWriters: int = 64
+    Any: int = 112
+
+
+class DDSStatus:
+    """Bits of status masks."""
+
+    InconsistentTopic = 1 << 0
+    OfferedDeadlineMissed = 1 << 1
+    RequestedDeadlineMissed = 1 << 2
+    OfferedIncompatibleQos = 1 << 3
+    RequestedIncompatibleQos = 1 << 4
+    SampleLost = 1 << 5
+    SampleRejected = 1 << 6
+    DataOnReaders = 1 << 7
+    DataAvailable = 1 << 8
+    LivelinessLost = 1 << 9
+    LivelinessChanged = 1 << 10
+    PublicationMatched = 1 << 11
+    SubscriptionMatched = 1 << 12
+    All: int = (1 << 13) - 1
+
+
+@dataclasses.dataclass
+class Status:
+    """Base: a total, and its change since the last look."""
+
+    total_count: int = 0
+    total_count_change: int = 0
+
+    def count(self, n: int = 1) -> None:
+        self.total_count += n
+        self.total_count_change += n
+
+    def read(self) -> Status:
+        """A copy as it is now; the changes start anew."""
+        copy = dataclasses.replace(self)
+        for field in dataclasses.fields(self):
+            if field.name.endswith("_change"):
+                setattr(self, field.name, 0)
+        return copy
+
+
+class InconsistentTopicStatus(Status):
+    """Never counts: a topic with another type is refused when it is made."""
+
+
+class SampleLostStatus(Status):
+    """Samples that came and could not be kept for this reader."""
+
+
+class LivelinessLostStatus(Status):
+    """Never counts: a writer lives as long as its process."""
+
+
+@dataclasses.dataclass
+class SampleRejectedStatus(Status):
+    """Never counts: writers wait instead."""
+
+    last_reason: int = 0
+    last_instance_handle: int = 0
+
+
+@dataclasses.dataclass
+class DeadlineMissedStatus(Status):
+    """Never counts: deadlines are not part of Spindle."""
+
+    last_instance_handle: int = 0
+
+
+@dataclasses.dataclass
+class IncompatibleQosStatus(Status):
+    """Endpoints of the topic that can't be talked to, and the policy that the last of them failed on."""
+
+    last_policy_id: int = 0
+
+
+@dataclasses.dataclass
+class PublicationMatchedStatus(Status):
+    """Readers that a writer writes to."""
+
+    current_count: int = 0
+    current_count_change: int = 0
+    last_subscription_handle: int = 0
+
+
+@dataclasses.dataclass
+class SubscriptionMatchedStatus(Status):
+    """Writers that a reader reads from."""
+
+    current_count: int = 0
+    current_count_change: int = 0
+    last_publication_handle: int = 0
+
+
+@dataclasses.dataclass
+class LivelinessChangedStatus:
+    """Matched writers: alive as long as they exist; those whose process or node ended are gone, not `not_alive`."""
+
+    alive_count: int = 0
+    not_alive_count: int = 0
+    alive_count_change: int = 0
+    not_alive_count_change: int = 0
+    last_publication_handle: int = 0
+
+    def read(self) -> LivelinessChangedStatus:
+        copy = dataclasses.replace(self)
+        self.alive_count_change = self.not_alive_count_change = 0
+        return copy
+
+
+__all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState"]

@@ -1,0 +1,204 @@
+"""Topics: a name, a type, and the level of delivery that the whole group agrees on.
+
+Who decides the level: Reliability and Durability in the Qos of the Topic, if it says them. Otherwise the topic as the
+group has it already, and if the group doesn't, the first writer's or reader's Qos; a reader never makes a topic less
+than atomic. Writers and readers that say nothing themselves go by the topic. (`dds.policies.level_of` has the table.)
+
+Rules: one definition per name in the group: type, level and size_max. Another one is refused with both named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from dds import policies
+from dds.entity import Entity, check_listener
+from dds.exceptions import DDSException, unsupported
+from dds.listener import Listener
+from dds.qos import Policy, Qos, TopicQos
+from dds.status import InconsistentTopicStatus
+from dds.types import Codec, codec_for
+
+if TYPE_CHECKING:
+    from dds.domain import DomainParticipant
+    from spindle.topics import TopicInfo, TopicSpec
+
+T = TypeVar("T")
+
+
+class Topic(Entity, Generic[T]):
+    """A topic of a participant's domain.
+
+    topic_name   1 to 255 bytes in UTF-8
+    data_type    see `dds.types`
+    qos          level, history for late joiners, defaults for the topic's writers and readers
+    size_max     bytes of the largest sample; 0 = what the type or the group says, else 16384
+    window       slots of each sending node's ring; 0 = chosen from size_max
+    history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default
+    Raises TypeError for a type that topics can't have, DDSException if the group has the topic with another definition.
+    """
+
+    def __init__(self, domain_participant: DomainParticipant, topic_name: str, data_type: type[T] | Any,
+                 qos: Qos | None = None, listener: Listener | None = None,
+                 *, size_max: int = 0, window: int = 0, history_bytes: int = 0) -> None:
+        from dds.domain import DomainParticipant
+
+        if not isinstance(domain_participant, DomainParticipant):
+            raise TypeError(f"a Topic is made in a DomainParticipant, not in {domain_participant!r}")
+        if isinstance(topic_name, bytes):
+            topic_name = topic_name.decode()
+        if not isinstance(topic_name, str):
+            raise TypeError(f"topic_name must be a str, not {topic_name!r}")
+        own = policies.check("Topic", qos, TopicQos)
+        check_listener(listener)
+        self._name = topic_name
+        self.data_type = data_type
+        self._own_qos = own
+        self._codecs: dict[int, Codec] = {}
+        self._codec = self._codec_of(policies.offered_representation(own))
+        self._size_max = size_max
+        self._window = window
+        self._history_bytes = history_bytes
+        self._info: TopicInfo | None = None
+        self._lock = threading.Lock()
+        self._instances: dict[Any, int] = {}  # key -> handle, for readers and writers of this Topic object
+        self._handles = itertools.count(1)
+        self._filter: Callable[[Topic[T], T], bool] | None = None
+        self._enter(domain_participant, policies.DEFAULT + own, listener)
+        try:
+            self._agree(policies.level_of(own) if policies.says_level(own) else None)
+        except BaseException:
+            self._open = False
+            raise
+
+    # --- agreeing with the group
+
+    def _codec_of(self, version: int) -> Codec:
+        """The codec that writes CDR `version` (0 = native); the same one for types without CDR."""
+        if version not in self._codecs:
+            self._codecs[version] = codec_for(self.data_type, version)
+        return self._codecs[version]
+
+    def _agree(self, level: int | None, qos: Qos | None = None) -> TopicInfo | None:
+        """The topic as the group has it, declared if the group doesn't have it and `level` says how. None if neither.
+
+        `qos` is that of the reader or writer that asks, for the history.
+        """
+        with self._lock:
+            if self._info is not None:
+                return self._info
+            with self._runtime.asking(f"topic {self._name!r}"):
+                self._info = self._adopt()
+                if self._info is None and level is not None:
+                    self._info = self._declare(level, qos or self._own_qos)
+            return self._info
+
+    def _adopt(self) -> TopicInfo | None:
+        """The group's topic of this name, if it has one. Raises TopicMismatch."""
+        from spindle.levels import Level
+
+        found = next((one for one in self._runtime.session.topics() if one.spec.name == self._name), None)
+        if found is not None:
+            spec = found.spec
+            level = policies.level_of(self._own_qos) if policies.says_level(self._own_qos) else spec.level
+            spec.check_same(dataclasses.replace(
+                spec, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
+                size_max=self._size_max or spec.size_max, window=self._window or spec.window))
+        return found
+
+    def _declare(self, level: int, qos: Qos) -> TopicInfo:
+        from spindle.errors import TopicMismatch
+        from spindle.levels import Level
+        from spindle.topics import TopicSpec
+
+        sizes = {"size_max": self._size_max or self._codec.size_max}
+        spec = TopicSpec(
+            name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
+            window=self._window, history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,
+            history_bytes=self._history_bytes, **{name: size for name, size in sizes.items() if size})
+        try:
+            return self._runtime.session.declare_topic(spec)
+        except TopicMismatch:
+            # Somebody was faster. Where we leave it to the group, theirs will do.
+            found = self._adopt()
+            if found is None:
+                raise
+            return found
+
+    def _history_depth(self, qos: Qos) -> int:
+        """Samples to keep for late joiners; 0 = what fits."""
+        if self._codec.key_of is not None:
+            return 0  # KeepLast counts per instance, the node counts per topic
+        service = self._own_qos[Policy.DurabilityService] or qos[Policy.DurabilityService]
+        if service is not None:
+            return policies.history_depth(Qos(service.history))
+        return policies.history_depth(self._own_qos) or policies.history_depth(qos)
+
+    def _settle(self, own: Qos, extra: Qos | None, is_writer: bool) -> tuple[TopicInfo, Qos]:
+        """The agreed topic, declared if need be, and the Qos that a reader or writer with Qos `own` goes by.
+
+        Raises DDSException (INCONSISTENT_POLICY) if a writer offers more than the topic gives.
+        """
+        said = self._own_qos + own
+        level = policies.level_of(said)
+        if not is_writer and not policies.says_level(self._own_qos):
+            level = max(level, 1)
+        info = self._agree(level, said)
+        assert info is not None
+        actual = int(info.spec.level)
+        adopted = []
+        if Policy.Reliability not in said and actual == 0:
+            adopted.append(Policy.Reliability.BestEffort)
+        if Policy.Durability not in said and actual >= 2:
+            adopted.append(Policy.Durability.TransientLocal if actual == 2 else Policy.Durability.Persistent)
+        qos = policies.effective(Qos(*adopted) + own, self._own_qos, extra)
+        if is_writer and policies.level_of(qos) > actual:
+            raise DDSException(
+                DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                f"topic {self._name!r} is {info.spec.level.name.lower()} in the group, the writer offers "
+                f"{qos[Policy.Reliability]!r} and {qos[Policy.Durability]!r}: give the Topic this Qos in the program "
+                "that makes it first, or offer less")
+        return info, qos
+
+    def _instance_of(self, key: Any) -> int:
+        """Handle of the instance with this key, a new one if need be."""
+        return self._instances.get(key) or self._instances.setdefault(key, next(self._handles))
+
+    # --- what programs ask
+
+    def get_name(self, max_size: int = 256) -> str:
+        """Name of the topic. (`max_size` is accepted and not needed.)"""
+        return self._name
+
+    def get_type_name(self, max_size: int = 256) -> str:
+        """Name of its type, as the group knows it."""
+        return self._codec.type_name
+
+    name = property(get_name)
+    typename = property(get_type_name)
+
+    @property
+    def spec(self) -> TopicSpec | None:
+        """What the group agreed on (spindle.topics.TopicSpec); None as long as nobody has decided the level."""
+        info = self._agree(None)
+        return None if info is None else info.spec
+
+    def set_topic_filter(self, callable: Callable[[Topic[T], T], bool] | None) -> None:
+        """Readers of this Topic object that are made from now on only see samples for which callable(topic, sample) is
+        true. None = all."""
+        self._filter = callable
+
+    def set_c_topic_filter(self, c_callable: object) -> None:
+        unsupported("a filter in C", "use set_topic_filter()")
+
+    def get_inconsistent_topic_status(self) -> InconsistentTopicStatus:
+        """All zero: a topic with another type is refused when it is made."""
+        self._check_open()
+        return InconsistentTopicStatus()
+
+
+__all__ = ["Topic"]

@@ -1,0 +1,268 @@
+"""Types of topics: what a program may hand to Topic(...) and how samples of it become bytes.
+
+- `bytes`: write any object with a buffer; read `BytesSample`, a bytes with `sample_info`.
+- a class derived from IdlStruct or IdlUnion: instances of it, as CDR; those that are read have `sample_info`.
+- a NumPy dtype without objects: write a record or tuple, or in place by loan(); read records with their fields as
+  attributes and `sample_info`, or many at once without a copy by take_batch().
+- a protobuf message class: write messages; read `ProtobufSample`, a message with `sample_info`.
+
+Rules: a codec is made once per topic. `type_name` and `type_hash` are agreed in the group, so that two programs with
+different types can't meet on one topic. `size_max` is None where samples have no bound of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Codec(Protocol):
+    """What readers and writers need of a type."""
+
+    kind: str  # "bytes", "numpy" or "object": decides how samples go in and out
+    data_type: Any
+    type_name: str
+    size_max: int | None
+    key_of: Callable[[Any], Any] | None
+
+    @property
+    def type_hash(self) -> bytes: ...
+
+    def encode(self, sample: Any) -> Any:
+        """An object with a buffer. Raises TypeError for a sample of another type."""
+        ...
+
+    def decode(self, view: Any) -> Any:
+        """A sample that doesn't need the memory of `view` any more. Raises ValueError."""
+        ...
+
+
+class BytesSample(bytes):
+    """A sample of a topic of bytes: bytes with `sample_info`."""
+
+    sample_info: Any
+
+
+class BytesCodec:
+    kind = "bytes"
+    data_type = bytes
+    type_name = "bytes"
+    type_hash = b""
+    size_max: int | None = None
+    key_of: Callable[[Any], Any] | None = None
+
+    def encode(self, sample: Any) -> Any:
+        return sample if isinstance(sample, (bytes, bytearray)) else contiguous(sample)
+
+    def decode(self, view: Any) -> BytesSample:
+        return BytesSample(view)
+
+
+def contiguous(sample: Any) -> memoryview | bytes:
+    """The memory of a buffer in C order, copied only if it isn't. Raises TypeError without a buffer."""
+    try:
+        view = memoryview(sample)
+    except TypeError:
+        raise TypeError(f"a {type(sample).__name__} has no buffer; a topic of bytes takes bytes, bytearray, memoryview "
+                        "or a NumPy array") from None
+    return view.cast("B") if view.c_contiguous and view.nbytes else view.tobytes()
+
+
+class NumpyCodec:
+    """Fixed-layout records. A sample is what NumPy can put into one element of the dtype."""
+
+    kind = "numpy"
+
+    def __init__(self, dtype: Any) -> None:
+        import numpy as np
+
+        if dtype.hasobject:
+            raise TypeError(f"{dtype} holds Python objects, which have no fixed layout")
+        if dtype.itemsize == 0:
+            raise TypeError(f"{dtype} has no size")
+        if dtype.subdtype is not None:
+            raise TypeError(f"{dtype} is an array itself; make it the field of a record")
+        self.data_type = dtype
+        self.dtype = dtype
+        self.size_max: int | None = dtype.itemsize
+        self.key_of: Callable[[Any], Any] | None = None
+        names = dtype.names
+        text = ",".join(names) if names else str(dtype)
+        self.type_name = f"numpy({text})" if len(text) < 200 else f"numpy({text[:190]}...)"
+        self._np = np
+        # Elements of this dtype are instances of a class of ours, so that they can carry sample_info.
+        self._record_dtype = np.dtype((_record_class(), dtype)) if names else dtype
+
+    @property
+    def type_hash(self) -> bytes:
+        from hashlib import blake2b
+
+        return blake2b(repr((self.dtype.descr if self.dtype.names else self.dtype.str, self.dtype.itemsize)).encode(),
+                       digest_size=16).digest()
+
+    def encode(self, sample: Any) -> Any:
+        np = self._np
+        try:
+            array = sample if isinstance(sample, np.ndarray) else np.asarray(sample, dtype=self.dtype)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{sample!r} is not a record of {self.dtype}: {error}") from None
+        if array.dtype != self.dtype or array.size != 1:
+            raise TypeError(f"one record of {self.dtype} expected, got {array.size} of {array.dtype}; "
+                            "write_many() takes arrays")
+        return array.tobytes()
+
+    def decode(self, view: Any) -> Any:
+        if len(view) != self.size_max:
+            raise ValueError(f"{len(view)} bytes are not a record of {self.size_max}")
+        record = self._np.frombuffer(bytes(view), self._record_dtype)[0]
+        return record if self.dtype.names else PlainSample(record)
+
+    def rows(self, samples: Any) -> Any:
+        """`samples` as a contiguous array of records. Raises TypeError."""
+        np = self._np
+        try:
+            array = np.ascontiguousarray(samples, dtype=None if isinstance(samples, np.ndarray) else self.dtype)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"these are not records of {self.dtype}: {error}") from None
+        if array.dtype != self.dtype:
+            raise TypeError(f"an array of {self.dtype} expected, got {array.dtype}")
+        return array
+
+    def view(self, memory: Any) -> Any:
+        """A record in place: an array without dimensions over `memory`."""
+        return self._np.ndarray((), self.dtype, buffer=memory)
+
+    def batch(self, buffer: Any, offset: int, stride: int, count: int) -> Any:
+        return self._np.ndarray((count,), self.dtype, buffer=buffer, offset=offset, strides=(stride,))
+
+
+_record: list[Any] = []
+
+
+def _record_class() -> Any:
+    """np.void with fields as attributes; made on first use, because NumPy takes long to import."""
+    if not _record:
+        import numpy as np
+
+        class RecordSample(np.void):  # type: ignore[misc]  # NumPy allows it, its stubs don't
+            """A sample of a topic of NumPy records: fields by name or attribute, and `sample_info`."""
+
+            def __getattr__(self, name: str) -> Any:
+                if self.dtype.names and name in self.dtype.names:
+                    return self[name]
+                raise AttributeError(f"neither an attribute nor a field of {self.dtype}: {name!r}")
+
+            def __setattr__(self, name: str, value: Any) -> None:
+                if name == "sample_info":
+                    super().__setattr__(name, value)
+                else:
+                    self[name] = value
+
+        RecordSample.__qualname__ = "RecordSample"
+        _record.append(RecordSample)
+    return _record[0]
+
+
+class PlainSample:
+    """A sample of a topic whose dtype has no fields: `value`, and `sample_info`."""
+
+    sample_info: Any
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"PlainSample({self.value!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == (other.value if isinstance(other, PlainSample) else other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy as np
+
+        return np.asarray(self.value, dtype=dtype)
+
+
+class ProtobufSample:
+    """A sample of a topic of protobuf messages: all attributes of `message`, and `sample_info`.
+
+    Generated message classes don't take further attributes, hence the wrapper; the message itself is `sample.message`.
+    """
+
+    __slots__ = ("message", "sample_info")
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.message, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.message == (other.message if isinstance(other, ProtobufSample) else other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ProtobufSample({self.message!r})"
+
+
+class ProtobufCodec:
+    kind = "object"
+
+    def __init__(self, cls: Any) -> None:
+        self.data_type = cls
+        self.type_name: str = cls.DESCRIPTOR.full_name
+        self.size_max: int | None = None
+        self.key_of: Callable[[Any], Any] | None = None
+
+    @property
+    def type_hash(self) -> bytes:
+        from hashlib import blake2b
+
+        from google.protobuf.descriptor_pb2 import DescriptorProto
+
+        proto = DescriptorProto()
+        self.data_type.DESCRIPTOR.CopyToProto(proto)
+        return blake2b(proto.SerializeToString(deterministic=True), digest_size=16).digest()
+
+    def encode(self, sample: Any) -> bytes:
+        if isinstance(sample, ProtobufSample):
+            sample = sample.message
+        if not isinstance(sample, self.data_type):
+            raise TypeError(f"{sample!r} is not a {self.type_name}")
+        encoded: bytes = sample.SerializeToString()
+        return encoded
+
+    def decode(self, view: Any) -> ProtobufSample:
+        from google.protobuf.message import DecodeError
+
+        try:
+            return ProtobufSample(self.data_type.FromString(bytes(view)))
+        except DecodeError as error:
+            raise ValueError(f"{len(view)} bytes are not a {self.type_name}: {error}") from None
+
+
+def codec_for(data_type: Any, version: int = 0) -> Codec:
+    """The codec of a topic's type; `version` is the CDR version to write, 0 = native, for IDL types only.
+
+    Raises TypeError for what is none of the types of this module's table.
+    """
+    if data_type is bytes:
+        return BytesCodec()
+    if hasattr(data_type, "__idl__"):
+        from dds.idl.codec import IdlCodec
+
+        return IdlCodec(data_type, version)
+    if isinstance(data_type, type) and hasattr(data_type, "DESCRIPTOR") and hasattr(data_type, "SerializeToString"):
+        return ProtobufCodec(data_type)
+    numpy = sys.modules.get("numpy")  # who has a dtype has imported it
+    if numpy is not None and isinstance(data_type, numpy.dtype):
+        return NumpyCodec(data_type)
+    raise TypeError(f"{data_type!r} is no type for a topic: use bytes, a dataclass derived from dds.idl.IdlStruct, "
+                    "a NumPy dtype or a protobuf message class")
+
+
+__all__ = ["BytesSample", "Codec", "PlainSample", "ProtobufSample", "codec_for"]

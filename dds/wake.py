@@ -1,0 +1,105 @@
+"""Waking threads and event loops that wait for several things at once.
+
+Why: a reader has one descriptor that its node rings once after it was armed. Several waiters may want that ring (an
+iterator, a wait set, the listener thread, an event loop), and whoever empties the descriptor takes it from the others.
+
+Rules: every waiter has a `Waker` of its own and waits for it and for the reader's descriptor. Who finds the reader's
+descriptor readable empties it and rings all other waiters of that reader (`Hub.woken`). Who is woken looks at the data
+again, arms, looks once more, and only then waits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Iterable
+
+
+class Waker:
+    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten."""
+
+    __slots__ = ("__weakref__", "fd")
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def ring(self) -> None:
+        if self.fd >= 0:
+            os.write(self.fd, _ONE)
+
+    def clear(self) -> None:
+        try:
+            os.read(self.fd, 8)
+        except BlockingIOError:
+            pass
+
+    def __del__(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_ONE = (1).to_bytes(8, "little")  # eventfd takes host order; any value other than 0 does
+
+
+class Hub:
+    """The waiters of one reader. `fd` is the reader's descriptor, `clear` empties it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reentrant: a finalizer may run while we hold it
+        self._waiters: tuple[Waker, ...] = ()
+        self._spare: list[Waker] = []
+
+    def join(self, waker: Waker) -> None:
+        with self._lock:
+            self._waiters += (waker,)
+
+    def leave(self, waker: Waker) -> None:
+        with self._lock:
+            left = list(self._waiters)
+            if waker in left:
+                left.remove(waker)
+            self._waiters = tuple(left)
+
+    def enter(self) -> Waker:
+        """A waker that has joined, for a wait on this reader alone. Give it back to `exit`."""
+        with self._lock:
+            waker = self._spare.pop() if self._spare else Waker()
+            self._waiters += (waker,)
+        return waker
+
+    def exit(self, waker: Waker) -> None:
+        self.leave(waker)
+        waker.clear()
+        self._spare.append(waker)
+
+    def woken(self, by: Waker | None = None) -> None:
+        """Ring everybody but `by`: the descriptor was emptied, or something else changed."""
+        for waker in self._waiters:
+            if waker is not by:
+                waker.ring()
+
+
+def wait_readable(fds: Iterable[int], timeout_s: float | None) -> set[int]:
+    """The descriptors of `fds` that are readable, waiting until one is or `timeout_s` is over (None = for ever)."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    # Rounded up: a poll that returns too early would make its caller spin through the last millisecond.
+    timeout_ms = None if timeout_s is None else 0 if timeout_s <= 0 else min(int(timeout_s * 1000) + 1, 0x7FFFFFFF)
+    return {fd for fd, _ in poller.poll(timeout_ms)}
+
+
+class Deadline:
+    """A point in time `timeout_ns` from now; None and dds_infinity never come."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self, timeout_ns: int | None) -> None:
+        self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
+
+    def left_s(self) -> float | None:
+        """Seconds left, never negative; None if there is no end."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
