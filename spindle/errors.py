@@ -121,7 +121,7 @@ def _classes() -> dict[str, type[SpindleError]]:
 
 
 def error_from_wire(kind: str, message: str) -> SpindleError:
-    """The error that the other end reported as class name `kind` and text `message`; SpindleError if the name is new."""
+    """The error that the other end reported as class name and text; SpindleError if the name is unknown here."""
     return _classes().get(kind, SpindleError)(message)
 
 

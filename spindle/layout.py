@@ -15,10 +15,9 @@ from spindle.errors import TopicLimit
 from spindle.topics import SLOT_OVERHEAD
 
 if TYPE_CHECKING:
-    from spindle_core.engine import SubgroupSpec
-
     from spindle.topics import TopicSpec
     from spindle.view import Topic, View
+    from spindle_core.engine import SubgroupSpec
 
 RING_BYTES_MAX = 4 << 30  # of one sender of one topic
 ROW_BYTES_MAX = 64 << 30  # all rings of a row; address space, touched only as far as used
@@ -33,8 +32,8 @@ def check_memory(topics: tuple[Topic, ...], spec: TopicSpec) -> None:
     """Raise TopicLimit if `spec`, its window chosen, cannot be added to `topics`."""
     ring = ring_bytes(spec)
     if ring > RING_BYTES_MAX:
-        raise TopicLimit(f"topic {spec.name!r} needs {ring} bytes for each sender (window {spec.window} of {spec.size_max} "
-                         f"bytes), limit {RING_BYTES_MAX}; choose a smaller window or size_max")
+        raise TopicLimit(f"topic {spec.name!r} needs {ring} bytes for each sender (window {spec.window} of "
+                         f"{spec.size_max} bytes), limit {RING_BYTES_MAX}; choose a smaller window or size_max")
     row = ring + sum(ring_bytes(topic.spec) for topic in topics)
     if row > ROW_BYTES_MAX:
         raise TopicLimit(f"with topic {spec.name!r} the rings of one node need {row} bytes, limit {ROW_BYTES_MAX}; "

@@ -62,7 +62,8 @@ class TopicSpec:
             if any(ord(c) < 32 or c == "\x7f" for c in text):
                 raise ConfigError(f"{label} {text[:40]!r} contains a control character")
         if len(self.type_hash) > TYPE_HASH_BYTES_MAX:
-            raise ConfigError(f"type hash of topic {self.name!r} has {len(self.type_hash)} bytes, limit {TYPE_HASH_BYTES_MAX}")
+            raise ConfigError(f"type hash of topic {self.name!r} has {len(self.type_hash)} bytes, "
+                              f"limit {TYPE_HASH_BYTES_MAX}")
         try:
             object.__setattr__(self, "level", Level(self.level))
         except ValueError:
@@ -106,7 +107,7 @@ def _show(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TopicInfo:
-    """An agreed topic as of one view. `members` and `senders` are node ids in rank order; senders is a part of members."""
+    """An agreed topic as of one view. `members` and `senders` are node ids in rank order; senders are members too."""
 
     spec: TopicSpec
     topic_id: int

@@ -47,6 +47,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from spindle.access import PeerCredentials
 from spindle.errors import ConnectionEnded, SpindleError, WireError
 
 if TYPE_CHECKING:
@@ -67,20 +68,6 @@ class Limits:
     frame_time_s: float = 5.0  # from a frame's first byte to its last
     queue_bytes_max: int = 64 << 20  # waiting for an end that does not read
     frames_waiting_max: int = 256  # received, not yet asked for by receive(): then reading pauses
-
-
-@dataclasses.dataclass(frozen=True)
-class Credentials:
-    """Who is at the other end of a Unix socket, as the kernel says."""
-
-    pid: int
-    uid: int
-    gid: int
-
-
-def credentials_of(sock: socket.socket) -> Credentials:
-    """Credentials of the process that made the other end of `sock` (SO_PEERCRED)."""
-    return Credentials(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
 
 
 class Frame:
@@ -146,10 +133,11 @@ class FrameDecoder:
                     break
                 if len(self._fds) < fd_count:
                     raise WireError(f"a frame announces {fd_count} descriptors but {len(self._fds)} came with it")
-                frames.append(Frame(bytes(buffer[start + HEADER.size : end]), [self._fds.popleft() for _ in range(fd_count)]))
+                own_fds = [self._fds.popleft() for _ in range(fd_count)]
+                frames.append(Frame(bytes(buffer[start + HEADER.size : end]), own_fds))
                 start = end
             if len(self._fds) > self.limits.fds_max:
-                raise WireError(f"{len(self._fds)} descriptors came that no frame announces, limit {self.limits.fds_max}")
+                raise WireError(f"{len(self._fds)} descriptors came in one frame, limit {self.limits.fds_max}")
             if len(buffer) == start and self._fds:
                 raise WireError(f"{len(self._fds)} descriptors came that no frame announces")
         except WireError:
@@ -210,7 +198,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.label = label
         self.limits = limits or Limits()
-        self.peer = credentials_of(sock)
+        self.peer = PeerCredentials.of(sock)
         sock.setblocking(False)
         self._sock = sock
         self._fd = sock.fileno()
@@ -223,7 +211,7 @@ class Connection:
         self._drip: asyncio.TimerHandle | None = None
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_end: Callable[[SpindleError | None], None] | None = None
-        self.last_word: Callable[[SpindleError], bytes] | None = None  # body of a frame that tells the other end why we close
+        self.last_word: Callable[[SpindleError], bytes] | None = None  # body of a frame that says why we close
         self._error: SpindleError | None = None
         self._reading = True
         self.closed = False
@@ -321,14 +309,14 @@ class Connection:
             self._waiter.set_result(None)
 
     def start(self, on_frame: Callable[[Frame], None], on_end: Callable[[SpindleError | None], None]) -> None:
-        """From now on frames go to `on_frame`, and the end to `on_end` (once). Frames that wait are handed over first."""
+        """From now on frames go to `on_frame`, the end to `on_end` (once). Frames that wait are handed over first."""
         self._on_frame, self._on_end = on_frame, on_end
         while self._frames and not self.closed:
             self._hand_over(self._frames.popleft())
         self._resume_reading()
-        if self.closed and self._on_end is not None:  # it ended before anybody listened
-            self._on_end, ended = None, self._on_end
-            self._loop.call_soon(ended, self._error)
+        if self.closed:  # it ended before anybody listened
+            self._on_end = None
+            self._loop.call_soon(on_end, self._error)
 
     def watch_end(self, on_end: Callable[[SpindleError | None], None]) -> None:
         """Like the on_end of `start`, for those who take frames with receive()."""
@@ -419,9 +407,10 @@ class Connection:
             self._drip.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        if error is not None and self.last_word is not None and not self._out and not isinstance(error, ConnectionEnded):
-            with contextlib.suppress(OSError):  # as far as it fits: the other end may have stopped reading
-                _send_some(self._sock, memoryview(encode(self.last_word(error))), ())
+        if error is not None and self.last_word is not None and not isinstance(error, ConnectionEnded):
+            if not self._out:
+                with contextlib.suppress(OSError):  # as far as it fits: the other end may have stopped reading
+                    _send_some(self._sock, memoryview(encode(self.last_word(error))), ())
         self._sock.close()
         self._decoder.close()
         for _, fds in self._out:
@@ -430,8 +419,8 @@ class Connection:
         self._out_bytes = 0
         self._wake_receiver()
         self._wake_drainer()
-        if self._on_end is not None:
-            self._on_end, ended = None, self._on_end
+        ended, self._on_end = self._on_end, None
+        if ended is not None:
             self._loop.call_soon(ended, error)
 
 

@@ -177,9 +177,9 @@ class Machine:
                 except SpindleError as error:
                     self._act(m.Rejected(request_id, *error_to_wire(error)))
 
-    def peer_gone(self, member: Member, left: bool = False) -> None:
-        """The connection to this node ended. `left`: it said before that it has left, so all it owes is in its row or on
-        the way. Otherwise, if it was a member or too far on its way in, this node fails."""
+    def peer_gone(self, member: Member, left: bool = False, why: str = "") -> None:
+        """The connection to this node ended. `left`: it said before that it has left, so all it owes is in its row or
+        on the way. Otherwise, if it was a member or too far on its way in, this node fails; `why` is what it said."""
         if self.phase in (Phase.GONE, Phase.INSTALLING):
             return
         self._wishes.drop_node(member.node_id)
@@ -194,9 +194,9 @@ class Machine:
             self._joiners_gone.add(member.node_id)
             joining = self.next_view is not None and self.next_view.rank_of(member.node_id) is not None
             if joining and self._decision_stands():
-                self._fail(lost(member, "while it joined"))
+                self._fail(lost(member, "while it joined", why))
         elif not left:
-            self._fail(lost(member, f"in view {self.view.view_id}"))
+            self._fail(lost(member, f"in view {self.view.view_id}", why))
 
     def receive(self, node_id: int, message: m.Message) -> None:
         """A message from a connected node."""
@@ -232,7 +232,7 @@ class Machine:
             return
         same_id = self.view.member(message.member.node_id)
         if same_id is not None and same_id.incarnation != message.member.incarnation:
-            text = f"node id {same_id.node_id} is taken by pid {same_id.pid}; choose another, or 0 for the lowest free one"
+            text = f"node id {same_id.node_id} is taken by pid {same_id.pid}; choose another, or 0 for the lowest free"
             self._act(m.Send(node_id, m.Rejection(0, NodeIdTaken.__name__, text)))
         elif same_id is None:
             self._joiners_gone.discard(node_id)
@@ -413,8 +413,8 @@ class Machine:
         trims: dict[int, tuple[int, ...]] = {}
         for topic in self.view.topics:
             if topic.senders:
-                ranks = [self.view.rank_of(node_id) for node_id in topic.members]
-                frozen = [table.frozen_counts(rank, topic.topic_id) for rank in ranks if rank in live and rank is not None]
+                ranks = [rank for rank in map(self.view.rank_of, topic.members) if rank is not None and rank in live]
+                frozen = [table.frozen_counts(rank, topic.topic_id) for rank in ranks]
                 trims[topic.topic_id] = tuple(min(counts) for counts in zip(*frozen, strict=True))
         table.write_area("trim", encode_trim(self.view.view_id, trims))
         table.set("trimmed", self.ballot)
@@ -537,7 +537,8 @@ class Machine:
             self._act(m.Failed(*error_to_wire(error)))
 
 
-def lost(member: Member, when: str) -> PeerLost:
-    """The error of a node whose peer vanished."""
-    return PeerLost(f"{member} vanished {when} without leaving; this node has stopped so that nothing is misordered. Start "
-                    "it again; a node that others should outlive must be stopped with SIGTERM, not killed")
+def lost(member: Member, when: str, why: str = "") -> PeerLost:
+    """The error of a node whose peer vanished, or stopped because of `why`."""
+    what = f"{member} stopped {when} ({why})" if why else f"{member} vanished {when} without leaving"
+    return PeerLost(f"{what}; this node has stopped so that nothing is misordered. Start it again; a node that others "
+                    "should outlive must be stopped with SIGTERM, not killed")

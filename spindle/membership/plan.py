@@ -111,12 +111,12 @@ def _declare(drafts: dict[str, _Draft], wanted: TopicSpec) -> None:
     spec = wanted.with_window()
     topic_id = max((draft.topic_id for draft in drafts.values()), default=0) + 1
     if topic_id > TOPICS_MAX:
-        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the limit; "
-                         "use fewer topics or another domain")
+        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the "
+                         "limit; use fewer topics or another domain")
     described = sum(_described_bytes(draft.spec) for draft in drafts.values()) + _described_bytes(spec)
     if described > TOPICS_BYTES_MAX:
-        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the descriptions of all topics would take {described} "
-                         f"bytes, limit {TOPICS_BYTES_MAX}; use shorter names")
+        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the descriptions of all topics would take "
+                         f"{described} bytes, limit {TOPICS_BYTES_MAX}; use shorter names")
     check_memory(tuple(Topic(draft.spec, draft.topic_id) for draft in drafts.values()), spec)
     drafts[spec.name] = _Draft(spec, topic_id, set(), set())
 

@@ -1,0 +1,521 @@
+"""The node: one member of the group, from its first look for the others to its leave.
+
+Why one asyncio object: membership, peers, topics and applications change rarely and must see each other's changes in
+order; the messages themselves never come through here, they go from inboxes to logs on the engine's predicate thread.
+
+Rules:
+- Everything here runs on one event loop; only journals call in from threads, through call_soon_threadsafe.
+- A node stops in one of two ways: `stop()` leaves the group in order; `fail()` ends at once with an error that it tells
+  to the peers, to the applications (event GONE) and to whoever waits in `wait_stopped()` or `run()`.
+- The machine's actions are carried out in their order, and nothing in that waits (a reader without room for the last
+  messages of an epoch gets them later, see `spindle.ports`), so a view change takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spindle.announcements import Announcements
+from spindle.bootstrap import Found, listen, lowest_free_id, newcomer_lock, prepare_directory, scan, socket_path
+from spindle.client.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
+from spindle.endpoints import Endpoint
+from spindle.epochs import NextEpoch
+from spindle.errors import (
+    ConnectionEnded,
+    JoinFailed,
+    JournalError,
+    NodeStopped,
+    SpindleError,
+    WireError,
+    error_from_wire,
+)
+from spindle.history import Donation, received
+from spindle.membership import messages as m
+from spindle.membership.codec import message_from_wire, message_to_wire
+from spindle.membership.machine import Machine, Phase
+from spindle.peers import Peer, Peers
+from spindle.ports import ReaderPort, WriterPort
+from spindle.proto import node_pb2 as pb
+from spindle.proto import opening_pb2
+from spindle.reception import Reception
+from spindle.topic_table import TopicTable, check_start_index
+from spindle.topics import TopicInfo, TopicSpec
+from spindle.view import Member, View
+
+if TYPE_CHECKING:
+    import socket
+
+    from spindle.access import PeerCredentials
+    from spindle.config import NodeConfig
+    from spindle.wire import Connection
+    from spindle_core.counters import Counters
+    from spindle_core.engine import Engine
+    from spindle_core.epoch import Epoch
+
+ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "PeerCredentials"], None]
+
+FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
+DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
+RESCAN_S = 0.02  # between two looks at a directory where a node is just going
+LOG = logging.getLogger("spindle.node")
+
+
+class Node:
+    """A node of a domain. `config.node_id` 0 takes the lowest free id. See the module's text.
+
+    After `start()`: node_id, engine, counters. Raises from `start()`: NodeIdTaken, AccessDenied, ProtocolMismatch,
+    JoinFailed, ConfigError; each says what to do.
+    """
+
+    engine: Engine
+    counters: Counters
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.node_id = config.node_id
+        self._machine: Machine
+        self._next: NextEpoch
+        self._topics: TopicTable
+        self._epoch: Epoch | None = None
+        self._view: View | None = None  # installed
+        self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone)
+        self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
+        self._reception: Reception | None = None
+        self._application_handler: ApplicationHandler | None = None
+        self._listeners: list[Callable[[Event], None]] = []
+        self._actions: list[m.Action] = []
+        self._driving = False
+        self._changed = asyncio.Event()  # of anything that start() or stop() wait for
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._donating: set[asyncio.Task[Any]] = set()
+        self._started = self._closed = False
+        self._stopping = False
+        self._error: SpindleError | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._started_s = time.monotonic()
+
+    # --- life
+
+    async def start(self) -> None:
+        """Finds the group and joins it, or forms it. The node is a member when this returns."""
+        from spindle_core.counters import Counters
+        from spindle_core.engine import Engine, Switches
+
+        config = self.config
+        deadline = time.monotonic() + config.join_timeout_s
+        self._ended = asyncio.get_running_loop().create_future()
+        self._ended.add_done_callback(lambda future: future.cancelled() or future.exception())
+        prepare_directory(config)
+        try:
+            async with newcomer_lock(config.domain_dir, config.join_timeout_s):
+                found = scan(config)
+                try:
+                    self.node_id = config.node_id or lowest_free_id(found, set())
+                    path = socket_path(config, self.node_id)
+                    name = config.name or f"{os.uname().nodename}:{os.getpid()}"
+                    me = Member(self.node_id, time.time_ns(), str(path), os.getpid(), os.geteuid(), name[:64])
+                    self.counters = Counters.create()
+                    self.engine = Engine(
+                        self.node_id, incarnation=me.incarnation, counters=self.counters,
+                        busy_poll_us=config.busy_poll_us,
+                        switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
+                                          config.null_sends, config.post_after_unlock))
+                    self._peers.me = me
+                    self._machine = Machine(me)
+                    self._next = NextEpoch(self.engine, self._peers, self.node_id, self._prepared, self.fail)
+                    self._topics = TopicTable(self.engine, config, self.node_id, self._machine, self._drive,
+                                              self._journal_failed)
+                    self.engine.start()
+                    asyncio.get_running_loop().add_reader(self.engine.control_fd, self._columns_changed)
+                    self._started = True
+                    await self._enter(found, deadline)
+                finally:
+                    for one in found:
+                        one.close()
+        except BaseException as error:
+            reason = error if isinstance(error, SpindleError) else NodeStopped("the start of the node was given up")
+            await self._close(reason)
+            raise
+
+    async def _enter(self, found: list[Found], deadline: float) -> None:
+        """Under the lock: joins through anybody who is there, forms the group if nobody is."""
+        while True:
+            for one in found:
+                try:
+                    await self._peers.open(one.node_id, one.take, max(0.1, deadline - time.monotonic()))
+                except NodeStopped:
+                    LOG.debug("node %d is just leaving", one.node_id)
+                except ConnectionEnded as error:
+                    LOG.debug("%s", error)
+            if not self._peers.connected and not found:
+                break
+            if self._peers.connected:
+                self._listen()
+                if await self._join(deadline):
+                    return
+            await asyncio.sleep(RESCAN_S)
+            if time.monotonic() > deadline:
+                raise JoinFailed(f"nodes listen in {self.config.domain_dir} but none let this one join within "
+                                 f"{self.config.join_timeout_s:g} s; see their logs, or stop them")
+            for one in found:
+                one.close()
+            found[:] = scan(self.config)
+        self._listen()
+        self._machine.form(secrets.randbits(64))
+        self._drive()
+        self._check_failed()
+
+    def _listen(self) -> None:
+        if self._reception is None:
+            self._reception = Reception(self.config, listen(self.config, self.node_id), self._admit)
+
+    async def _join(self, deadline: float) -> bool:
+        """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
+        while self._view is None:
+            self._check_failed()
+            if not self._peers.connected and self._machine.phase is Phase.OUTSIDE:
+                return False
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                raise JoinFailed(f"node {self.node_id} waited {self.config.join_timeout_s:g} s for "
+                                 f"{self._machine.awaiting()}; see `spindle status` of the other nodes") from None
+        return True
+
+    async def stop(self) -> None:
+        """Leaves the group in order and closes everything. Idempotent; after a failure it only closes."""
+        if not self._started:
+            return
+        if self._error is None and not self._closed and not self._stopping and self._view is not None:
+            self._stopping = True
+            await self._topics.flush(FLUSH_TIMEOUT_S)
+            if self._donating:
+                await asyncio.wait(self._donating, timeout=DONATE_TIMEOUT_S)
+            self._machine.leave()
+            self._drive()
+        while self._view is not None and self._machine.phase is not Phase.GONE and not self._closed:
+            self._changed.clear()
+            await self._changed.wait()
+        await self._close(self._error)
+
+    async def run(self) -> None:
+        """start(), then wait_stopped()."""
+        await self.start()
+        await self.wait_stopped()
+
+    async def wait_stopped(self) -> None:
+        """Returns when the node has left; raises what it failed of."""
+        if self._ended is None:
+            raise NodeStopped("the node was never started")
+        await asyncio.shield(self._ended)
+
+    def fail(self, error: SpindleError) -> None:
+        """Stops serving at once because of `error`. The first one counts."""
+        if self._error is not None or self._closed:
+            return
+        LOG.error("node %d stops: %s", self.node_id, error)
+        self._error = error
+        self._changed.set()
+        self._topics.stop(NodeStopped(str(error)))
+        # In the background: fail() is called from callbacks, and the peers should be told before the sockets close.
+        self._spawn(self._close(error))
+
+    def _check_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def _close(self, error: SpindleError | None) -> None:
+        """Ends everything; `error` is why, None after a clean leave. Idempotent."""
+        if self._closed:
+            if self._ended is not None and not self._ended.done():
+                await asyncio.wait({self._ended})
+            return
+        self._closed = True
+        self._error = self._error or error
+        stopped = NodeStopped(f"node {self.node_id} has stopped" + (f": {error}" if error else ""))
+        if self._reception is not None:
+            self._reception.close()
+        self._peers.refusing = stopped
+        await self._peers.close(error)
+        if self._started:
+            self._topics.stop(stopped)
+            asyncio.get_running_loop().remove_reader(self.engine.control_fd)
+            self._next.close()
+            self.engine.stop()
+            await self._topics.close()
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+        if self._view is not None:
+            self._tell(Event(GONE, text=str(stopped)))
+        if self._ended is not None and not self._ended.done():
+            if error is not None:
+                self._ended.set_exception(error)
+            else:
+                self._ended.set_result(None)
+        self._changed.set()
+
+    def _journal_failed(self, error: Exception) -> None:
+        self.fail(error if isinstance(error, SpindleError) else JournalError(str(error)))
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- for applications and their attachment
+
+    def set_application_handler(self, handler: ApplicationHandler) -> None:
+        """Who takes over connections of applications, with their Opening and credentials."""
+        self._application_handler = handler
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Serves a connected socket as if it had come through the listening one. Raises NodeStopped, OSError."""
+        if self._reception is None or self._closed:
+            raise NodeStopped(f"node {self.node_id} does not run")
+        self._reception.adopt(sock)
+
+    def add_listener(self, callback: Callable[[Event], None]) -> None:
+        """`callback(event)` on the loop for every view, topic and endpoint that comes or goes, and for the end."""
+        self._listeners.append(callback)
+
+    async def declare_topic(self, spec: TopicSpec) -> TopicInfo:
+        """Agrees with the group on the topic. Raises TopicMismatch, TopicLimit, NodeStopped."""
+        return await self._running().declare(spec)
+
+    async def open_writer(self, topic: str, *, slots: int = 0) -> WriterPort:
+        """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen.
+
+        Raises TopicUnknown, TopicLimit, JournalError, NodeStopped.
+        """
+        return await self._running().open_writer(topic, slots)
+
+    async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1) -> ReaderPort:
+        """A reader: its cursor in the topic's delivery log. Raises like open_writer, and ConfigError."""
+        check_start_index(start_index)
+        return await self._running().open_reader(topic, keep_all, from_history, start_index)
+
+    async def close_writer(self, port: WriterPort) -> None:
+        """Ends a writer after what it had committed. Idempotent."""
+        await self._topics.close_writer(port)
+
+    async def close_reader(self, port: ReaderPort) -> None:
+        """Ends a reader. Idempotent."""
+        self._topics.close_reader(port)
+
+    def announce_endpoint(self, endpoint: Endpoint) -> None:
+        """Tells the group of a reader or writer; replaces what was announced under the same guid."""
+        self._announcements.announce(endpoint)
+
+    def withdraw_endpoint(self, guid: bytes) -> None:
+        """Tells the group that it has gone."""
+        self._announcements.withdraw(guid)
+
+    def endpoints(self, topic: str = "") -> list[Endpoint]:
+        """All announced endpoints of the group, or those of one topic."""
+        return self._announcements.list(topic)
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics of the group."""
+        return [topic.info for topic in self._view.topics] if self._view is not None else []
+
+    def view(self) -> ViewInfo:
+        """The installed view. Raises NodeStopped before the node is a member."""
+        if self._view is None:
+            raise NodeStopped(f"node {self.node_id} is not a member yet")
+        return ViewInfo(self._view.view_id, self._view.node_ids, self._view.node_ids.index(self.node_id))
+
+    def status(self) -> dict[str, Any]:
+        """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
+        members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
+        from spindle.node_status import status_of
+
+        return status_of(self, self._machine, self._view, self._epoch, self._topics, self._started_s)
+
+    def _running(self) -> TopicTable:
+        if not self._started or self._closed or self._error is not None:
+            raise NodeStopped(f"node {self.node_id} does not run" + (f": {self._error}" if self._error else ""))
+        return self._topics
+
+    def _tell(self, event: Event) -> None:
+        for callback in list(self._listeners):
+            callback(event)
+
+    # --- peers
+
+    def _admit(self, conn: Connection, opening: opening_pb2.Opening) -> None:
+        """An introduced connection, from the reception."""
+        if opening.role == opening_pb2.PEER:
+            self._peers.accept(conn, opening)
+        elif opening.role == opening_pb2.APPLICATION and self._application_handler is not None:
+            self._application_handler(conn, opening, conn.peer)
+        else:
+            conn.close()
+
+    def _on_peer(self, peer: Peer) -> None:
+        self._announcements.introduce(peer.node_id)
+        if self._view is not None:
+            if self._view.rank_of(peer.node_id) is None:
+                self._peers.send(peer.node_id, message_to_wire(m.CurrentView(self._view)))
+        if self._started:
+            self._next.added(peer)
+
+    def _on_message(self, peer: Peer, message: pb.PeerMessage, fds: list[int]) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "row_offer":
+            self._next.take_offer(peer.node_id, message.row_offer, fds)
+        elif kind == "endpoint_added":
+            self._announcements.heard(peer.node_id, message.endpoint_added)
+        elif kind == "endpoint_removed":
+            self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind == "history":
+            self._take_history(message.history)
+        else:
+            told = message_from_wire(message)
+            if isinstance(told, m.CurrentView):
+                self._spawn(self._meet(peer, told))
+                return
+            if isinstance(told, m.JoinRequest) and told.member.node_id != peer.node_id:
+                raise WireError(f"{peer} asks to join as node {told.member.node_id}")
+            if told is not None:
+                self._machine.receive(peer.node_id, told)
+        self._drive()
+
+    async def _meet(self, peer: Peer, told: m.CurrentView) -> None:
+        """A newcomer connects to all members of the view before it asks to join."""
+        if self._view is not None:
+            return
+        for member in told.view.members:
+            if member.node_id != self.node_id:
+                try:
+                    await self._peers.reach(member, self.config.join_timeout_s)
+                except ConnectionEnded as error:  # it is leaving; a newer view will tell
+                    LOG.debug("%s", error)
+                    return
+                except SpindleError as error:
+                    self.fail(error)
+                    return
+        self._machine.receive(peer.node_id, told)
+        self._drive()
+
+    def _on_gone(self, peer: Peer) -> None:
+        self._announcements.drop_node(peer.node_id)
+        self._changed.set()
+        if not self._started or self._closed:
+            return
+        member = self._known_member(peer)
+        farewell = peer.farewell
+        why = farewell.text if farewell is not None and farewell.kind else ""
+        self._machine.peer_gone(member, peer.left, why)
+        self._drive()
+
+    def _known_member(self, peer: Peer) -> Member:
+        for view in (self._view, self._machine.next_view, self._machine.view):
+            if view is not None and (member := view.member(peer.node_id)) is not None:
+                return member
+        return Member(peer.node_id, peer.incarnation, "", peer.conn.peer.pid, peer.conn.peer.uid)
+
+    def _take_history(self, chunk: pb.HistoryChunk) -> None:
+        for local in self._topics.local.values():
+            if local.topic_id == chunk.topic_id:
+                local.take_history(chunk.view_id, received(chunk), chunk.last)
+
+    # --- the machine
+
+    def _columns_changed(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.engine.control_fd)
+        self._drive()
+
+    def _prepared(self, ballot: int) -> None:
+        self._machine.prepared(ballot)
+        self._drive()
+
+    def _drive(self) -> None:
+        """Steps the machine and carries out what it asks for, until it asks for nothing."""
+        if self._driving or self._closed or self._error is not None:
+            return
+        self._driving = True
+        try:
+            while self._error is None:
+                self._machine.step()
+                actions = self._machine.take_actions()
+                if not actions:
+                    break
+                for action in actions:
+                    if self._error is None:
+                        self._carry_out(action)
+        except SpindleError as error:
+            self.fail(error)
+        except Exception as error:
+            LOG.exception("membership of node %d", self.node_id)
+            self.fail(SpindleError(f"the membership of node {self.node_id} failed by a defect: "
+                                   f"{type(error).__name__}: {error}"))
+        finally:
+            self._driving = False
+
+    def _carry_out(self, action: m.Action) -> None:
+        if isinstance(action, m.Send):
+            self._peers.send(action.node_id, message_to_wire(action.message))
+        elif isinstance(action, m.Prepare):
+            self._next.prepare(action.view, action.ballot)
+        elif isinstance(action, m.Wedge):
+            self.engine.wedge()
+        elif isinstance(action, m.DeliverToTrim):
+            assert self._view is not None
+            self._topics.deliver_to_trim(self._view, action.trims)
+        elif isinstance(action, m.Install):
+            self._install(action.view)
+        elif isinstance(action, m.Left):
+            LOG.info("node %d has left", self.node_id)
+            self._changed.set()
+        elif isinstance(action, m.Rejected):
+            if action.request_id == 0:
+                self.fail(error_from_wire(action.kind, action.text))
+            self._topics.rejected(action)
+        elif isinstance(action, m.Failed):
+            self.fail(error_from_wire(action.kind, action.text))
+
+    def _install(self, view: View) -> None:
+        before, epoch = self._view, self._next.take(view.view_id)
+        donations = self._topics.before_install(view)
+        unsent = self.engine.install(epoch)
+        self._epoch, self._view = epoch, view
+        self._machine.installed(epoch)
+        for topic_id, count in unsent.items():
+            LOG.warning("topic %d: %d messages of closed writers were not sent", topic_id, count)
+        LOG.info("view %d: nodes %s", view.view_id, " ".join(map(str, view.node_ids)))
+        self._topics.installed(view)
+        for donation in donations:
+            task = self._spawn(self._donate(donation))
+            self._donating.add(task)
+            task.add_done_callback(self._donating.discard)
+        for node_id in list(self._peers.connected):
+            if view.rank_of(node_id) is None:
+                self._peers.send(node_id, message_to_wire(m.CurrentView(view)))
+        self._tell(Event(VIEW, view=self.view()))
+        for topic in view.topics:
+            if before is None or before.topic(topic.spec.name) is None:
+                self._tell(Event(TOPIC_ADDED, topic=topic.info))
+        self._changed.set()
+        for member in view.members:
+            if member.node_id != self.node_id and member.node_id not in self._peers.connected:
+                self._machine.peer_gone(member)
+
+    async def _donate(self, donation: Donation) -> None:
+        try:
+            count = await donation.run(self._peers.connected.get(donation.node_id))
+            LOG.info("gave node %d a history of %d messages", donation.node_id, count)
+        except SpindleError as error:  # its connection ended; that it is gone is told by on_gone
+            LOG.debug("history for node %d: %s", donation.node_id, error)
+        finally:
+            if not self._closed:
+                donation.close()

@@ -1,0 +1,57 @@
+"""What a node says about itself, for `spindle status`, the metrics and tests. Fit for JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spindle.membership.machine import Machine
+    from spindle.node import Node
+    from spindle.topic_table import TopicTable
+    from spindle.view import Topic, View
+    from spindle_core.epoch import Epoch
+
+
+def status_of(node: Node, machine: Machine, view: View | None, epoch: Epoch | None, topics: TopicTable,
+              started_s: float) -> dict[str, Any]:
+    """See Node.status."""
+    return {
+        "node_id": node.node_id,
+        "domain_id": node.config.domain_id,
+        "name": machine.me.name,
+        "incarnation": machine.me.incarnation,
+        "uptime_s": time.monotonic() - started_s,
+        "phase": machine.phase.value,
+        "awaiting": machine.awaiting(),
+        "view_id": view.view_id if view is not None else -1,
+        "group_id": f"{view.group_id:016x}" if view is not None else "",
+        "members": [
+            {"node_id": member.node_id, "pid": member.pid, "uid": member.uid, "name": member.name,
+             "address": member.address}
+            for member in (view.members if view is not None else ())
+        ],
+        "topics": [_topic(topic, epoch, topics) for topic in (view.topics if view is not None else ())],
+    }
+
+
+def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, Any]:
+    spec = topic.spec
+    found: dict[str, Any] = {
+        "name": spec.name, "topic_id": topic.topic_id, "type_name": spec.type_name, "level": spec.level.name.lower(),
+        "size_max": spec.size_max, "window": spec.window, "members": list(topic.members),
+        "senders": list(topic.senders),
+    }
+    local = topics.local.get(spec.name)
+    if local is None or not local.member:
+        return found
+    found["writers"], found["readers"] = len(local.writers), len(local.readers)
+    found["waits_for_history"] = local.busy
+    if local.log is not None:
+        found["delivered"], found["oldest_index"] = local.log.delivered, local.log.oldest_index
+    if epoch is not None and epoch.has_topic(topic.topic_id):
+        found["stability"] = epoch.stability(topic.topic_id)
+    task = local.journal_task
+    if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+        found["journal"] = task.result().status()
+    return found

@@ -1,0 +1,260 @@
+"""The control connections of a node: one Unix-socket connection to every other node of the domain on this host.
+
+Why beside the rows: what has to carry descriptors (the rows themselves), what is large (history), and what concerns
+nodes without a row (joiners) can't go through columns. And the kernel tells at once when a process is gone.
+
+Rules:
+- A newcomer connects to those who are there; of two newcomers the one of higher rank connects. So there is one
+  connection to a pair. It starts with Opening and OpeningReply; then PeerMessages go both ways.
+- The other end must run as our user or root, or as a user that the configuration admits; domain and protocol version
+  must be ours. Who doesn't fit is told why.
+- A node that ends says Farewell before it closes; the end of a connection without it means that the node died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from spindle import __version__
+from spindle.bootstrap import connect
+from spindle.errors import (
+    AccessDenied,
+    ConnectionEnded,
+    NodeIdTaken,
+    ProtocolMismatch,
+    SpindleError,
+    WireError,
+    error_from_wire,
+    error_to_wire,
+)
+from spindle.proto import node_pb2 as pb
+from spindle.proto import opening_pb2
+from spindle.wire import Connection, Frame, Limits
+
+if TYPE_CHECKING:
+    import socket
+
+    from spindle.config import NodeConfig
+    from spindle.view import Member
+
+MAGIC = 0x4E495053  # "SPIN"
+PROTOCOL = 1  # of node.proto and of the rows' layout
+FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
+FDS_MAX = 3
+
+
+@dataclasses.dataclass(eq=False)
+class Peer:
+    """A connected node. `farewell` is what it said at its end."""
+
+    node_id: int
+    incarnation: int
+    conn: Connection
+    farewell: pb.Farewell | None = None
+
+    @property
+    def left(self) -> bool:
+        """True if it ended in order."""
+        return self.farewell is not None and not self.farewell.kind
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} (pid {self.conn.peer.pid})"
+
+
+class Peers:
+    """All connected nodes by id. Events go to three callbacks, on the loop:
+
+    on_message(peer, message, fds)  the callee takes over the descriptors
+    on_added(peer)                  before its first message
+    on_gone(peer)                   once; peer.farewell tells how
+    """
+
+    def __init__(self, config: NodeConfig, on_message: Callable[[Peer, pb.PeerMessage, list[int]], None],
+                 on_added: Callable[[Peer], None], on_gone: Callable[[Peer], None]) -> None:
+        self._config = config
+        self._on_message, self._on_added, self._on_gone = on_message, on_added, on_gone
+        self.me: Member | None = None  # once the node has its id
+        self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
+        self.connected: dict[int, Peer] = {}
+        self._opening: dict[int, asyncio.Future[None]] = {}  # connections that are being made
+        self._limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=FDS_MAX, frame_time_s=30.0)
+
+    # --- opening
+
+    def accept(self, conn: Connection, opening: opening_pb2.Opening) -> None:
+        """Answers a node's Opening; refuses and closes if it doesn't fit."""
+        error = self._unfit(conn, opening)
+        with contextlib.suppress(WireError):
+            conn.send(self._reply(error))
+            if error is None:
+                self._add(Peer(opening.node_id, opening.incarnation, conn))
+                return
+        conn.close()
+
+    def _unfit(self, conn: Connection, opening: opening_pb2.Opening) -> SpindleError | None:
+        assert self.me is not None
+        if opening.protocol != PROTOCOL:
+            return ProtocolMismatch(f"node {self.me.node_id} (release {__version__}) speaks version {PROTOCOL} of the "
+                                    f"node protocol, the other node (release {opening.release}) version "
+                                    f"{opening.protocol}; run the same release on all nodes of a domain")
+        if opening.domain_id != self._config.domain_id:
+            return ProtocolMismatch(f"node {self.me.node_id} belongs to domain {self._config.domain_id}, the other one "
+                                    f"to domain {opening.domain_id}")
+        try:
+            self._check_user(conn)
+        except AccessDenied as error:
+            return error
+        if self.refusing is not None:
+            return self.refusing
+        pid = os.getpid()
+        former = self.connected.get(opening.node_id)
+        if former is not None and former.farewell is not None:  # its connection is just about to end
+            former.conn.close()
+            self._ended(former)
+        if opening.node_id in self.connected:
+            pid = self.connected[opening.node_id].conn.peer.pid
+        elif opening.node_id != self.me.node_id:
+            return None
+        return NodeIdTaken(f"node id {opening.node_id} is taken by pid {pid}; choose another [node] id, or 0 for the "
+                           "lowest free one")
+
+    def _check_user(self, conn: Connection) -> None:
+        if conn.peer.uid not in (os.geteuid(), 0) and not self._config.admits(conn.peer.uid, conn.peer.groups):
+            raise AccessDenied(f"a node of {conn.peer} is not admitted by the node of uid {os.geteuid()}; run all "
+                               "nodes of a domain as one user, or admit the user in [access]")
+
+    def _reply(self, error: SpindleError | None) -> bytes:
+        assert self.me is not None
+        kind, text = ("", "") if error is None else error_to_wire(error)
+        return opening_pb2.OpeningReply(
+            magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, incarnation=self.me.incarnation, kind=kind,
+            message=text, release=__version__).SerializeToString()
+
+    async def reach(self, member: Member, timeout_s: float) -> Peer:
+        """The connection to a member, made if there is none. Raises SpindleError if the member isn't there."""
+
+        def reached() -> socket.socket:
+            try:
+                return connect(member.address)
+            except OSError as error:
+                raise ConnectionEnded(f"{member} cannot be reached at {member.address}: {error.strerror}") from error
+
+        peer = await self.open(member.node_id, reached, timeout_s)
+        if peer.incarnation != member.incarnation:
+            raise ConnectionEnded(f"{member} has been replaced by {peer}")
+        return peer
+
+    async def open(self, node_id: int, reached: Callable[[], socket.socket], timeout_s: float) -> Peer:
+        """The connection to the node; if there is none, introduces this node on the socket that `reached()` gives.
+        Raises what the other end refuses with, or a WireError."""
+        while node_id in self._opening and node_id not in self.connected:
+            await asyncio.wait({self._opening[node_id]})
+        if node_id in self.connected:
+            return self.connected[node_id]
+        done = self._opening[node_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._introduce(reached(), timeout_s)
+        finally:
+            del self._opening[node_id]
+            done.set_result(None)
+
+    async def _introduce(self, sock: socket.socket, timeout_s: float) -> Peer:
+        assert self.me is not None
+        conn = Connection(sock, label="a node", limits=self._limits)
+        try:
+            self._check_user(conn)
+            conn.send(opening_pb2.Opening(
+                magic=MAGIC, role=opening_pb2.PEER, protocol=PROTOCOL, domain_id=self._config.domain_id,
+                node_id=self.me.node_id, incarnation=self.me.incarnation, name=self.me.name,
+                release=__version__).SerializeToString())
+            frame = await conn.receive(timeout_s)
+            frame.close_fds()
+            try:
+                reply = opening_pb2.OpeningReply.FromString(frame.body)
+            except DecodeError as error:
+                raise ProtocolMismatch(f"{conn.label} answered with something else than an OpeningReply") from error
+            if reply.magic != MAGIC:
+                raise ProtocolMismatch(f"{conn.label} answered with something else than an OpeningReply")
+            if reply.kind:
+                raise error_from_wire(reply.kind, reply.message)
+            if reply.node_id in self.connected:
+                raise NodeIdTaken(f"two nodes say that they are node {reply.node_id}; stop one of them")
+        except TimeoutError as error:
+            conn.close()
+            raise ConnectionEnded(f"process {conn.peer.pid} listens as a node but does not answer") from error
+        except BaseException:
+            conn.close()
+            raise
+        peer = Peer(reply.node_id, reply.incarnation, conn)
+        self._add(peer)
+        return peer
+
+    def _add(self, peer: Peer) -> None:
+        peer.conn.label = str(peer)
+        peer.conn.set_limits(self._limits)
+        self.connected[peer.node_id] = peer
+        self._on_added(peer)
+        peer.conn.start(lambda frame: self._receive(peer, frame), lambda _: self._ended(peer))
+
+    # --- talking
+
+    def _receive(self, peer: Peer, frame: Frame) -> None:
+        try:
+            message = pb.PeerMessage.FromString(frame.body)
+        except DecodeError as error:
+            frame.close_fds()
+            raise WireError(f"{peer} sent something that is not a PeerMessage") from error
+        if message.WhichOneof("body") == "farewell":
+            peer.farewell = message.farewell
+            frame.close_fds()
+            return
+        if message.WhichOneof("body") != "row_offer":
+            frame.close_fds()
+        self._on_message(peer, message, frame.take_fds())
+
+    def send(self, node_id: int, message: pb.PeerMessage, fds: Sequence[int] = ()) -> bool:
+        """Queues a message; False if the node is not connected (any more)."""
+        peer = self.connected.get(node_id)
+        if peer is None:
+            return False
+        try:
+            peer.conn.send(message.SerializeToString(), fds)
+        except WireError:  # its end is reported by on_gone
+            return False
+        return True
+
+    def broadcast(self, message: pb.PeerMessage) -> None:
+        """Queues a message to every connected node."""
+        for node_id in list(self.connected):
+            self.send(node_id, message)
+
+    # --- ending
+
+    def _ended(self, peer: Peer) -> None:
+        if self.connected.get(peer.node_id) is peer:
+            del self.connected[peer.node_id]
+            self._on_gone(peer)
+
+    async def close(self, error: SpindleError | None = None, timeout_s: float = 1.0) -> None:
+        """Says Farewell to all and closes; on_gone is not called for them. `error` is why, None: this node has left."""
+        kind, text = ("", "") if error is None else error_to_wire(error)
+        farewell = pb.PeerMessage(farewell=pb.Farewell(kind=kind, text=text)).SerializeToString()
+        peers = list(self.connected.values())
+        self.connected.clear()
+
+        async def part(peer: Peer) -> None:
+            with contextlib.suppress(WireError):
+                peer.conn.send(farewell)
+                await peer.conn.drain(0)
+
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(part(peer) for peer in peers)), timeout_s)
+        for peer in peers:
+            peer.conn.close()

@@ -1,0 +1,312 @@
+"""What one node has of one topic: log, readers, writers, journal, and what must be delivered before live messages.
+
+Why apart from the node: a topic's memory outlives views, while subgroups come and go with them. The node says when a
+view begins and ends; what that means for the topic's log and its readers is here.
+
+Rules:
+- A topic has a log while it has local readers, and, if its level keeps history, while the node is a member.
+- What comes before live messages is appended here while the engine holds the topic's delivery: first the history that
+  a donor sends, then (the backlog) what a full log could not take at the end of an epoch. Then delivery is released.
+- New readers are placed when the history is whole and before anything later, so that they miss nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spindle.errors import SpindleError, TopicLimit
+from spindle.history import Donation, Message, local_reader
+from spindle.levels import Level
+from spindle.topics import SLOT_OVERHEAD
+
+if TYPE_CHECKING:
+    from spindle.config import NodeConfig
+    from spindle.journal import Journal
+    from spindle.view import Topic
+    from spindle_core.delivery import Cursor, DeliveryLog
+    from spindle_core.engine import Engine
+    from spindle_core.inbox import Inbox
+    from spindle_core.memory import Mapping
+
+LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, whatever log_capacity says
+INBOX_BYTES = 512 << 10  # what one writer's inbox should take so that it stays in cache
+INBOX_SLOTS_MIN = 4
+INBOX_SLOTS_MAX = 1024
+ROOM_POLL_S = 0.002  # between two looks at a full log
+LOG = logging.getLogger("spindle.node")
+
+
+def choose_inbox_slots(size_max: int) -> int:
+    """Slots between a writer and its node for messages of `size_max` bytes."""
+    return max(INBOX_SLOTS_MIN, min(INBOX_SLOTS_MAX, INBOX_BYTES // (size_max + SLOT_OVERHEAD)))
+
+
+@dataclasses.dataclass(eq=False)
+class WriterPort:
+    """A writer of an application: its inbox, which the node reads."""
+
+    topic: str
+    topic_id: int
+    inbox: Inbox
+    closed: bool = False
+
+
+@dataclasses.dataclass(eq=False)
+class ReaderPort:
+    """A reader of an application: its cursor, and the log that it reads (descriptors for the application)."""
+
+    topic: str
+    topic_id: int
+    cursor: Cursor
+    log_mapping: Mapping
+    closed: bool = False
+
+
+class LocalTopic:
+    """One topic on this node. Made with the first local interest in it; `drop()` ends it.
+
+    Invariant: delivery of the topic is held in the engine while `busy`.
+    """
+
+    def __init__(self, engine: Engine, config: NodeConfig, node_id: int, topic: Topic,
+                 on_failure: Callable[[Exception], None]) -> None:
+        self.engine, self.config, self.node_id = engine, config, node_id
+        self._on_failure = on_failure  # of the journal; on the loop
+        self.spec, self.topic_id = topic.spec, topic.topic_id
+        self.log: DeliveryLog | None = None
+        self.writers: list[WriterPort] = []
+        self.readers: list[ReaderPort] = []
+        self.writers_wanted = 0  # open, opening and draining ones
+        self.readers_wanted = 0
+        self.journal_task: asyncio.Task[Journal] | None = None
+        self._journal_cursor: Cursor | None = None
+        self._retiring: asyncio.Task[None] | None = None
+        self.member = False  # in the installed view
+        self._waiting: list[tuple[Cursor, asyncio.Future[None]]] = []  # readers to be placed
+        self._history: deque[Message] = deque()
+        self._history_of: int | None = None  # view id whose history is still coming
+        self._backlog: deque[Message | Donation] = deque()
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while something must be delivered before live messages."""
+        return self._history_of is not None or bool(self._history or self._backlog)
+
+    # --- what a view change does
+
+    def enter(self, view_id: int, gets_history: bool, group: str) -> None:
+        """The node becomes a member with this view of the group `group`; before Engine.install."""
+        self.member = True
+        if self.spec.level.keeps_history or self._waiting:
+            self.make_log()
+        if self.spec.level is Level.LOGGED:
+            self._start_journal(group)
+        if gets_history:
+            self.engine.hold_delivery(self.topic_id)
+            self._history_of = view_id
+        else:
+            self._place_waiting()
+
+    def keep(self, messages: list[Message]) -> None:
+        """The end of an epoch left these to be delivered first in the next; before Engine.install."""
+        self._backlog.extend(messages)
+        self._hold_if_busy()
+
+    def donate(self, view_id: int, node_id: int) -> Donation:
+        """The history up to here, for a fresh member; after the old epoch's last message, before Engine.install."""
+        assert self.log is not None
+        donation = Donation(self.engine, self.topic_id, self.log, view_id, node_id)
+        if self.busy:
+            self._backlog.append(donation)
+        else:
+            donation.cut = self.log.delivered
+        return donation
+
+    def _hold_if_busy(self) -> None:
+        if self.busy:
+            self.engine.hold_delivery(self.topic_id)
+            self._start_pump()
+
+    # --- history and backlog
+
+    def take_history(self, view_id: int, messages: list[Message], last: bool) -> None:
+        """A chunk from the donor. Chunks of another view than the one we wait for are old and dropped."""
+        if self._history_of != view_id:
+            return
+        self._history.extend(messages)
+        if last:
+            self._history_of = None
+        self._start_pump()
+
+    def _start_pump(self) -> None:
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._run_pump())
+
+    async def _run_pump(self) -> None:
+        """Appends history, places new readers, appends the backlog, releases delivery."""
+        while self._history:
+            await self._append(self._history)
+        if self._history_of is not None:
+            return  # the next chunk starts it again
+        self._place_waiting()
+        while self._backlog:
+            if isinstance(self._backlog[0], Donation):
+                donation = self._backlog.popleft()
+                assert isinstance(donation, Donation) and self.log is not None
+                donation.cut = self.log.delivered
+            else:
+                await self._append(self._backlog)
+        self.engine.release_delivery(self.topic_id)
+
+    async def _append(self, queue: deque[Message] | deque[Message | Donation]) -> None:
+        """Appends messages from the front of `queue` as far as there is room, then waits a little."""
+        taken = 0
+        while queue and not isinstance(queue[0], Donation):
+            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns = queue[0]
+            if self.log is not None and not self.log.append(
+                    payload, sender, sequence, view_id, source_ns, writer_id, reception_ns):
+                await asyncio.sleep(ROOM_POLL_S)
+                return
+            queue.popleft()
+            taken += 1
+            if taken % 256 == 0:
+                await asyncio.sleep(0)  # others' turn on the loop
+
+    # --- log and readers
+
+    def make_log(self) -> DeliveryLog:
+        """The topic's log, made and bound if there is none."""
+        if self.log is None:
+            from spindle_core.delivery import DeliveryLog
+
+            capacity = max(self.config.log_capacity, self.spec.history_bytes,
+                           LOG_MESSAGES_MIN * (self.spec.size_max + SLOT_OVERHEAD))
+            self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
+                                   keep_history=self.spec.level.keeps_history, history_depth=self.spec.history_depth)
+            self.engine.bind_log(self.topic_id, self.log)
+        return self.log
+
+    def place_reader(self, cursor: Cursor) -> asyncio.Future[None]:
+        """Places the cursor now, or when the node is a member and history is whole; the future tells."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((cursor, future))
+        if self.member and self._history_of is None and not self._history:
+            self._place_waiting()
+        return future
+
+    def _place_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for cursor, future in waiting:
+            if future.done():  # given up meanwhile
+                continue
+            self.make_log()
+            try:
+                self.engine.add_reader(self.topic_id, cursor)
+                future.set_result(None)
+            except ValueError as error:
+                future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
+
+    def remove_reader(self, port: ReaderPort) -> None:
+        self.engine.remove_reader(self.topic_id, port.cursor)
+        port.cursor.close()
+        self.readers.remove(port)
+        if not self.readers_wanted and not self.spec.level.keeps_history:
+            self._close_log()
+
+    def _close_log(self) -> None:
+        if self.log is not None:
+            self.engine.bind_log(self.topic_id, None)
+            self.log.close()
+            self.log = None
+
+    # --- journal
+
+    def _start_journal(self, group: str) -> None:
+        """Opens the journal in a thread of its own; `journal_task` ends when it runs, or with the reason why not."""
+        from spindle_core.delivery import Cursor
+
+        assert self.log is not None
+        cursor = self._journal_cursor = Cursor(keep_all=True, from_history=True)
+        self.engine.add_reader(self.topic_id, cursor)
+        reader = local_reader(self.engine, self.log, cursor)
+        loop, config = asyncio.get_running_loop(), self.config
+        retiring = self._retiring
+
+        def on_durable(index: int) -> None:
+            if self._journal_cursor is cursor:  # else the last words of a journal whose log is gone
+                self.engine.set_durable(self.topic_id, index)
+
+        def on_failure(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._on_failure, error)
+
+        def make() -> Journal:
+            from spindle.journal import Journal
+
+            assert config.journal_dir is not None
+            return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
+                           fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
+                           max_file_size=config.journal_max_file_size, group=group)
+
+        async def start() -> Journal:
+            if retiring is not None:  # the journal of an earlier membership has its last commits to write
+                await asyncio.wait({retiring})
+            return await loop.run_in_executor(None, make)
+
+        self.journal_task = loop.create_task(start())
+        self.journal_task.add_done_callback(_look_at)
+
+    # --- the end
+
+    def leave(self) -> None:
+        """The installed view is without this node in the topic: forget what its membership had. Readers that are being
+        opened stay, for the next time."""
+        self.member = False
+        if self._pump is not None:
+            self._pump.cancel()
+        self._history.clear()
+        self._backlog.clear()
+        self._history_of = None
+        self.engine.forget_topic(self.topic_id)
+        log, self.log = self.log, None
+        if log is not None:
+            rest = self._retire(log, self.journal_task, self._retiring)
+            self._retiring = asyncio.get_running_loop().create_task(rest)
+        self.journal_task = self._journal_cursor = None
+
+    async def _retire(self, log: DeliveryLog, journal_task: asyncio.Task[Journal] | None,
+                      earlier: asyncio.Task[None] | None) -> None:
+        """Lets the journal write the rest, in a thread as the disk may take its time; then the log goes."""
+        if earlier is not None:
+            await asyncio.wait({earlier})
+        log.stop()
+        if journal_task is not None:
+            try:
+                journal = await journal_task
+                await asyncio.get_running_loop().run_in_executor(None, journal.close)
+            except SpindleError as error:
+                LOG.error("%s", error)
+        log.close()
+
+    async def retired(self) -> None:
+        """Waits until what `leave` gave up is closed."""
+        if self._retiring is not None:
+            await asyncio.wait({self._retiring})
+
+    def fail_waiting(self, error: SpindleError) -> None:
+        """The node stops: nobody waits for ever."""
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+def _look_at(task: asyncio.Task[Journal]) -> None:
+    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
+    if not task.cancelled():
+        task.exception()

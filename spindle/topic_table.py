@@ -1,0 +1,338 @@
+"""The topics of a node for its applications: declaring, opening and closing readers and writers.
+
+Why one table: openings of many applications meet here and become one wish per topic (a member? a sender?), which the
+membership machine carries to the group; a view that is installed fulfils them.
+
+Rules:
+- A wish follows from counts of wanted readers and writers, so openings and closings may overlap in any order.
+- An opening returns when a view with the wanted part is installed (and, for a reader, the history is whole; for a
+  logged topic, the journal runs), or raises why not; then nothing of it is left.
+- A writer is closed when what it had committed by then is delivered everywhere: a node that is no sender any more could
+  not send it again after a view change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spindle.errors import (
+    ConfigError,
+    JournalError,
+    NodeStopped,
+    SpindleError,
+    TopicLimit,
+    TopicUnknown,
+    error_from_wire,
+)
+from spindle.history import Donation
+from spindle.levels import Level
+from spindle.membership.machine import Phase
+from spindle.membership.messages import Rejected, Role
+from spindle.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots
+from spindle.topics import TopicInfo, TopicSpec
+
+if TYPE_CHECKING:
+    from spindle.config import NodeConfig
+    from spindle.membership.machine import Machine
+    from spindle.view import Topic, View
+    from spindle_core.engine import Engine
+
+DRAIN_POLL_S = 0.001  # first pause between two looks at a closing writer's inbox; doubles up to the next
+DRAIN_POLL_MAX_S = 0.05
+CLOSE_WAIT_S = 2.0  # close_writer returns after this, the rest goes on by itself
+WRITER_ID_MAX = 65535
+LOG = logging.getLogger("spindle.node")
+
+
+@dataclasses.dataclass(eq=False)
+class _Waiter:
+    """Somebody who waits for a view in which `fulfilled` holds."""
+
+    topic: str
+    fulfilled: Callable[[View], bool]
+    future: asyncio.Future[None]
+    request_id: int = 0  # of a declaration; 0: of whatever role the topic has
+
+
+class TopicTable:
+    """See the module. `drive` steps the machine after a wish; `on_failure` hears of a journal that can't go on."""
+
+    def __init__(self, engine: Engine, config: NodeConfig, node_id: int, machine: Machine, drive: Callable[[], None],
+                 on_failure: Callable[[Exception], None]) -> None:
+        self._engine, self._config, self._node_id = engine, config, node_id
+        self._machine, self._drive, self._on_failure = machine, drive, on_failure
+        self.local: dict[str, LocalTopic] = {}
+        self._waiters: list[_Waiter] = []
+        self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
+        self._writer_ids = 0
+        self._closing: set[asyncio.Task[None]] = set()
+        self._stopped: SpindleError | None = None
+
+    # --- for applications
+
+    async def declare(self, spec: TopicSpec) -> TopicInfo:
+        """The agreed topic. Raises TopicMismatch if the group has it otherwise, TopicLimit if it can't be had."""
+        self._check_running()
+        known = self._view().topic(spec.name)
+        if known is not None:
+            known.spec.check_same(spec)
+            return known.info
+        request_id = self._machine.declare(spec)
+        await self._until(spec.name, lambda view: view.topic(spec.name) is not None, request_id)
+        topic = self._view().topic(spec.name)
+        assert topic is not None
+        topic.spec.check_same(spec)
+        return topic.info
+
+    async def open_writer(self, name: str, slots: int) -> WriterPort:
+        """A new inbox of `slots` slots (0: chosen) that this node sends from."""
+        from spindle_core.inbox import Inbox
+
+        local = await self._entry(name)
+        local.writers_wanted += 1
+        try:
+            await self._until_member(local, sender=True)
+            slots = slots or self._config.inbox_slots or choose_inbox_slots(local.spec.size_max)
+            self._writer_ids = self._writer_ids % WRITER_ID_MAX + 1
+            try:
+                inbox = Inbox(local.spec.size_max, slots, self._writer_ids)
+                self._engine.add_inbox(local.topic_id, inbox)
+            except ValueError as error:
+                raise TopicLimit(f"topic {name!r}: {error}") from error
+            except OSError as error:
+                raise SpindleError(f"a writer of topic {name!r} needs memory and descriptors that this process cannot "
+                                   f"get: {error.strerror} (see ulimit -n)") from error
+        except BaseException:
+            local.writers_wanted -= 1
+            self._wish(local)
+            raise
+        port = WriterPort(name, local.topic_id, inbox)
+        local.writers.append(port)
+        return port
+
+    async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int) -> ReaderPort:
+        """A new cursor in the topic's delivery log."""
+        from spindle_core.delivery import Cursor
+
+        local = await self._entry(name)
+        local.readers_wanted += 1
+        try:
+            cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index)
+        except OSError as error:
+            local.readers_wanted -= 1
+            raise SpindleError(f"a reader of topic {name!r} needs memory and descriptors that this process cannot get: "
+                               f"{error.strerror} (see ulimit -n)") from error
+        try:
+            placed = local.place_reader(cursor)
+            try:
+                await self._until_member(local, sender=False)
+                await placed
+            finally:
+                placed.cancel()
+        except BaseException:
+            local.readers_wanted -= 1
+            self._engine.remove_reader(local.topic_id, cursor)
+            cursor.close()
+            self._wish(local)
+            raise
+        assert local.log is not None
+        port = ReaderPort(name, local.topic_id, cursor, local.log.mapping)
+        local.readers.append(port)
+        return port
+
+    async def close_writer(self, port: WriterPort) -> None:
+        """Sends what the writer had committed, then forgets it. Returns when done, or after CLOSE_WAIT_S while the rest
+        goes on. Idempotent."""
+        if port.closed or self._stopped is not None:
+            return
+        port.closed = True
+        task = asyncio.get_running_loop().create_task(self._drain(port))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        await asyncio.wait({task}, timeout=CLOSE_WAIT_S)
+
+    async def _drain(self, port: WriterPort) -> None:
+        local = self.local[port.topic]
+        committed = port.inbox.committed  # what comes later comes from an application that closed and goes on writing
+        pause = DRAIN_POLL_S
+        while port.inbox.acknowledged < committed:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, DRAIN_POLL_MAX_S)
+        self._engine.remove_inbox(port.topic_id, port.inbox)
+        port.inbox.close()
+        local.writers.remove(port)
+        local.writers_wanted -= 1
+        self._wish(local)
+
+    def close_reader(self, port: ReaderPort) -> None:
+        """Forgets the reader. Idempotent."""
+        if port.closed or self._stopped is not None:
+            return
+        port.closed = True
+        local = self.local[port.topic]
+        local.readers_wanted -= 1
+        local.remove_reader(port)
+        self._wish(local)
+
+    # --- wishes
+
+    async def _entry(self, name: str) -> LocalTopic:
+        self._check_running()
+        topic = self._view().topic(name)
+        if topic is None and self._machine.phase is not Phase.STABLE:
+            # Whoever declared it may have installed a view already that this node is about to install.
+            await self._until(name, lambda _: True)
+            topic = self._view().topic(name)
+        if topic is None:
+            raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
+        if topic.spec.level is Level.LOGGED:
+            await self._check_journal(name)
+        return self._local(topic)
+
+    async def _check_journal(self, name: str) -> None:
+        directory = self._config.journal_dir
+        if directory is None:
+            raise JournalError(f"topic {name!r} is logged, but this node has no journal directory; set [journal] dir "
+                               "in its configuration")
+        from spindle.journal import check_directory
+
+        await asyncio.get_running_loop().run_in_executor(None, check_directory, directory)
+        self._check_running()
+
+    def _local(self, topic: Topic) -> LocalTopic:
+        local = self.local.get(topic.spec.name)
+        if local is None:
+            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure)
+            self.local[topic.spec.name] = local
+        return local
+
+    def _wish(self, local: LocalTopic) -> None:
+        """Tells the group what part this node wants in the topic, if that changed."""
+        role = Role(local.spec.name, bool(local.readers_wanted or local.writers_wanted), bool(local.writers_wanted))
+        if self._stopped is None and self._wished.get(role.topic, (None, 0))[0] != role:
+            self._wished[role.topic] = (role, self._machine.take_role(role))
+            self._drive()
+
+    async def _until_member(self, local: LocalTopic, sender: bool) -> None:
+        """Waits until this node is a member of the topic (a sender), and the journal of a logged one runs."""
+        name, node_id = local.spec.name, self._node_id
+
+        def fulfilled(view: View) -> bool:
+            topic = view.topic(name)
+            return topic is not None and node_id in (topic.senders if sender else topic.members)
+
+        self._wish(local)
+        if not fulfilled(self._view()):
+            await self._until(name, fulfilled)
+        if local.journal_task is not None:
+            await asyncio.shield(local.journal_task)
+
+    async def _until(self, name: str, fulfilled: Callable[[View], bool], request_id: int = 0) -> None:
+        waiter = _Waiter(name, fulfilled, asyncio.get_running_loop().create_future(), request_id)
+        self._waiters.append(waiter)
+        try:
+            self._drive()
+            await waiter.future
+        finally:
+            self._waiters.remove(waiter)
+
+    def rejected(self, action: Rejected) -> None:
+        """The group refused a wish of ours."""
+        topic = next((name for name, (_, number) in self._wished.items() if number == action.request_id), None)
+        error = error_from_wire(action.kind, action.text)
+        for waiter in self._waiters:
+            meant = waiter.request_id == action.request_id or (waiter.request_id == 0 and waiter.topic == topic)
+            if meant and not waiter.future.done():
+                waiter.future.set_exception(error)
+        if topic is not None:
+            self._wished.pop(topic, None)
+
+    def _view(self) -> View:
+        if self._machine.view is None:
+            raise NodeStopped("the node is not a member yet")
+        return self._machine.view
+
+    def _check_running(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
+
+    # --- views
+
+    def deliver_to_trim(self, view: View, trims: dict[int, tuple[int, ...]]) -> None:
+        """The end of an epoch: every topic's last messages, to its log or, where that has no room, to its backlog."""
+        for topic in view.topics:
+            if self._node_id not in topic.members or topic.topic_id not in trims:
+                continue
+            trim = trims[topic.topic_id]
+            if not self._engine.deliver_to_trim(topic.topic_id, trim):
+                rest = self._engine.take_undelivered(topic.topic_id, trim)
+                self._local(topic).keep([
+                    (payload, sender, sequence, view.view_id, source_ns, writer_id, 0)
+                    for payload, sender, sequence, source_ns, writer_id in rest
+                ])
+
+    def before_install(self, view: View) -> list[Donation]:
+        """Between two epochs: logs and cursors for what begins, and the histories to be given away."""
+        donations = []
+        for topic in view.topics:
+            if self._node_id not in topic.members:
+                continue
+            local = self._local(topic)
+            if self._node_id in topic.fresh:
+                local.enter(view.view_id, topic.donor is not None, f"{view.group_id:016x}")
+            if topic.donor == self._node_id:
+                donations += [local.donate(view.view_id, node_id) for node_id in topic.fresh]
+        return donations
+
+    def installed(self, view: View) -> None:
+        """The new epoch runs: forget topics that this node is out of, answer who waited."""
+        for name, local in list(self.local.items()):
+            topic = view.topic(name)
+            if local.member and (topic is None or self._node_id not in topic.members):
+                local.leave()
+        for waiter in self._waiters:
+            if not waiter.future.done() and waiter.fulfilled(view):
+                waiter.future.set_result(None)
+
+    # --- the end
+
+    async def flush(self, timeout_s: float) -> None:
+        """Closes all writers: what they have committed is delivered, as far as that works within `timeout_s`."""
+        ports = [port for local in self.local.values() for port in local.writers if not port.closed]
+        tasks = [asyncio.ensure_future(self.close_writer(port)) for port in ports]
+        waiting = set(tasks) | self._closing
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
+
+    def stop(self, error: SpindleError) -> None:
+        """Nothing can be opened any more; who waits gets `error`."""
+        if self._stopped is not None:
+            return
+        self._stopped = error
+        for waiter in self._waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+        for local in self.local.values():
+            local.fail_waiting(error)
+        for task in self._closing:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Logs, journals, inboxes and cursors, after the engine has stopped."""
+        for local in self.local.values():
+            for writer in local.writers:
+                writer.inbox.close()
+            for reader in local.readers:
+                reader.cursor.close()
+            local.leave()
+        await asyncio.gather(*(local.retired() for local in self.local.values()))
+
+
+def check_start_index(start_index: int) -> None:
+    """ConfigError unless it is an index, or -1 for none."""
+    if start_index < -1:
+        raise ConfigError(f"start index {start_index} must be an index, or -1 for none")
