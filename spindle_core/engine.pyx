@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport (
@@ -22,41 +22,28 @@ from spindle_core.atomics cimport (
     u32_load_acquire,
     u32_load_relaxed,
     u32_store_release,
-    u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
 )
+from spindle_core.changeover cimport claims_open, close_claims, count_leftover, deliver_trim, freeze, resend, take_trim
+from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
-from spindle_core.delivery cimport Cursor, DeliveryLog, log_refresh_cursors, log_t
+from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.epoch cimport Epoch
-from spindle_core.events cimport event_clear, event_ring, event_wait, sched_yield
-from spindle_core.inbox cimport Inbox, inbox_t
-from spindle_core.layout cimport BELL_MAGIC, SLOT_DATA, SLOT_NULL, bell_page, row_header, slot_header, subgroup_columns, record_stride
+from spindle_core.events cimport event_clear, event_ring, sched_yield
+from spindle_core.inbox cimport Inbox
+from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride
 from spindle_core.memory cimport Mapping
-from spindle_core.predicates.deliver cimport deliver, deliver_trimmed
-from spindle_core.predicates.receive cimport receive
-from spindle_core.predicates.send cimport send
-from spindle_core.smc cimport advance_committed, claim, claimable, fill_header, fill_nulls, mark_ready, slot_of
-from spindle_core.sst cimport flush_posts, lock_subgroup, push, unlock_subgroup
-from spindle_core.state cimport (
-    INBOXES_MAX,
-    LEVEL_LOGGED,
-    LEVEL_UNORDERED,
-    UPCALL_BATCH,
-    level,
-    node_t,
-    sender_t,
-    subgroup_t,
-    upcall_fn,
-)
+from spindle_core.smc cimport claimable, fill_nulls
+from spindle_core.sst cimport lock_subgroup, unlock_subgroup
+from spindle_core.state cimport INBOXES_MAX, LEVEL_UNORDERED, subgroup_t, upcall_fn
 from spindle_core.step cimport step
 from spindle_core.thread cimport drive, driver_t
 
-from spindle_core.epoch import CONTROL_COLUMNS, SubgroupSpec  # noqa: F401  part of this module's surface
-from spindle_core.errors import CoreError, NodeGone, Wedged, WriteTimeout
+from spindle_core.epoch import SubgroupSpec  # no-cython-lint: part of this module's surface
+from spindle_core.errors import Wedged, WriteTimeout
 
 OPEN_CLAIM_TIMEOUT_S = 1.0   # how long a wedge waits for a claimed slot to be filled before it becomes a null
-cdef int YIELDS_BEFORE_SLEEP = 16
 
 
 @dataclass(frozen=True)
@@ -203,7 +190,7 @@ cdef class Engine:
     # ---- epochs ----
 
     def new_epoch(self, epoch, my_rank, node_ids, subgroups):
-        """The memory of a view, to be exchanged with the peers while the current one goes on. ValueError: impossible."""
+        """The memory of a view, to be exchanged with the peers while the current one goes on. Raises ValueError."""
         if node_ids[my_rank] != self.node_id:
             raise ValueError(f"rank {my_rank} is node {node_ids[my_rank]}, this is node {self.node_id}")
         return Epoch(epoch, my_rank, node_ids, subgroups, self.incarnation, self.bell, self.bell_fd)
@@ -243,13 +230,13 @@ cdef class Engine:
                 if old is not None and old.has_topic(s.topic_id):
                     before = old.subgroup(s.topic_id)
                     if before.my_sender >= 0:
-                        self.resend(before, s, binding)
+                        self.counters.values[C_RESENT] += resend(before, s, binding.inboxes)
             if old is not None:
                 for topic_id in old.by_topic:
                     before = old.subgroup(topic_id)
                     if before.my_sender >= 0 and (not epoch.has_topic(topic_id)
                                                   or epoch.subgroup(topic_id).my_sender < 0):
-                        n = self.leftover(old, topic_id)
+                        n = count_leftover(before)
                         if n:
                             unsent[topic_id] = n
             self.epoch = epoch
@@ -265,52 +252,6 @@ cdef class Engine:
         self.ring()
         return unsent
 
-    def leftover(self, Epoch epoch not None, topic_id):
-        """Own messages (nulls not counted) that are committed and beyond what was delivered."""
-        cdef subgroup_t *s = epoch.subgroup(topic_id)
-        cdef uint64_t i, n = 0
-        cdef slot_header *h
-        if s.my_sender < 0:
-            return 0
-        i = s.senders[s.my_sender].taken
-        while i < s.committed:
-            h = slot_of(s.senders[s.my_sender].slots, s, i)
-            if h.kind == SLOT_NULL:
-                i += h.run
-            else:
-                n += 1
-                i += 1
-        return n
-
-    cdef int resend(self, subgroup_t *old, subgroup_t *new, binding) except -1:
-        """Own messages that the trim cut off are the first of the new epoch, in their old order."""
-        cdef uint64_t i = old.senders[old.my_sender].taken
-        cdef uint64_t index
-        cdef slot_header *h
-        cdef slot_header *to
-        cdef inbox_t *box
-        if new.my_sender >= 0:
-            while i < old.committed:
-                h = slot_of(old.senders[old.my_sender].slots, old, i)
-                if h.kind == SLOT_NULL:
-                    i += h.run
-                    continue
-                i += 1
-                if not claimable(new) or h.size > new.size_max:
-                    raise CoreError(f"topic {new.topic_id}: the new view's window is smaller than the old one's")
-                index = claim(new, 1)
-                fill_header(new, index, h.size, h.writer_id, h.source_ns)
-                to = slot_of(new.senders[new.my_sender].slots, new, index)
-                memcpy(<char *>to + sizeof(slot_header), <char *>h + sizeof(slot_header), h.size)
-                mark_ready(new, index, 1)
-                self.counters.values[C_RESENT] += 1
-        for inbox in binding.inboxes:
-            box = (<Inbox>inbox).pointer()
-            # All that was taken over is delivered by the trim, or was sent again just now.
-            box.ack_count = box.persist_count = box.consumed
-            box.ack_index = box.persist_index = box.ack_next_index = new.claimed
-        return 0
-
     def wedge(self):
         """The epoch is over for this node: publish what was committed, freeze, say so in the own row.
 
@@ -318,56 +259,15 @@ cdef class Engine:
         OPEN_CLAIM_TIMEOUT_S and then becomes a null. Idempotent.
         """
         cdef Epoch epoch = self.installed()
-        cdef subgroup_t *s
-        cdef uint32_t i, k
-        cdef uint64_t index
-        cdef slot_header *h
         if epoch.node.wedged:
             return
-        for i in range(epoch.node.n_subgroups):
-            s = &epoch.node.subgroups[i]
-            if s.my_sender < 0:
-                continue
-            lock_subgroup(s)
-            s.closed = True
-            unlock_subgroup(s)
-            event_ring(s.space_fd)
-            deadline = time.monotonic() + OPEN_CLAIM_TIMEOUT_S
-            while time.monotonic() < deadline:
-                lock_subgroup(s)
-                advance_committed(s)
-                done = s.claimed == s.committed
-                unlock_subgroup(s)
-                if done:
-                    break
-                time.sleep(0.0005)
+        close_claims(epoch)
+        deadline = time.monotonic() + OPEN_CLAIM_TIMEOUT_S
+        while claims_open(epoch) and time.monotonic() < deadline:
+            time.sleep(0.0005)
         self.park()
         try:
-            for i in range(epoch.node.n_subgroups):
-                s = &epoch.node.subgroups[i]
-                if s.mine == NULL:
-                    continue
-                if s.my_sender >= 0:
-                    lock_subgroup(s)
-                    for index in range(s.committed, s.claimed):
-                        if s.ready[index % s.window] != index + 1:
-                            h = slot_of(s.senders[s.my_sender].slots, s, index)
-                            h.index = index
-                            h.kind = SLOT_NULL
-                            h.run = 1
-                            mark_ready(s, index, 1)
-                    s.n_inboxes = 0      # what is still in an inbox belongs to the next view
-                    unlock_subgroup(s)
-                    while send(&epoch.node, s):
-                        pass
-                while receive(&epoch.node, s):
-                    pass
-                for k in range(s.n_senders):
-                    if s.level != LEVEL_UNORDERED:
-                        u64_store_release(&s.received_by_sender[k], s.senders[k].received)
-                push(&epoch.node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), 0)
-            flush_posts(&epoch.node)
-            epoch.node.wedged = True
+            freeze(epoch)
             epoch.set("wedged", 1)
         finally:
             self.resume()
@@ -377,46 +277,19 @@ cdef class Engine:
         """After wedge(): delivers all messages below the trim (one count per sender) and nothing else.
 
         False while a keep-all reader has no room: call again. Unordered topics deliver whatever has arrived.
-        ValueError where the trim is not one of this subgroup, or below what was delivered.
+        ValueError where the trim is not one of this subgroup, or beyond what was received here.
         """
         cdef Epoch epoch = self.installed()
         cdef subgroup_t *s = epoch.subgroup(topic_id)
-        cdef unsigned long long counts[256]
-        cdef uint32_t k
-        cdef bint done = True
         if not epoch.node.wedged:
             raise ValueError("wedge first")
         if s.mine == NULL:
             return True
-        if len(trim) != s.n_senders:
-            raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
-        for k in range(s.n_senders):
-            counts[k] = trim[k]
         self.park()
         try:
-            epoch.node.now_ns = realtime_ns()
-            if s.level == LEVEL_UNORDERED:
-                while receive(&epoch.node, s):
-                    pass
-                while deliver(&epoch.node, s):
-                    pass
-                for k in range(s.n_senders):
-                    if s.senders[k].taken < s.senders[k].received:
-                        done = False
-                if s.my_sender >= 0 and done:
-                    s.senders[s.my_sender].taken = s.committed
-            else:
-                for k in range(s.n_senders):
-                    if counts[k] > s.senders[k].received:
-                        raise ValueError(f"topic {topic_id}: the trim {list(trim)} is beyond what was received here")
-                done = not s.held and deliver_trimmed(&epoch.node, s, counts)
-                if done and s.my_sender >= 0:
-                    s.senders[s.my_sender].taken = counts[s.my_sender]
-            if s.log != NULL and done:
-                (<log_t *>s.log).header.blocked = 0
+            return deliver_trim(epoch, s, trim)
         finally:
             self.resume()
-        return done
 
     def take_undelivered(self, topic_id, trim):
         """After deliver_to_trim() returned False: takes what it could not deliver out of the slots, so that the view
@@ -427,39 +300,17 @@ cdef class Engine:
         slot is damaged.
         """
         cdef Epoch epoch = self.installed()
-        cdef subgroup_t *s = epoch.subgroup(topic_id)
-        cdef uint64_t rounds = 0, index
-        cdef uint32_t k
-        cdef list kept = []
         if not epoch.node.wedged:
             raise ValueError("wedge first")
-        if len(trim) != s.n_senders:
-            raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
         self.park()
         try:
-            if s.level == LEVEL_UNORDERED:
-                for k in range(s.n_senders):
-                    while s.senders[k].taken < s.senders[k].received:
-                        copy_slot(s, k, s.senders[k].taken, kept)
-                        s.senders[k].taken += 1
-            else:
-                rounds = max(trim, default=0)
-                for index in range(s.deliver_index, rounds):
-                    for k in range(s.deliver_rank, s.n_senders):
-                        if index < <uint64_t>trim[k]:
-                            copy_slot(s, k, index, kept)
-                        s.delivered += 1
-                    s.deliver_rank = 0
-                    s.deliver_index = index + 1
-            if s.my_sender >= 0:
-                s.senders[s.my_sender].taken = (
-                    s.committed if s.level == LEVEL_UNORDERED else <uint64_t>trim[<uint32_t>s.my_sender])
-            if s.log != NULL:
-                s.blocked = False
-                (<log_t *>s.log).header.blocked = 0
+            return take_trim(epoch, epoch.subgroup(topic_id), trim)
         finally:
             self.resume()
-        return kept
+
+    def leftover(self, Epoch epoch not None, topic_id):
+        """Own messages (nulls not counted) that are committed in `epoch` and not below its trim."""
+        return count_leftover(epoch.subgroup(topic_id))
 
     cdef Epoch installed(self):
         if self.epoch is None:
@@ -471,12 +322,12 @@ cdef class Engine:
     cdef int apply_binding(self, Epoch epoch, topic_id, binding) except -1:
         """Parked, or before the epoch is installed."""
         cdef subgroup_t *s = epoch.subgroup(topic_id)
-        cdef uint32_t i
         if s.mine == NULL:
             return 0
-        if binding.log is not None and binding.log.capacity < 2 * record_stride(s.size_max):
-            raise ValueError(f"a log of {binding.log.capacity} bytes for messages of up to {s.size_max}: it must hold two of"
-                             f" them, {2 * record_stride(s.size_max)} bytes")
+        least = 2 * record_stride(s.size_max)
+        if binding.log is not None and binding.log.capacity < least:
+            raise ValueError(f"a log of {binding.log.capacity} bytes for messages of up to {s.size_max}: it must hold"
+                             f" two of them, {least} bytes")
         s.log = (<DeliveryLog>binding.log).pointer() if binding.log is not None else NULL
         s.durable_before = s.log.count if s.log != NULL and self.epoch is not epoch else s.durable_before
         s.held = binding.held
@@ -528,7 +379,6 @@ cdef class Engine:
 
     def add_inbox(self, topic_id, Inbox inbox not None):
         """Takes messages from this inbox from now on. ValueError beyond INBOXES_MAX writers."""
-        cdef inbox_t *box = inbox.pointer()
         with self.parked():
             binding = self.bindings.setdefault(topic_id, Binding())
             if len(binding.inboxes) >= INBOXES_MAX:
@@ -606,7 +456,7 @@ cdef class Engine:
         if <uint64_t>len(data) > s.size_max:
             raise ValueError(f"a message of {len(data)} bytes: this topic's size_max is {s.size_max} bytes")
         with nogil:
-            n = claim_slots(self, s, 1, timeout_ms, &first)
+            n = claim_slots(&self.driver, s, 1, timeout_ms, &first)
         if n == 0:
             if s.closed:
                 raise Wedged("the view is changing: try again when the next one is installed")
@@ -614,7 +464,7 @@ cdef class Engine:
         size = len(data)
         if size:
             memcpy(slot_payload(s, first), &source[0], size)
-        if not commit_slots(self, s, first, 1, &size, at):
+        if not commit_slots(&self.driver, s, first, 1, &size, at):
             raise Wedged("the view changed while the slot was open: try again")
 
     def declare_silence(self, topic_id, rounds):
@@ -649,80 +499,3 @@ cdef class Engine:
         for fd in (self.bell_fd, self.control_fd, self.resume_fd):
             if fd >= 0:
                 os.close(fd)
-
-
-cdef int copy_slot(subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
-    """Appends message `index` of sender rank k to `kept`, unless it is a null."""
-    cdef sender_t *sender = &s.senders[k]
-    cdef slot_header *h = slot_of(sender.slots, s, index)
-    cdef uint32_t size
-    if index < sender.null_until:
-        return 0
-    if h.index == index and h.kind == SLOT_NULL:
-        sender.null_until = index + h.run    # a run of 0 would be damage; the next index is then looked at by itself
-        return 0
-    size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
-    if h.index != index or h.kind != SLOT_DATA or size > s.size_max:
-        raise CoreError(f"topic {s.topic_id}: message {index} of node {sender.node_id} is damaged; stop that node")
-    kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
-                 h.writer_id))
-    return 0
-
-
-cdef uint64_t claim_slots(Engine engine, subgroup_t *s, uint64_t most, int timeout_ms, uint64_t *first) noexcept nogil:
-    """Claims up to `most` indices, at least one; 0 on timeout (-1 ms: for ever) or at the end of the epoch."""
-    cdef uint64_t n
-    cdef int yields = 0, waited = 0
-    while True:
-        lock_subgroup(s)
-        if s.closed:
-            unlock_subgroup(s)
-            return 0
-        n = claimable(s)
-        if n:
-            if s.claim_one:
-                n = 1
-            elif n > most:
-                n = most
-            first[0] = claim(s, n)
-            unlock_subgroup(s)
-            return n
-        if yields >= YIELDS_BEFORE_SLEEP:
-            # SYNC POINT: space. The send predicate looks at it under the lock and rings.
-            s.claim_waiting = 1
-        unlock_subgroup(s)
-        if yields < YIELDS_BEFORE_SLEEP:
-            yields += 1
-            sched_yield()
-            continue
-        if timeout_ms >= 0 and waited >= timeout_ms:
-            return 0
-        fence_store_load()
-        if u32_load_relaxed(&engine.driver.bell.asleep):
-            event_ring(engine.bell_fd)
-        event_wait(s.space_fd, 10 if timeout_ms < 0 or timeout_ms - waited > 10 else timeout_ms - waited)
-        waited += 10
-
-
-cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil:
-    return <char *>slot_of(s.senders[s.my_sender].slots, s, index) + sizeof(slot_header)
-
-
-cdef bint commit_slots(Engine engine, subgroup_t *s, uint64_t first, uint64_t n, const uint32_t *sizes,
-                       uint64_t source_ns) noexcept nogil:
-    """Commits filled slots; `sizes` in bytes, one each. False if the epoch ended meanwhile and made them nulls."""
-    cdef uint64_t i
-    cdef bint in_time
-    if source_ns == 0:
-        source_ns = realtime_ns()
-    lock_subgroup(s)
-    in_time = s.ready[first % s.window] != first + 1
-    if in_time:
-        for i in range(n):
-            fill_header(s, first + i, sizes[i], 0, source_ns)
-        mark_ready(s, first, n)
-    unlock_subgroup(s)
-    fence_store_load()
-    if u32_load_relaxed(&engine.driver.bell.asleep):
-        event_ring(engine.bell_fd)
-    return in_time

@@ -11,7 +11,8 @@ from libc.string cimport memcpy
 from spindle.bench.payload cimport PAYLOAD_SIZE_MIN, payload_fill
 from spindle.bench.tally cimport Tally, tally_t, tally_take
 from spindle_core.atomics cimport monotonic_ns, u64_load_relaxed
-from spindle_core.engine cimport Engine, claim_slots, commit_slots, slot_payload
+from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
+from spindle_core.engine cimport Engine
 from spindle_core.epoch cimport Epoch
 from spindle_core.state cimport delivery_t, subgroup_t
 
@@ -100,7 +101,7 @@ def send(Engine engine not None, Epoch epoch not None, topic_id, uint64_t rank, 
             most = batch_max
             if not endless and most > <uint64_t>count - sent:
                 most = <uint64_t>count - sent
-            n = claim_slots(engine, s, most, CLAIM_TIMEOUT_MS, &first)
+            n = claim_slots(&engine.driver, s, most, CLAIM_TIMEOUT_MS, &first)
             if n == 0:
                 late = not (endless and u64_load_relaxed(&tally.state.wanted) == 0)
                 break
@@ -109,7 +110,7 @@ def send(Engine engine not None, Epoch epoch not None, topic_id, uint64_t rank, 
                     <uint8_t *>slot_payload(s, first + i), size, rank, sent + i,
                     monotonic_ns() if sample_every and (sent + i) % sample_every == 0 else 0,
                 )
-            commit_slots(engine, s, first, n, sizes, 0)
+            commit_slots(&engine.driver, s, first, n, sizes, 0)
             sent += n
             if delay_ns:
                 sleep_until(monotonic_ns() + delay_ns)

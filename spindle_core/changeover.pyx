@@ -1,0 +1,216 @@
+"""From one epoch to the next: what happens to messages in flight (design: wedge, ragged trim, install).
+
+close_claims, then freeze: what was committed is published, received counts are frozen in the own row for all to see.
+deliver_trim: everything below the agreed trim is delivered, nothing else. resend: own messages beyond it are the first
+of the next epoch. The engine calls these in that order, with the predicate thread parked for all but the first.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.atomics cimport realtime_ns, u32_load_relaxed, u64_store_release
+from spindle_core.epoch cimport Epoch
+from spindle_core.events cimport event_ring
+from spindle_core.inbox cimport Inbox, inbox_t
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
+from spindle_core.predicates.deliver cimport deliver, deliver_trimmed
+from spindle_core.predicates.receive cimport receive
+from spindle_core.predicates.send cimport send
+from spindle_core.smc cimport advance_committed, claim, claimable, fill_header, mark_ready, slot_of
+from spindle_core.sst cimport flush_posts, lock_subgroup, push, unlock_subgroup
+from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
+
+from spindle_core.errors import CoreError
+
+SENDERS_MAX = 256
+
+
+cdef void close_claims(Epoch epoch) noexcept:
+    """No more direct claims; who waits for a slot learns it."""
+    cdef uint32_t i
+    cdef subgroup_t *s
+    for i in range(epoch.node.n_subgroups):
+        s = &epoch.node.subgroups[i]
+        if s.my_sender >= 0:
+            lock_subgroup(s)
+            s.closed = True
+            unlock_subgroup(s)
+            event_ring(s.space_fd)
+
+
+cdef bint claims_open(Epoch epoch) noexcept:
+    """A claimed slot has not been committed yet."""
+    cdef uint32_t i
+    cdef subgroup_t *s
+    cdef bint is_open = False
+    for i in range(epoch.node.n_subgroups):
+        s = &epoch.node.subgroups[i]
+        if s.my_sender >= 0:
+            lock_subgroup(s)
+            advance_committed(s)
+            is_open = is_open or s.claimed > s.committed
+            unlock_subgroup(s)
+    return is_open
+
+
+cdef void abort_open_claims(subgroup_t *s) noexcept nogil:
+    """Slots still claimed become nulls: the order must not wait for an application that may have died."""
+    cdef uint64_t index
+    cdef slot_header *h
+    for index in range(s.committed, s.claimed):
+        if s.ready[index % s.window] != index + 1:
+            h = slot_of(s.senders[s.my_sender].slots, s, index)
+            h.index = index
+            h.kind = SLOT_NULL
+            h.run = 1
+            mark_ready(s, index, 1)
+
+
+cdef int freeze(Epoch epoch) except -1:
+    """Publishes what was committed, takes what has arrived, and freezes the received counts in the own row."""
+    cdef uint32_t i, k
+    cdef subgroup_t *s
+    for i in range(epoch.node.n_subgroups):
+        s = &epoch.node.subgroups[i]
+        if s.mine == NULL:
+            continue
+        if s.my_sender >= 0:
+            lock_subgroup(s)
+            advance_committed(s)
+            abort_open_claims(s)
+            s.n_inboxes = 0          # what is still in an inbox belongs to the next view
+            unlock_subgroup(s)
+            while send(&epoch.node, s):
+                pass
+        while receive(&epoch.node, s):
+            pass
+        if s.level != LEVEL_UNORDERED:
+            for k in range(s.n_senders):
+                u64_store_release(&s.received_by_sender[k], s.senders[k].received)
+        push(&epoch.node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), 0)
+    flush_posts(&epoch.node)
+    epoch.node.wedged = True
+    return 0
+
+
+cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim) except? -1:
+    """Delivers below the trim, a list of one count per sender; False while a keep-all reader has no room."""
+    cdef unsigned long long counts[256]
+    cdef uint32_t k
+    cdef bint done = True
+    if len(trim) != s.n_senders or s.n_senders > SENDERS_MAX:
+        raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
+    for k in range(s.n_senders):
+        counts[k] = trim[k]
+    epoch.node.now_ns = realtime_ns()
+    if s.level == LEVEL_UNORDERED:
+        while receive(&epoch.node, s):
+            pass
+        while deliver(&epoch.node, s):
+            pass
+        for k in range(s.n_senders):
+            if s.senders[k].taken < s.senders[k].received:
+                done = False
+    else:
+        for k in range(s.n_senders):
+            if counts[k] > s.senders[k].received:
+                raise ValueError(f"topic {s.topic_id}: the trim {list(trim)} is beyond what was received here")
+        done = not s.held and deliver_trimmed(&epoch.node, s, counts)
+        if done and s.my_sender >= 0:
+            s.senders[s.my_sender].taken = counts[s.my_sender]
+    if s.log != NULL and done:
+        u64_store_release(&s.log.header.blocked, 0)
+    return done
+
+
+cdef int copy_slot(subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
+    """Appends message `index` of sender rank k to `kept`, unless it is a null."""
+    cdef sender_t *sender = &s.senders[k]
+    cdef slot_header *h = slot_of(sender.slots, s, index)
+    cdef uint32_t size
+    if index < sender.null_until:
+        return 0
+    if h.index == index and h.kind == SLOT_NULL:
+        sender.null_until = index + h.run    # a run of 0 would be damage; the next index is then looked at by itself
+        return 0
+    size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
+    if h.index != index or h.kind != SLOT_DATA or size > s.size_max:
+        raise CoreError(f"topic {s.topic_id}: message {index} of node {sender.node_id} is damaged; stop that node")
+    kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
+                 h.writer_id))
+    return 0
+
+
+cdef list take_trim(Epoch epoch, subgroup_t *s, trim):
+    """What deliver_trim could not deliver, copied out in delivery order; see Engine.take_undelivered."""
+    cdef uint64_t rounds = 0, index
+    cdef uint32_t k
+    cdef list kept = []
+    if len(trim) != s.n_senders:
+        raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
+    if s.level == LEVEL_UNORDERED:
+        for k in range(s.n_senders):
+            while s.senders[k].taken < s.senders[k].received:
+                copy_slot(s, k, s.senders[k].taken, kept)
+                s.senders[k].taken += 1
+    else:
+        rounds = max(trim, default=0)
+        for index in range(s.deliver_index, rounds):
+            for k in range(s.deliver_rank, s.n_senders):
+                if index < <uint64_t>trim[k]:
+                    copy_slot(s, k, index, kept)
+                s.delivered += 1
+            s.deliver_rank = 0
+            s.deliver_index = index + 1
+        if s.my_sender >= 0:
+            s.senders[s.my_sender].taken = trim[<uint32_t>s.my_sender]
+    if s.log != NULL:
+        s.blocked = False
+        u64_store_release(&s.log.header.blocked, 0)
+    return kept
+
+
+cdef uint64_t count_leftover(subgroup_t *s) noexcept:
+    """Own messages, nulls not counted, that are committed and beyond what was delivered."""
+    cdef uint64_t i, n = 0
+    cdef slot_header *h
+    if s.my_sender < 0:
+        return 0
+    i = s.senders[s.my_sender].taken
+    while i < s.committed:
+        h = slot_of(s.senders[s.my_sender].slots, s, i)
+        if h.kind == SLOT_NULL:
+            i += h.run
+        else:
+            n += 1
+            i += 1
+    return n
+
+
+cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) except? 0xFFFFFFFFFFFFFFFF:
+    """Own messages beyond the trim become the first of the new epoch, in their old order; returns how many."""
+    cdef uint64_t i = old.senders[old.my_sender].taken
+    cdef uint64_t index, n = 0
+    cdef slot_header *h
+    cdef slot_header *to
+    cdef inbox_t *box
+    if new.my_sender >= 0:
+        while i < old.committed:
+            h = slot_of(old.senders[old.my_sender].slots, old, i)
+            if h.kind == SLOT_NULL:
+                i += h.run
+                continue
+            i += 1
+            if not claimable(new) or h.size > new.size_max:
+                raise CoreError(f"topic {new.topic_id}: the new view's window is smaller than the old one's")
+            index = claim(new, 1)
+            fill_header(new, index, h.size, h.writer_id, h.source_ns)
+            to = slot_of(new.senders[new.my_sender].slots, new, index)
+            memcpy(<char *>to + sizeof(slot_header), <char *>h + sizeof(slot_header), h.size)
+            mark_ready(new, index, 1)
+            n += 1
+    for inbox in inboxes:
+        box = (<Inbox>inbox).pointer()
+        # All that was taken over is delivered by the trim, or was sent again just now.
+        box.ack_count = box.persist_count = box.consumed
+        box.ack_index = box.persist_index = box.ack_next_index = new.claimed
+    return n

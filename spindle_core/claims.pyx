@@ -1,0 +1,78 @@
+"""Direct claims of an embedded sender: slots of the node's own ring, filled in place (paper, section 3.1).
+
+For C and Cython code in the node's process; Engine.write is the same for Python. Applications outside use inboxes.
+
+Rules: every claim is committed soon, since the group's order waits for it; an epoch that ends with a claim open makes
+it a null, and commit_slots then says so.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed
+from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.layout cimport slot_header
+from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
+from spindle_core.sst cimport lock_subgroup, unlock_subgroup
+from spindle_core.state cimport subgroup_t
+from spindle_core.thread cimport driver_t
+
+cdef int YIELDS_BEFORE_SLEEP = 16
+
+
+cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int timeout_ms,
+                          uint64_t *first) noexcept nogil:
+    """Claims up to `most` indices, at least one; 0 on timeout (-1 ms: for ever) or at the end of the epoch."""
+    cdef uint64_t n
+    cdef int yields = 0, waited = 0
+    while True:
+        lock_subgroup(s)
+        if s.closed:
+            unlock_subgroup(s)
+            return 0
+        n = claimable(s)
+        if n:
+            if s.claim_one:
+                n = 1
+            elif n > most:
+                n = most
+            first[0] = claim(s, n)
+            unlock_subgroup(s)
+            return n
+        if yields >= YIELDS_BEFORE_SLEEP:
+            # SYNC POINT: space. The send predicate looks at it under the lock and rings.
+            s.claim_waiting = 1
+        unlock_subgroup(s)
+        if yields < YIELDS_BEFORE_SLEEP:
+            yields += 1
+            sched_yield()
+            continue
+        if timeout_ms >= 0 and waited >= timeout_ms:
+            return 0
+        fence_store_load()
+        if u32_load_relaxed(&driver.bell.asleep):
+            event_ring(driver.bell_fd)
+        event_wait(s.space_fd, 10 if timeout_ms < 0 or timeout_ms - waited > 10 else timeout_ms - waited)
+        waited += 10
+
+
+cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil:
+    return <char *>slot_of(s.senders[s.my_sender].slots, s, index) + sizeof(slot_header)
+
+
+cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t n, const uint32_t *sizes,
+                       uint64_t source_ns) noexcept nogil:
+    """Commits filled slots; `sizes` in bytes, one each. False if the epoch ended meanwhile and made them nulls."""
+    cdef uint64_t i
+    cdef bint in_time
+    if source_ns == 0:
+        source_ns = realtime_ns()
+    lock_subgroup(s)
+    in_time = s.ready[first % s.window] != first + 1
+    if in_time:
+        for i in range(n):
+            fill_header(s, first + i, sizes[i], 0, source_ns)
+        mark_ready(s, first, n)
+    unlock_subgroup(s)
+    fence_store_load()
+    if u32_load_relaxed(&driver.bell.asleep):
+        event_ring(driver.bell_fd)
+    return in_time
