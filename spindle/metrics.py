@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(0.1)  # no descriptor left: the connection stays in the queue, and would be tried at once again
+            raise
+
     def handle_error(self, *_: object) -> None:
         """A scraper that went away is no concern of the node."""
 
@@ -149,16 +157,25 @@ class MetricsServer:
         self._server = _bound(host, port, listen)
         self._server.set_app(make_wsgi_app(registry))
         self.address: tuple[str, int] = (host, self._server.server_port)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.5}, name="spindle-metrics", daemon=True
-        )
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="spindle-metrics", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        # not serve_forever(): that wakes up twice a second to look whether it should end
+        while not self._closing:
+            self._server.handle_request()
 
     def close(self) -> None:
         """Stop listening. Idempotent; a scrape under way is not waited for."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            socket.create_connection(self.address, SCRAPE_TIMEOUT_S).close()  # wakes the thread
+            self._thread.join(SCRAPE_TIMEOUT_S)
+        except OSError:
+            pass  # it listens no more, or its queue is full: then it wakes by itself
         self._server.server_close()
 
     def __enter__(self) -> MetricsServer:
