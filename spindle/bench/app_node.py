@@ -110,7 +110,7 @@ def await_matched(port: Port, config: dict[str, Any]) -> None:
         if time.monotonic() > until:
             raise TimeoutError(
                 f"not all of {config['nodes']} readers and {config['n_senders']} writers were there "
-                f"after {MATCH_TIMEOUT_S:g} s"
+                f"after {MATCH_TIMEOUT_S:g} s, but {port.session.topics()} in {port.session.view()}"
             )
         time.sleep(POLL_S)
 

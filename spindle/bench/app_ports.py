@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spindle.client import Session
     from spindle.config import NodeConfig
 
 TOPIC = "bench"
@@ -35,13 +36,20 @@ class Port(abc.ABC):
     def wait(self, timeout_s: float) -> None:
         """Until there is a sample, or the timeout."""
 
+    @property
     @abc.abstractmethod
+    def session(self) -> Session:
+        """With the node."""
+
     def matched(self, readers: int, writers: int) -> bool:
         """So many nodes read and so many write the topic by now."""
+        topics = {topic.spec.name: topic for topic in self.session.topics()}
+        found = topics.get(TOPIC)
+        return found is not None and len(found.members) == readers and len(found.senders) == writers
 
-    @abc.abstractmethod
     def counters(self) -> dict[str, int]:
         """Of the node."""
+        return self.session.counters().snapshot()
 
     @abc.abstractmethod
     def lost(self) -> int:
@@ -82,14 +90,18 @@ class SessionPort(Port):
         from spindle.topics import TopicSpec
 
         if config["daemon"]:
-            self.session = attach(runtime_dir=config["runtime_dir"], node_id=config["rank"] + 1)
+            self._session = attach(runtime_dir=config["runtime_dir"], node_id=config["rank"] + 1)
         else:
-            self.session = embed(config=node_config(config))
+            self._session = embed(config=node_config(config))
         level = Level[config["level"].upper()]
         self.session.declare_topic(TopicSpec(TOPIC, level=level, size_max=config["size"], window=config["window"]))
         self.reader = self.session.open_reader(TOPIC, keep_all=True, from_history=False)
         sends = config["rank"] < config["n_senders"]
         self.writer = self.session.open_writer(TOPIC) if sends else None
+
+    @property
+    def session(self) -> Session:
+        return self._session
 
     def write(self, payload: bytes) -> None:
         assert self.writer is not None
@@ -104,14 +116,6 @@ class SessionPort(Port):
 
     def wait(self, timeout_s: float) -> None:
         self.reader.log.wait(timeout_s)
-
-    def matched(self, readers: int, writers: int) -> bool:
-        topics = {topic.spec.name: topic for topic in self.session.topics()}
-        found = topics.get(TOPIC)
-        return found is not None and len(found.members) == readers and len(found.senders) == writers
-
-    def counters(self) -> dict[str, int]:
-        return self.session.counters().snapshot()
 
     def lost(self) -> int:
         return int(self.reader.log.lost)
@@ -140,17 +144,18 @@ class DdsPort(Port):
             self.domain = Domain(0, node_config(config))
             self.participant = DomainParticipant(0, embedded=True)
         qos = qos_of(config["level"])
-        topic = Topic(self.participant, TOPIC, bytes, qos, size_max=config["size"], window=config["window"])
+        topic: Topic[bytes] = Topic(
+            self.participant, TOPIC, bytes, qos, size_max=config["size"], window=config["window"]
+        )
         self.reader = DataReader(self.participant, topic, qos)
         self.take_samples = self.reader.take
         self.condition = ReadCondition(self.reader, SampleState.Any | ViewState.Any)
         self.waitset = WaitSet(self.participant)
         self.waitset.attach(self.condition)
         if rank < config["n_senders"]:
-            writer = DataWriter(self.participant, topic, qos)
-            self.writer = writer
+            self.writer = writer = DataWriter(self.participant, topic, qos)
             # What the loops call is the writer's own method: nothing of ours between.
-            self.write = writer.write  # type: ignore[method-assign]
+            self.write = writer.write  # type: ignore[method-assign, assignment]
             self.write_many = writer.write_many  # type: ignore[method-assign, assignment]
 
     def write(self, payload: bytes) -> None:
@@ -165,18 +170,13 @@ class DdsPort(Port):
     def wait(self, timeout_s: float) -> None:
         self.waitset.wait(int(timeout_s * 1e9))
 
-    def matched(self, readers: int, writers: int) -> bool:
-        topics = {topic.spec.name: topic for topic in self.participant.session.topics()}
-        found = topics.get(TOPIC)
-        return (
-            found is not None
-            and len(found.members) == readers
-            and len(found.senders) == writers
-            and len(self.reader.get_matched_publications()) == writers
-        )
+    @property
+    def session(self) -> Session:
+        return self.participant.session
 
-    def counters(self) -> dict[str, int]:
-        return self.participant.session.counters().snapshot()
+    def matched(self, readers: int, writers: int) -> bool:
+        """The group's view of it, and the reader's own."""
+        return super().matched(readers, writers) and len(self.reader.get_matched_publications()) == writers
 
     def lost(self) -> int:
         return int(self.reader.get_sample_lost_status().total_count)
