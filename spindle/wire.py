@@ -43,6 +43,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -202,6 +203,7 @@ class Connection:
         sock.setblocking(False)
         self._sock = sock
         self._fd = sock.fileno()
+        _on_loops.add(self)
         self._decoder = FrameDecoder(self.limits)
         self._frames: deque[Frame] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -223,7 +225,8 @@ class Connection:
 
     # --- receiving
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Takes what is there, at most READ_BYTES; False if there was nothing, or this was the end."""
         try:
             data, fds = _receive_some(self._sock)
             if not data:
@@ -231,23 +234,24 @@ class Connection:
                 raise _ended(self.label, self._decoder)
             frames = self._decoder.feed(data, fds)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except ConnectionEnded as error:
             self._end(error)
-            return
+            return False
         except WireError as error:
             self._end(WireError(f"{self.label}: {error}"))
-            return
+            return False
         except OSError as error:
             self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
-            return
+            return False
         self._watch_drip(bool(frames))
         for number, frame in enumerate(frames):
             if self.closed:
                 for left in frames[number:]:
                     left.close_fds()
-                return
+                return False
             self._hand_over(frame)
+        return True
 
     def _hand_over(self, frame: Frame) -> None:
         if self._on_frame is None:
@@ -398,6 +402,13 @@ class Connection:
         """Closes at once; what is still queued is dropped (await drain(0) first to keep it). Idempotent."""
         self._end(None)
 
+    def finish(self) -> None:
+        """The process at the other end has died, though a child of it may hold its socket open: takes what it had sent,
+        then ends as if it had closed."""
+        while not self.closed and self._readable():
+            pass
+        self._end(_ended(self.label, self._decoder))
+
     def _end(self, error: SpindleError | None) -> None:
         if self.closed:
             return
@@ -444,20 +455,40 @@ class BlockingConnection:
     def send(self, body: bytes, fds: Sequence[int] = (), timeout_s: float | None = 5.0) -> None:
         """Sends one frame. Raises TimeoutError (the connection is closed then, as half a frame may have gone),
         ConnectionEnded or WireError."""
-        data = memoryview(encode(body, len(fds)))
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._send_lock:
-            while data:
-                try:
-                    sent = _send_some(self._sock, data, fds)
-                except (BlockingIOError, InterruptedError):
-                    if not self._poll(select.POLLOUT, deadline):
-                        self.close()
-                        raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s") from None
-                    continue
-                except OSError as error:
-                    raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
-                data, fds = data[sent:], ()
+            sent = self._send_all(encode(body, len(fds)), fds, timeout_s)
+        if not sent:
+            self.close()
+            raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s")
+
+    def try_send(self, body: bytes, timeout_s: float = 1.0) -> bool:
+        """Like send, but False at once while somebody else sends. For finalizers: they may run inside a send()."""
+        if not self._send_lock.acquire(blocking=False):
+            return False
+        try:
+            sent = self._send_all(encode(body), (), timeout_s)
+        finally:
+            self._send_lock.release()
+        if not sent:
+            self.close()
+            raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s")
+        return True
+
+    def _send_all(self, data: bytes, fds: Sequence[int], timeout_s: float | None) -> bool:
+        """False if the time was over before all had gone. Under the lock."""
+        left = memoryview(data)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while left:
+            try:
+                sent = _send_some(self._sock, left, fds)
+            except (BlockingIOError, InterruptedError):
+                if not self._poll(select.POLLOUT, deadline):
+                    return False
+                continue
+            except OSError as error:
+                raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
+            left, fds = left[sent:], ()
+        return True
 
     def receive(self, timeout_s: float | None = None) -> Frame:
         """The next frame. Raises ConnectionEnded, WireError, or TimeoutError after `timeout_s` seconds."""
@@ -516,6 +547,7 @@ class Listener:
 
         self._loop = asyncio.get_running_loop()
         self._sock = sock
+        _on_loops.add(self)
         self._on_connection = on_connection
         self._limits = limits
         self.closed = False
@@ -550,3 +582,15 @@ class Listener:
             self.closed = True
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
+
+
+_on_loops: weakref.WeakSet[Connection | Listener] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A forked child drops its copies of a node's sockets: held open, they would hide its death from the others."""
+    for one in list(_on_loops):
+        one._sock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -65,6 +65,7 @@ class Channel:
         self._lock = threading.RLock()  # reentrant: the garbage collector may close() while we hold it
         self._calls: dict[int, _Call] = {}
         self._ports: dict[int, Port] = {}
+        self._to_close: deque[int] = deque()  # ports given up by finalizers, not yet told to the node
         self._number = 0
         self._end_error: SpindleError | None = None
         self._closing = False
@@ -109,6 +110,8 @@ class Channel:
                 self._reader.join(THREAD_END_S)  # it knows better why: the node's last word may just have come
             self.check()
             raise
+        if self._to_close:
+            self._send_closes()
         if self._end_error is not None:  # ended between check() and registering: nobody would wake us
             call.answered.set()
         if not call.answered.wait(timeout_s):
@@ -206,16 +209,28 @@ class Channel:
             self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
 
     def post_close(self, port: int) -> None:
-        """Ask for a port to be closed, without waiting for the answer."""
+        """Ask for a port to be closed, without waiting for the answer. Fit for finalizers: they may run in the middle
+        of a request of the same thread, which then sends this after its own."""
+        self._to_close.append(port)
+        self._send_closes()
+
+    def _send_closes(self) -> None:
         from spindle.proto import attach_pb2 as pb
 
-        with self._lock:
-            self._number = number = self._number % 0xFFFFFFFF + 1
-        try:
-            self._conn.send(
-                pb.Request(number=number, close_port=pb.ClosePort(port=port)).SerializeToString(), timeout_s=1.0)
-        except (SpindleError, TimeoutError):
-            return  # the connection is over, and with it every port
+        while self._to_close:
+            with self._lock:
+                self._number = number = self._number % 0xFFFFFFFF + 1
+            try:
+                port = self._to_close[0]
+                body = pb.Request(number=number, close_port=pb.ClosePort(port=port)).SerializeToString()
+                if not self._conn.try_send(body):
+                    return  # whoever is sending looks at the queue afterwards, and finds it there
+                self._to_close.remove(port)
+            except (IndexError, ValueError):
+                continue  # another thread was quicker; that a port is closed twice does no harm
+            except (SpindleError, TimeoutError):
+                self._to_close.clear()
+                return  # the connection is over, and with it every port
 
     def _end(self, error: SpindleError) -> None:
         with self._lock:

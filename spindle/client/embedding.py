@@ -10,6 +10,7 @@ forgotten, or the program ends.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ class EmbeddedNode:
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.node_id = config.node_id
+        self._pid = os.getpid()
         self._ready = threading.Event()
         self._error: BaseException | None = None  # why it didn't start, or ended
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,6 +93,8 @@ class EmbeddedNode:
 
     def stop(self) -> None:
         """Leave the group and end the thread. Idempotent; callable from every thread."""
+        if os.getpid() != self._pid:
+            return  # a child after fork(): the node is the parent's
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None:
             try:

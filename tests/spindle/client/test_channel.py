@@ -1,0 +1,63 @@
+"""The control connection under awkward circumstances: finalizers in the middle of a request, a node that doesn't read.
+
+Method: a stand-in for the node, or a bare socket pair in its place.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from spindle.topics import TopicSpec
+from spindle.wire import BlockingConnection
+from tests.spindle.stand_in import StandInNode
+from tests.support import wait_until
+
+
+def test_a_finalizer_in_the_middle_of_a_send_does_not_wait(runtime_dir: Path) -> None:
+    """Goal: dropping a handle while the connection is being written neither deadlocks nor is forgotten.
+    Method: hold the lock as a send() does, drop, release, and make another request."""
+    with StandInNode(runtime_dir / "node.sock") as node, node.session() as session:
+        session.declare_topic(TopicSpec("altitude"))
+        writer = session.open_writer("altitude")
+        reader = session.open_reader("altitude", keep_all=True, from_history=False)
+        with session._channel._conn._send_lock:
+            writer.drop()
+            reader.drop()
+            reader.drop()
+        assert len(node.open_ports) == 2
+        session.view()
+        wait_until(lambda: not node.open_ports)
+
+
+def test_dropping_closes_without_a_request_to_follow(runtime_dir: Path) -> None:
+    """Goal: usually the node is told at once. Method: drop, and look at the node."""
+    with StandInNode(runtime_dir / "node.sock") as node, node.session() as session:
+        session.declare_topic(TopicSpec("altitude"))
+        session.open_writer("altitude").drop()
+        wait_until(lambda: not node.open_ports)
+
+
+def test_a_node_that_does_not_read_ends_the_connection_in_time() -> None:
+    """Goal: send() and try_send() give up after their time and close, without waiting for themselves.
+    Method: the other end of a socket pair never reads."""
+    for send in (BlockingConnection.send, BlockingConnection.try_send):
+        ours, theirs = socket.socketpair()
+        conn = BlockingConnection(ours)
+        ended = threading.Event()
+
+        def fill(conn: BlockingConnection = conn, send: object = send, ended: threading.Event = ended) -> None:
+            with pytest.raises(TimeoutError, match="took no data"):
+                for _ in range(100):
+                    send(conn, bytes(1 << 20), timeout_s=0.05)  # type: ignore[operator]
+            ended.set()
+
+        thread = threading.Thread(target=fill, daemon=True)
+        thread.start()
+        assert ended.wait(10)
+        assert conn.closed
+        thread.join()
+        theirs.close()
