@@ -14,4 +14,7 @@ def demo(arguments: tuple[str, ...]) -> int:
     """Replay a recorded flight on three nodes and prove what they agree on."""
     from spindle.demo import main
 
-    return int(main([one for one in arguments if one != "--debug"]) or 0)
+    try:
+        return int(main([one for one in arguments if one != "--debug"]) or 0)
+    except SystemExit as end:  # argparse after --help or a mistake
+        return end.code if isinstance(end.code, int) else 0

@@ -51,10 +51,9 @@ def status(target: Target, as_json: bool) -> int:
         return 0
     out = console()
     print_head(out, state)
-    print_members(out, state)
-    print_topics(out, state)
-    print_applications(out, state)
-    print_counters(out, state["counters"])
+    for part in (print_members, print_topics, print_applications, print_counters):
+        out.print()
+        part(out, state)
     return 0
 
 
@@ -105,7 +104,7 @@ def print_head(out: Console, state: dict[str, Any]) -> None:
 
 
 def print_members(out: Console, state: dict[str, Any]) -> None:
-    shown = table("rank", "node", "process", "name", "", title="\nMembers", right=("rank", "node", "process"))
+    shown = table("rank", "node", "process", "name", "", title="Members", right=("rank", "node", "process"))
     for rank, one in enumerate(state["members"]):
         here = "this node" if one["node_id"] == state["node_id"] else ""
         shown.add_row(
@@ -128,7 +127,7 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
         "writers",
         "readers",
         *columns,
-        title="\nTopics",
+        title="Topics",
         right=("size max", "window", "writers", "readers", "received", "delivered", "persisted"),
     )
     for one in state["topics"]:
@@ -148,7 +147,7 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
     if state["topics"]:
         out.print(shown)
     else:
-        out.print("\n[dim]no topics yet[/]")
+        out.print("[dim]no topics yet[/]")
 
 
 def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | None, int | None, str]:
@@ -172,9 +171,7 @@ def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | No
 
 
 def print_applications(out: Console, state: dict[str, Any]) -> None:
-    shown = table(
-        "application", "process", "user", "writes", "reads", title="\nApplications", right=("process", "user")
-    )
+    shown = table("application", "process", "user", "writes", "reads", title="Applications", right=("process", "user"))
     for one in state["applications"]:
         if one.get("name") == "spindle status":
             continue  # ourselves
@@ -188,11 +185,12 @@ def print_applications(out: Console, state: dict[str, Any]) -> None:
     if shown.row_count:
         out.print(shown)
     else:
-        out.print("\n[dim]no applications attached[/]")
+        out.print("[dim]no applications attached[/]")
 
 
-def print_counters(out: Console, counters: dict[str, int]) -> None:
-    shown = table("", "", "", title="\nCounters since the start", right=())
+def print_counters(out: Console, state: dict[str, Any]) -> None:
+    counters: dict[str, int] = state["counters"]
+    shown = table("", "", "", title="Counters since the start", right=())
     shown.show_header = False
 
     def mean(kind: str) -> str:

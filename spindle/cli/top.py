@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-HISTORY_MAX = 40
+HISTORY_MAX = 24
+NOTHING = "[dim]-[/]"
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 EPILOG = """\b
@@ -50,6 +51,7 @@ Columns:
   stalls            passes in which a sender had messages but no free slot
   lap               mean time of a pass that found work (longest since start)
   busy, cpu         part of a core in such passes, and of the whole process
+Below, by topic: messages per second delivered to the readers on each node.
 """
 
 
@@ -165,48 +167,57 @@ def screen(nodes: list[Watched], domain: int, interval: float, live: bool = Fals
     head.append(f"  {time.strftime('%H:%M:%S')}  every {interval:g} s")
     if live:
         head.append("   q quits", "dim")
-    return Group(head, Text(), node_table(nodes), Text(), topic_table(nodes))
+    parts: list[Any] = [head, Text(), message_table(nodes), Text()]
+    if any(node.rates is not None for node in nodes):
+        parts += [work_table(nodes), Text()]
+    return Group(*parts, topic_table(nodes))
 
 
-def node_table(nodes: list[Watched]) -> Table:
-    """One line a node."""
-    figures = (
-        "sent",
-        "delivered",
-        "bytes",
-        "nulls",
-        "batch s/r/d",
-        "pushes",
-        "posts",
-        "rings",
-        "sleeps",
-        "stalls",
-        "lap (max)",
-        "busy",
-        "cpu",
-    )
+def message_table(nodes: list[Watched]) -> Table:
+    """One line a node: what its applications got from it."""
+    figures = ("sent", "delivered", "bytes", "nulls", "batch s/r/d")
     shown = table("node", *figures, "delivered, lately", right=figures)
     for node in nodes:
-        if node.rates is None:
-            shown.add_row(f"[bold]{node.node}[/]", f"[yellow]{node.state}[/]" if node.state else "[dim]measuring[/]")
-            continue
         r = node.rates
-        s = r.per_s
+        if r is None:
+            shown.add_row(f"[bold]{node.node}[/]", *[""] * len(figures), _waiting(node))
+            continue
         batches = "/".join(count_text(r.batches[kind]) for kind in ("send", "receive", "delivery"))
+        delivered_bytes = r.per_s["delivered_bytes"]
         shown.add_row(
             f"[bold]{node.node}[/]",
-            *(_rate(s[name]) for name in ("send_messages", "delivery_messages")),
-            f"{bytes_text(s['delivered_bytes'])}/s" if s["delivered_bytes"] else "[dim]-[/]",
-            _rate(s["nulls"]),
-            batches if any(r.batches.values()) else "[dim]-[/]",
-            *(_rate(s[name]) for name in ("pushes", "posts", "rings", "sleeps")),
-            f"[yellow]{count_text(s['stalls'])}[/]" if s["stalls"] else "[dim]-[/]",
-            f"{duration_text(r.lap_s)} ({duration_text(r.lap_max_s)})" if r.lap_s else "[dim]-[/]",
-            f"{100 * r.busy:.0f}%",
-            "[dim]?[/]" if r.cpu is None else f"{100 * r.cpu:.0f}%",
+            _rate(r.per_s["send_messages"]),
+            _rate(r.per_s["delivery_messages"]),
+            f"{bytes_text(delivered_bytes)}/s" if delivered_bytes else NOTHING,
+            _rate(r.per_s["nulls"]),
+            batches if any(r.batches.values()) else NOTHING,
             f"[cyan]{sparkline(node.history)}[/]",
         )
     return shown
+
+
+def work_table(nodes: list[Watched]) -> Table:
+    """One line a node: what that cost it."""
+    figures = ("pushes", "posts", "rings", "sleeps", "stalls", "lap (longest)", "busy", "cpu")
+    shown = table("node", *figures, right=figures)
+    for node in nodes:
+        r = node.rates
+        if r is None:
+            continue
+        stalls = r.per_s["stalls"]
+        shown.add_row(
+            f"[bold]{node.node}[/]",
+            *(_rate(r.per_s[name]) for name in ("pushes", "posts", "rings", "sleeps")),
+            f"[yellow]{count_text(stalls)}[/]" if stalls else NOTHING,
+            f"{duration_text(r.lap_s)} ({duration_text(r.lap_max_s)})" if r.lap_s else NOTHING,
+            f"{100 * r.busy:.0f}%",
+            "?" if r.cpu is None else f"{100 * r.cpu:.0f}%",
+        )
+    return shown
+
+
+def _waiting(node: Watched) -> str:
+    return f"[yellow]{escaped(node.state)}[/]" if node.state else "[dim]measuring[/]"
 
 
 def topic_table(nodes: list[Watched]) -> Table:
@@ -219,7 +230,7 @@ def topic_table(nodes: list[Watched]) -> Table:
         shown.add_row(
             f"[bold]{escaped(name)}[/]",
             infos[name].spec.level.name.lower(),
-            *(_rate(node.rates.topics.get(name, 0.0)) if node.rates else "[dim]-[/]" for node in nodes),
+            *(_rate(node.rates.topics.get(name, 0.0)) if node.rates else NOTHING for node in nodes),
             " ".join(map(str, infos[name].members)),
         )
     if not infos:
@@ -236,4 +247,4 @@ def sparkline(values: list[float]) -> str:
 
 
 def _rate(value: float) -> str:
-    return count_text(value) if value else "[dim]-[/]"
+    return count_text(value) if value else NOTHING
