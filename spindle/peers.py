@@ -58,6 +58,7 @@ class Peer:
     incarnation: int
     conn: Connection
     farewell: pb.Farewell | None = None
+    pid_fd: int = -1  # readable when its process has ended
 
     @property
     def left(self) -> bool:
@@ -202,6 +203,32 @@ class Peers:
         self.connected[peer.node_id] = peer
         self._on_added(peer)
         peer.conn.start(lambda frame: self._receive(peer, frame), lambda _: self._ended(peer))
+        self._watch_process(peer)
+
+    def _watch_process(self, peer: Peer) -> None:
+        """Ends the connection with the process, even if a child that it forked holds the socket open."""
+        pid = peer.conn.peer.pid
+        if pid in (0, os.getpid()):  # of another pid namespace, or a node in this process
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            peer.pid_fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            loop.call_soon(peer.conn.finish)
+        except OSError:  # not visible from here: the end of the connection has to do
+            return
+        else:
+            loop.add_reader(peer.pid_fd, self._process_ended, peer)
+
+    def _process_ended(self, peer: Peer) -> None:
+        self._unwatch(peer)
+        peer.conn.finish()
+
+    def _unwatch(self, peer: Peer) -> None:
+        if peer.pid_fd >= 0:
+            asyncio.get_running_loop().remove_reader(peer.pid_fd)
+            os.close(peer.pid_fd)
+            peer.pid_fd = -1
 
     # --- talking
 
@@ -238,6 +265,7 @@ class Peers:
     # --- ending
 
     def _ended(self, peer: Peer) -> None:
+        self._unwatch(peer)
         if self.connected.get(peer.node_id) is peer:
             del self.connected[peer.node_id]
             self._on_gone(peer)
@@ -257,4 +285,5 @@ class Peers:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(part(peer) for peer in peers)), timeout_s)
         for peer in peers:
+            self._unwatch(peer)
             peer.conn.close()
