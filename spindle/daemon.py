@@ -4,7 +4,8 @@ Why so little is here: a daemon and an embedded node are the same `serve()`; wha
 readiness and an exit code.
 
 Rules:
-- SIGTERM and SIGINT make the node leave its group in order and end with 0; a second one ends the process at once.
+- SIGTERM and SIGINT make the node leave its group in order and end with 0; another one, later than 0.5 s, ends the
+  process at once.
 - Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd:
   from then on applications can attach.
 - The log goes to stderr, one line per event.
@@ -23,6 +24,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
 LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone
 STATUS_TIMEOUT_S = 2.0  # for a scrape of the metrics
+SAME_REQUEST_S = 0.5  # timeout(1) and some shells signal a process and then its group: that is one request, not two
 LOG = logging.getLogger("spindle.daemon")
 
 
@@ -71,14 +74,18 @@ def run_daemon(config: NodeConfig) -> int:
 
 async def _run(config: NodeConfig) -> None:
     stopping = asyncio.Event()
+    told_s: list[float] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stopping)
+        loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
     await serve(config, stopping, _say_ready)
 
 
-def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[float]) -> None:
+    told_s.append(time.monotonic())
     if stopping.is_set():
+        if told_s[-1] - told_s[0] < SAME_REQUEST_S:
+            return
         LOG.warning("%s again: ending at once, without leaving the group", number.name)
         os._exit(128 + number)
     LOG.info("%s: leaving the group", number.name)
