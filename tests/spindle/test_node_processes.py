@@ -1,0 +1,177 @@
+"""Goal: nodes as real processes agree on the order of everything, whatever joins and leaves meanwhile.
+
+Method: processes (node_process.py) whose writers number their messages; readers note view and payload of every
+delivery. Per view all members must have the same sequence (D6, D9), per writer it must be without gap and repetition
+(D2, D5, D7), across view changes too. Crashes: the others must end with a clear error, never hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spindle.node_process import PAYLOAD, NodeProcess
+from tests.support import wait_until
+
+ATOMIC, VOLATILE = 1, 2
+
+
+@pytest.fixture
+def crew(runtime_dir: Path) -> Iterator[Any]:
+    """crew(node_id, ...) starts a process; all are gone at the end."""
+    started: list[NodeProcess] = []
+
+    def start(node_id: int, **config: Any) -> NodeProcess:
+        process = NodeProcess(runtime_dir, node_id, **config)
+        started.append(process)
+        process.answer()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def by_view(deliveries: list[tuple[int, str]]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for view_id, group in groupby(deliveries, key=lambda one: one[0]):
+        assert view_id not in found, f"messages of view {view_id} came in two runs"
+        found[view_id] = [payload for _, payload in group]
+    return found
+
+
+def check(all_deliveries: dict[int, list[tuple[int, str]]], whole: tuple[int, ...]) -> int:
+    """The properties over what all nodes delivered; `whole` were there all the time. Returns messages delivered."""
+    views = {node_id: by_view(deliveries) for node_id, deliveries in all_deliveries.items()}
+    longest = views[whole[0]]
+    for node_id in whole:
+        assert views[node_id] == longest
+    for node_id, found in views.items():
+        for view_id, sequence in found.items():
+            assert sequence == longest[view_id], f"node {node_id} delivered view {view_id} differently"
+    for node_id, deliveries in all_deliveries.items():
+        last: dict[int, int] = {}
+        for _, payload in deliveries:
+            sender, count = PAYLOAD.unpack(bytes.fromhex(payload))
+            assert count == last.get(sender, count - 1) + 1, f"node {node_id}: a gap or repetition of node {sender}"
+            last[sender] = count
+    return len(all_deliveries[whole[0]])
+
+
+def test_three_nodes_deliver_the_same_sequence(crew: Any) -> None:
+    nodes = [crew(node_id) for node_id in (1, 2, 3)]
+    nodes[1].do("declare", topic="t", level=ATOMIC, size_max=64)
+    for node in nodes:
+        node.do("subscribe", topic="t")
+    for node in nodes:
+        node.do("publish", topic="t")
+    wait_until(lambda: nodes[0].do("count") > 3000, what="3000 deliveries")
+    written = sum(node.do("stop_publishing") for node in nodes)
+    for node in nodes:
+        wait_until(lambda node=node: node.do("count") == written, what=f"all {written} at node {node.node_id}")
+    assert check({node.node_id: node.do("deliver") for node in nodes}, (1, 2, 3)) == written
+    for node in nodes:
+        node.do("leave")
+
+
+def test_joins_and_leaves_under_traffic(crew: Any) -> None:
+    """Two nodes publish all the time; others come, publish, and go, the first leader too. Also with a tiny window."""
+    nodes = {node_id: crew(node_id) for node_id in (1, 2, 3)}
+    nodes[2].do("declare", topic="t", level=ATOMIC, size_max=64, window=4)
+    for node in nodes.values():
+        node.do("subscribe", topic="t")
+    for node in nodes.values():
+        node.do("publish", topic="t", pause_s=0.0005)
+    gone: dict[int, list[tuple[int, str]]] = {}
+    for node_id in (4, 5, 6):
+        node = nodes[node_id] = crew(node_id)
+        node.do("subscribe", topic="t")
+        node.do("publish", topic="t", pause_s=0.0005)
+        wait_until(lambda node=node: node.do("count") > 100, what="deliveries at the newcomer")
+    for node_id in (4, 1, 6):
+        nodes[node_id].do("stop_publishing")
+        gone[node_id] = nodes[node_id].do("deliver")
+        nodes[node_id].do("leave")
+        del nodes[node_id]
+        before = nodes[2].do("count")
+        wait_until(lambda before=before: nodes[2].do("count") > before + 100, what="deliveries after the leave")
+    for node in nodes.values():
+        node.do("stop_publishing")
+    counts = wait_until(lambda: (lambda all: all if len(set(all)) == 1 else 0)(
+        [len(node.do("deliver")) for node in (nodes[2], nodes[3])]), what="the same count at nodes 2 and 3")
+    delivered = {node_id: node.do("deliver") for node_id, node in nodes.items()}
+    for node_id, deliveries in gone.items():
+        # It had all of every view but its last, of which it had a part when it was asked.
+        views, others = by_view(deliveries), by_view(delivered[2])
+        last = max(views)
+        assert views[last] == others[last][:len(views[last])]
+        delivered[node_id] = [one for one in deliveries if one[0] != last]
+    assert check(delivered, (2, 3)) == counts[0]
+    for node in nodes.values():
+        node.do("leave")
+
+
+def test_a_leaver_in_full_flow_loses_nothing_that_it_said_was_sent(crew: Any) -> None:
+    """A node that is told to leave while it writes as fast as it can: all its messages that the others get are the
+    first ones, and what it had committed before the leave is among them."""
+    nodes = [crew(node_id) for node_id in (1, 2, 3)]
+    nodes[0].do("declare", topic="t", level=ATOMIC, size_max=64)
+    for node in nodes:
+        node.do("subscribe", topic="t")
+    nodes[2].do("publish", topic="t")
+    wait_until(lambda: nodes[0].do("count") > 1000, what="deliveries")
+    nodes[2].do("leave")
+    wait_until(lambda: nodes[0].do("count") == nodes[1].do("count"), what="the same count")
+    check({node.node_id: node.do("deliver") for node in nodes[:2]}, (1, 2))
+
+
+def test_late_joiner_of_a_volatile_topic_under_traffic(crew: Any) -> None:
+    """History up to the cut, then live messages: the joiner has everything from the first message on."""
+    nodes = [crew(node_id) for node_id in (1, 2)]
+    nodes[0].do("declare", topic="t", level=VOLATILE, size_max=64)
+    for node in nodes:
+        node.do("subscribe", topic="t", from_history=True)
+    for node in nodes:
+        node.do("publish", topic="t", pause_s=0.0002)
+    wait_until(lambda: nodes[0].do("count") > 2000, what="some history")
+    late = crew(3)
+    late.do("subscribe", topic="t", from_history=True)
+    wait_until(lambda: late.do("count") > 3000, what="history and live messages at the joiner")
+    written = sum(node.do("stop_publishing") for node in nodes)
+    nodes.append(late)
+    for node in nodes:
+        wait_until(lambda node=node: node.do("count") == written, what=f"all {written} at node {node.node_id}")
+    assert check({node.node_id: node.do("deliver") for node in nodes}, (1, 2, 3)) == written
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_a_killed_member_stops_the_others_with_a_clear_error(crew: Any, victim: int) -> None:
+    """Under traffic; the leader or another. The others end by themselves, within seconds, with the exit code."""
+    nodes = {node_id: crew(node_id) for node_id in (1, 2, 3)}
+    nodes[1].do("declare", topic="t", level=ATOMIC, size_max=64)
+    for node in nodes.values():
+        node.do("subscribe", topic="t")
+    for node in nodes.values():
+        node.do("publish", topic="t")
+    wait_until(lambda: nodes[3].do("count") > 100, what="deliveries")
+    nodes[victim].process.kill()
+    for node_id, node in nodes.items():
+        if node_id != victim:
+            kind, text, code = node.last_words()
+            assert kind == "PeerLost" and code == 9
+            assert "SIGTERM" in text
+
+
+def test_many_start_at_once(crew: Any, runtime_dir: Path) -> None:
+    """Six processes at the same moment, ids chosen by themselves: one group, six ids."""
+    nodes = [NodeProcess(runtime_dir, 0) for _ in range(6)]
+    try:
+        assert sorted(node.answer() for node in nodes) == [1, 2, 3, 4, 5, 6]
+        wait_until(lambda: all(len(node.do("status")["members"]) == 6 for node in nodes), what="one view of all")
+    finally:
+        for node in nodes:
+            node.kill()
