@@ -131,7 +131,7 @@ class DdsPort(Port):
     """The DDS API, used as its users do."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        from dds.core import ReadCondition, SampleState, ViewState, WaitSet
+        from dds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
         from dds.domain import Domain, DomainParticipant
         from dds.pub import DataWriter
         from dds.sub import DataReader
@@ -149,7 +149,7 @@ class DdsPort(Port):
         )
         self.reader = DataReader(self.participant, topic, qos)
         self.take_samples = self.reader.take
-        self.condition = ReadCondition(self.reader, SampleState.Any | ViewState.Any)
+        self.condition = ReadCondition(self.reader, SampleState.Any | ViewState.Any | InstanceState.Any)
         self.waitset = WaitSet(self.participant)
         self.waitset.attach(self.condition)
         if rank < config["n_senders"]:
