@@ -78,6 +78,7 @@ async def _run(config: NodeConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
+    LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir)
     await serve(config, stopping, _say_ready)
 
 

@@ -5,6 +5,7 @@ Goal: what operators and service managers rely on. Method: real daemons as subpr
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ import pytest
 from spindle.client import attach
 from spindle.errors import AccessDenied, NodeStopped, SpindleError
 from spindle.topics import TopicSpec
+from spindle.wire import HEADER
 from spindle_core.errors import NodeGone
 from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until
@@ -63,6 +65,49 @@ def test_a_taken_node_id_is_refused(runtime_dir: Path) -> None:
         assert second.wait() == 7
         second.stop()
         assert "1" in second.log.splitlines()[-1] and "Traceback" not in second.log
+
+
+def test_a_start_that_waits_can_be_stopped(runtime_dir: Path) -> None:
+    """Goal: SIGTERM ends a daemon that is not a member yet, with 0 and nothing left. Method: hold the lock under which
+    newcomers look for the group."""
+    (runtime_dir / "domain-0").mkdir(mode=0o700)
+    with (runtime_dir / "domain-0" / "bootstrap.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        daemon = Daemon(1, runtime_dir=runtime_dir)
+        try:
+            wait_until(lambda: "starts a node" in daemon.log)
+            assert daemon.terminate() == 0
+        finally:
+            daemon.stop()
+    assert "Traceback" not in daemon.log
+    assert not list(runtime_dir.glob("domain-0/*.sock"))
+
+
+def test_noise_on_the_socket_disturbs_nobody(runtime_dir: Path) -> None:
+    """Goal: whatever connects to a daemon's socket, it goes on serving. Method: bytes of many kinds as the first frame,
+    some followed by the end of the connection, some by silence, while a session works."""
+    path = str(runtime_dir / "domain-0" / "node-1.sock")
+    noises = [b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, HEADER.pack(1 << 31, 0, 0),
+              HEADER.pack(4, 0, 0) + b"xx", HEADER.pack(0, 0, 0), HEADER.pack(4, 0, 0) + b"\xff" * 4, HEADER.pack(0, 9, 0)]  # fmt: skip
+    with daemons(runtime_dir, 1, ["--set", "limits.handshake_timeout_s=0.3"]) as (daemon,), attach() as session:
+        silent = []
+        for noise in noises:
+            for close in (True, False):
+                sock = socket.socket(socket.AF_UNIX)
+                sock.settimeout(5)
+                sock.connect(path)
+                sock.send(noise)
+                if close:
+                    sock.close()
+                else:
+                    silent.append(sock)
+                assert session.view().view_id == 0
+        for sock in silent:  # each is closed after its last word
+            while sock.recv(4096):
+                pass
+            sock.close()
+        assert daemon.process.poll() is None
+        assert "Traceback" not in daemon.log
 
 
 def test_systemd_is_told(runtime_dir: Path) -> None:
