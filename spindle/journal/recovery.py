@@ -83,11 +83,8 @@ def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery
     finally:
         files.close(handle)
     last = scan.last.record if scan.last is not None else None
-    if last is None:
-        # Nothing in it: the next file takes its place, so that restarts don't leave a trail of empty files.
-        files.remove(path)
-        files.sync_directory(directory)
     return Recovery(
+        # A file with nothing in it is replaced by the next one, so that restarts don't leave a trail of empty files.
         number=number if last is None else number + 1,
         position=scan.next_position,
         last_view=last.view_id if last else scan.head.last_view,

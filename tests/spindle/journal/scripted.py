@@ -56,8 +56,11 @@ def batches(sizes: list[int], size: int) -> list[list[tuple[bytes, FakeInfo]]]:
     return made
 
 
-def live_through(sizes: list[int], second: list[int], size: int = 60, close_first: bool = True) -> Life:
-    """Both lives: commits of `sizes` messages, then, after a recovery, of `second`."""
+def live_through(
+    sizes: list[int], second: list[int], size: int = 60, close_first: bool = True, sync_last: bool = True
+) -> Life:
+    """Both lives: commits of `sizes` messages, then, after a recovery, of `second`. The last commit of the first life
+    is left unsynced, and so not acknowledged, unless `sync_last`."""
     files = MemoryFiles()
     life = Life(files, [], [])
     all_batches = batches(sizes + second, size)
@@ -66,9 +69,10 @@ def live_through(sizes: list[int], second: list[int], size: int = 60, close_firs
         file = JournalFile.create(files, DIRECTORY, head_after(recover(files, DIRECTORY, SPEC.name, 1), number + 1))
         for batch in group:
             file.append(batch)
-            file.sync()
             life.sent += batch
-            life.acknowledged.append((len(files.trace), len(life.sent)))
+            if number or sync_last or batch is not group[-1]:
+                file.sync()
+                life.acknowledged.append((len(files.trace), len(life.sent)))
         if close_first or number:
             file.close()
         else:

@@ -223,6 +223,16 @@ def test_a_commit_twice_or_missing_is_damage() -> None:
         assert report.status is Status.CORRUPT
 
 
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "live"])
+def test_bytes_behind_the_end_are_not_whole(closed: bool) -> None:
+    """The `mcap` library looks for the footer at the very end, so nothing may follow it."""
+    good, sent, _ = FILES[closed]
+    files = MemoryFiles.of({NAME: good + b"something"})
+    assert verify(DIRECTORY, files=files).status is Status.TORN
+    assert verify(DIRECTORY, repair=True, files=files).messages == len(sent)
+    assert verify(DIRECTORY, files=files).ok
+
+
 def test_random_noise_of_all_sizes() -> None:
     draw = random.Random(7)
     for size in range(0, 3000, 61):
