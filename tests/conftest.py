@@ -44,6 +44,8 @@ def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     directory = base / "spindle"
     directory.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    for name in ("SPINDLE_RUNTIME_DIR", "SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_CONFIG"):  # of who runs the tests
+        monkeypatch.delenv(name, raising=False)
     try:
         yield directory
     finally:

@@ -1,0 +1,116 @@
+"""Goal: journals are shown, verified, repaired and exported from the shell, with exit codes that scripts can trust.
+
+Method: journals written by the real writer from a source in memory; damage by cutting and overwriting.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from spindle.cli.journal import DECODERS, when
+from spindle.journal import Journal
+from tests.spindle.cli.support import Cli
+from tests.spindle.journal.fakes import SPEC, MemorySource, Witness, messages
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """One closed journal of 50 messages, of node 1."""
+    source, witness = MemorySource(), Witness()
+    journal = Journal(tmp_path / "j", SPEC, 1, source, lambda index: None, witness.on_failure)
+    source.put(messages(50))
+    assert journal.wait_durable(49, 10.0)
+    journal.close()
+    return tmp_path / "j"
+
+
+def file_of(directory: Path) -> Path:
+    (found,) = directory.glob("*.mcap")
+    return found
+
+
+def test_info(cli: Cli, directory: Path) -> None:
+    (one,) = cli("journal", "info", directory, "--json").json["journals"]
+    assert (one["topic"], one["node"], one["messages"], one["state"]) == (SPEC.name, 1, 50, "closed")
+    shown = cli("journal", "info", directory).out
+    assert SPEC.name in shown and "50" in shown and SPEC.type_name in shown
+    assert cli("journal", "info", file_of(directory)).code == 0, "one file will do"
+
+
+def test_verify(cli: Cli, directory: Path) -> None:
+    assert cli("journal", "verify", directory).out.endswith("50 messages in 1 files: ok\n")
+    result = cli("journal", "verify", directory, "--json")
+    assert result.code == 0 and result.json["ok"] and result.json["messages"] == 50
+
+
+def test_a_torn_tail_is_told_and_repaired(cli: Cli, directory: Path) -> None:
+    file = file_of(directory)
+    whole = file.read_bytes()
+    end = cli("journal", "verify", file, "--json").json["files"][0]["data_end"]
+    file.write_bytes(whole[: end - 20])
+    torn = cli("journal", "verify", directory)
+    assert torn.code == 1 and "torn" in torn.out and "--repair" in torn.out
+    repaired = cli("journal", "verify", directory, "--repair")
+    assert repaired.code == 0 and "repaired" in repaired.out and ".torn" in repaired.out
+    assert cli("journal", "verify", directory).code == 0
+
+
+def test_damage_is_told_and_not_touched(cli: Cli, directory: Path) -> None:
+    file = file_of(directory)
+    damaged = bytearray(file.read_bytes())
+    end = cli("journal", "verify", file, "--json").json["files"][0]["data_end"]
+    damaged[end - 300] ^= 0xFF
+    file.write_bytes(damaged)
+    result = cli("journal", "verify", directory, "--repair")
+    assert result.code == 1 and "corrupt" in result.out
+    assert file.read_bytes() == bytes(damaged)
+
+
+def test_nothing_there(cli: Cli, tmp_path: Path) -> None:
+    for command in ("info", "verify", "export"):
+        result = cli("journal", command, tmp_path)
+        assert result.code == 10 and "no journal" in result.err and str(tmp_path) in result.err
+
+
+def test_export_lines(cli: Cli, directory: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in cli("journal", "export", directory).out.splitlines()]
+    payloads = [payload for payload, _ in messages(50)]
+    assert [base64.b64decode(line["payload"]) for line in lines] == payloads
+    assert lines[0]["topic"] == SPEC.name and lines[0]["position"] == 0
+    result = cli("journal", "export", directory, "-o", tmp_path / "out.jsonl", "--payload", "hex")
+    assert result.code == 0 and "50 messages written" in result.err and result.out == ""
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert bytes.fromhex(first["value"]) == payloads[0]
+
+
+def test_export_csv(cli: Cli, directory: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("journal", "export", directory, "-f", "csv", "-p", "text").out)))
+    assert len(rows) == 50 and {"topic", "sequence", "sender", "value"} <= set(rows[0])
+
+
+def test_export_of_what_is_no_json(cli: Cli, directory: Path) -> None:
+    result = cli("journal", "export", directory, "-p", "json")
+    assert result.code == 1 and "message 0" in result.err and "another --payload" in result.err
+
+
+def test_decoders() -> None:
+    class Message:
+        payload = b'{"a": "\xc3\xbc"}'
+
+    text, as_json = DECODERS["text"], DECODERS["json"]
+    assert text is not None and as_json is not None
+    assert text(Message) == '{"a": "ü"}'  # type: ignore[arg-type]
+    assert as_json(Message) == {"a": "ü"}  # type: ignore[arg-type]
+    Message.payload = b"\xff"
+    assert text(Message) == r"\xff"  # type: ignore[arg-type]
+
+
+def test_times() -> None:
+    assert when(0) == "-"
+    assert when(1_700_000_000_999_999_999) == "2023-11-14 22:13:20Z"
