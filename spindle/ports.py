@@ -90,6 +90,8 @@ class LocalTopic:
         self._waiting: list[tuple[Cursor, asyncio.Future[None]]] = []  # readers to be placed
         self._history: deque[Message] = deque()
         self._history_of: int | None = None  # view id whose history is still coming
+        self._entered = -1  # view id with which the node became a member last
+        self._early: list[tuple[int, list[Message], bool]] = []  # chunks for a view that is not installed here yet
         self._backlog: deque[Message | Donation] = deque()
         self._pump: asyncio.Task[None] | None = None
 
@@ -107,11 +109,15 @@ class LocalTopic:
             self.make_log()
         if self.spec.level is Level.LOGGED:
             self._start_journal(group)
+        self._entered = view_id
+        early, self._early = self._early, []
         if gets_history:
             self.engine.hold_delivery(self.topic_id)
             self._history_of = view_id
         else:
             self._place_waiting()
+        for chunk in early:
+            self.take_history(*chunk)
 
     def keep(self, messages: list[Message]) -> None:
         """The end of an epoch left these to be delivered first in the next; before Engine.install."""
@@ -136,8 +142,11 @@ class LocalTopic:
     # --- history and backlog
 
     def take_history(self, view_id: int, messages: list[Message], last: bool) -> None:
-        """A chunk from the donor. Chunks of another view than the one we wait for are old and dropped."""
+        """A chunk from the donor. A donor that installs the view before we do sends chunks early: they are kept until
+        we enter it. Chunks of an older view are dropped."""
         if self._history_of != view_id:
+            if view_id > self._entered:
+                self._early.append((view_id, messages, last))
             return
         self._history.extend(messages)
         if last:
