@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import signal
 import sys
 import time
@@ -84,9 +83,7 @@ def replay_of(options: argparse.Namespace) -> Replay:
 
 def participant_of(options: argparse.Namespace) -> DomainParticipant:
     """A participant at the node that the options name."""
-    if options.node is not None:
-        os.environ["SPINDLE_NODE_ID"] = str(options.node)
-    return DomainParticipant(options.domain)
+    return DomainParticipant(options.domain, node_id=options.node)
 
 
 def on_end_signals(stop: Callable[[], None]) -> None:

@@ -28,6 +28,7 @@ class JournalFinding:
 
     intact: bool
     messages: dict[str, int] = field(default_factory=dict)  # by topic
+    hashes: dict[str, str] = field(default_factory=dict)  # by topic, over the payloads in their order
     detail: str = ""
 
 
@@ -80,6 +81,8 @@ class Findings:
             for topic, count in journal.messages.items():
                 if count != self.published.get(topic):
                     found.append(f"{topic}: {count} of {self.published.get(topic)} in the journal of node {node}")
+                elif journal.hashes.get(topic) != self.delivered.get(node, {}).get(topic, {}).get("payload_hash"):
+                    found.append(f"{topic}: the journal of node {node} is not what was delivered there")
         return found
 
     def _alert_disagreements(self, nodes: list[int]) -> list[str]:
@@ -134,7 +137,8 @@ def text_of(found: Findings, nodes: list[int]) -> str:
     lines.append("")
     for node in nodes:
         journal = found.journals.get(node)
-        state = "not verified" if journal is None else "intact" if journal.intact else f"DAMAGED: {journal.detail}"
+        good = "intact, equal to what was delivered"
+        state = "not verified" if journal is None else good if journal.intact else f"DAMAGED: {journal.detail}"
         messages = ", ".join(f"{topic} {count}" for topic, count in (journal.messages if journal else {}).items())
         lines.append(f"  journal, node {node}: {state}{f' ({messages})' if messages else ''}")
     disagreements = found.disagreements(nodes)

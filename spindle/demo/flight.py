@@ -16,7 +16,8 @@ from typing import Any
 from spindle.client import Session, attach
 from spindle.demo.findings import Findings, JournalFinding, MonitorFinding, first_difference
 from spindle.demo.processes import Child, DemoFailed
-from spindle.demo.verifier import MARK_BYTES
+from spindle.demo.verifier import MARK_BYTES, PayloadOrder
+from spindle.errors import SpindleError
 
 NODES = [1, 2, 3]
 AIR_DATA, ATTITUDE, ALERTS = "flight/air_data", "flight/attitude", "flight/alerts"
@@ -278,5 +279,24 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 def verify_journals(directory: Path) -> JournalFinding:
-    """Reads a node's journals with the mcap library alone, and has Spindle's own tool verify them."""
-    raise NotImplementedError(directory)
+    """Has Spindle's own tool verify a node's journals, and reads them with the mcap library alone."""
+    from mcap.exceptions import McapError
+    from mcap.reader import make_reader
+
+    from spindle.journal.tools import verify
+
+    finding = JournalFinding(True)
+    orders = {topic: PayloadOrder() for topic in LOGGED}
+    try:
+        report = verify(directory)
+        finding.intact, finding.detail = report.ok, "; ".join(report.problems)
+        for path in sorted(directory.glob("*.mcap")):
+            with path.open("rb") as stream:
+                for _, channel, message in make_reader(stream).iter_messages():
+                    if channel.topic in orders:
+                        orders[channel.topic].add(message.data)
+    except (McapError, SpindleError, OSError) as error:
+        finding.intact, finding.detail = False, f"{type(error).__name__}: {error}"
+    finding.messages = {topic: order.count for topic, order in orders.items()}
+    finding.hashes = {topic: order.hexdigest() for topic, order in orders.items()}
+    return finding

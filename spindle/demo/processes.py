@@ -64,7 +64,7 @@ class Child:
         terminal: bool = False,
     ) -> Child:
         """Starts `sys.executable *arguments`. terminal: its stdout is ours, nothing is read from it."""
-        stderr_path = directory / f"{name.replace(' ', '-')}.log"
+        stderr_path = directory / (name.replace("/", "-").replace(" ", "-") + ".log")
         with stderr_path.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -29,13 +29,29 @@ MARK_BYTES = 4
 PREFIX = struct.Struct("<QQQQQ")  # sender, writer, view id, sequence number, payload size
 
 
+class PayloadOrder:
+    """Hash over payloads in their order, which the journals' content is compared with."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, payload: bytes) -> None:
+        self.count += 1
+        self._hash.update(len(payload).to_bytes(8, "little"))
+        self._hash.update(payload)
+
+    def hexdigest(self) -> str:
+        return self._hash.copy().hexdigest()
+
+
 class TopicOrder:
     """The delivery order of one topic on this node."""
 
     def __init__(self, name: str, reader: ReaderHandle) -> None:
         self.name = name
         self.reader = reader
-        self.count = 0
+        self.payloads = PayloadOrder()
         self.latencies_us: list[float] = []
         self.marks = bytearray()
         self._hash = hashlib.blake2b(digest_size=16)
@@ -51,15 +67,16 @@ class TopicOrder:
             part.update(payload)
             digest = part.digest()
             self._hash.update(digest)
+            self.payloads.add(payload)
             self.marks += digest[:MARK_BYTES]
             if info.source_timestamp:
                 self.latencies_us.append((now_ns - info.source_timestamp) / 1000)
-        self.count += len(pairs)
         return len(pairs)
 
     def report(self) -> dict[str, Any]:
         return {
-            "count": self.count,
+            "count": self.payloads.count,
+            "payload_hash": self.payloads.hexdigest(),
             "hash": self._hash.copy().hexdigest(),
             "lost": self.reader.log.lost,
             "latency_us": quantiles(self.latencies_us),
