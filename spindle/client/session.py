@@ -49,13 +49,6 @@ class WriterHandle:
             self.inbox.close()
             self.session._close_port(self.port)
 
-    def drop(self) -> None:
-        """Give the writer back without waiting for the node's answer, as a finalizer must. Idempotent."""
-        if not self.closed:
-            self.closed = True
-            self.inbox.close()
-            self.session._drop_port(self.port)
-
     def __enter__(self) -> WriterHandle:
         return self
 
@@ -80,13 +73,6 @@ class ReaderHandle:
             self.closed = True
             self.log.close()
             self.session._close_port(self.port)
-
-    def drop(self) -> None:
-        """Give the reader back without waiting for the node's answer, as a finalizer must. Idempotent."""
-        if not self.closed:
-            self.closed = True
-            self.log.close()
-            self.session._drop_port(self.port)
 
     def __enter__(self) -> ReaderHandle:
         return self
@@ -249,11 +235,6 @@ class Session:
         reply, frame = self._channel.request(**body)
         frame.close_fds()
         return reply
-
-    def _drop_port(self, port: int) -> None:
-        self._channel.remove_port(port)
-        if not self._channel.ended:
-            self._channel.post_close(port)
 
     def _close_port(self, port: int) -> None:
         from spindle.proto import attach_pb2 as pb
