@@ -462,7 +462,7 @@ class BlockingConnection:
             raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s")
 
     def try_send(self, body: bytes, timeout_s: float = 1.0) -> bool:
-        """Like send, but False at once while somebody else sends. For finalizers: they may run inside a send()."""
+        """Like send, but False at once while somebody else sends. For threads that must not wait for another."""
         if not self._send_lock.acquire(blocking=False):
             return False
         try:

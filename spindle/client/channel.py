@@ -65,7 +65,7 @@ class Channel:
         self._lock = threading.RLock()  # reentrant: the garbage collector may close() while we hold it
         self._calls: dict[int, _Call] = {}
         self._ports: dict[int, Port] = {}
-        self._to_close: deque[int] = deque()  # ports given up by finalizers, not yet told to the node
+        self._to_close: deque[int] = deque()  # ports that nobody waits for, not yet told to the node
         self._number = 0
         self._end_error: SpindleError | None = None
         self._closing = False
@@ -209,8 +209,8 @@ class Channel:
             self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
 
     def post_close(self, port: int) -> None:
-        """Ask for a port to be closed, without waiting for the answer. Fit for finalizers: they may run in the middle
-        of a request of the same thread, which then sends this after its own."""
+        """Ask for a port to be closed, without waiting for the answer, nor for a thread that is sending: that one then
+        sends this after its own."""
         self._to_close.append(port)
         self._send_closes()
 

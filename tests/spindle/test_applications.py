@@ -97,10 +97,10 @@ def test_samples_cross_nodes_in_one_order(one: Session, two: Session) -> None:
         handle.close()
 
 
-def test_an_application_killed_with_an_open_claim_disturbs_nobody(one: Session, two: Session, base_dir: Path) -> None:
-    """Goal: a dead writer's claim holds nothing, its committed messages arrive, its ports are closed at once.
-    Method: kill -9 a process that holds a claim, while another writer goes on."""
-    spec = TopicSpec("claimed", size_max=64)
+def test_an_application_killed_with_claim_and_loan_disturbs_nobody(one: Session, two: Session, base_dir: Path) -> None:
+    """Goal: a dead writer's claim and a dead reader's loan hold nothing, its committed messages arrive, its ports are
+    closed at once. Method: kill -9 a process that holds both, while another writer writes more than a log holds."""
+    spec = TopicSpec("claimed", size_max=16384)
     one.declare_topic(spec)
     reader = two.open_reader("claimed", keep_all=True, from_history=False)
     writer = two.open_writer("claimed")
@@ -110,8 +110,10 @@ def test_an_application_killed_with_an_open_claim_disturbs_nobody(one: Session, 
         from spindle.client import attach
         session = attach(runtime_dir=sys.argv[1], node_id=1, name="doomed")
         writer = session.open_writer("claimed", guid=b"doomed")
-        writer.inbox.write(b"committed")
         reader = session.open_reader("claimed", keep_all=True, from_history=False)
+        writer.inbox.write(b"committed")
+        assert reader.log.wait(10)
+        block = reader.log.take_block(1)
         view = writer.inbox.claim(32)
         view[:5] = b"never"
         print("ready", flush=True)
@@ -127,9 +129,9 @@ def test_an_application_killed_with_an_open_claim_disturbs_nobody(one: Session, 
     process.stdout.close()
     wait_until(lambda: "doomed" not in [app["name"] for app in one.status()["applications"]], timeout_s=1.0)
     wait_until(lambda: not two.endpoints("claimed"))
-    for number in range(100):
-        writer.inbox.write(b"%d" % number, timeout_s=5)
-    assert take(reader, 100) == [b"%d" % number for number in range(100)]
+    for number in range(1000):  # of 16 KB each, through logs of 8 MiB
+        writer.inbox.write(b"%09d" % number + bytes(16000), timeout_s=5)
+        assert take(reader, 1)[0][:9] == b"%09d" % number
     reader.close()
     writer.close()
 

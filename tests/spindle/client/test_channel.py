@@ -1,4 +1,4 @@
-"""The control connection under awkward circumstances: finalizers in the middle of a request, a node that doesn't read.
+"""The control connection under awkward circumstances: ports given up in the middle of a request, a node that doesn't read.
 
 Method: a stand-in for the node, or a bare socket pair in its place.
 """
@@ -17,27 +17,26 @@ from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
 
 
-def test_a_finalizer_in_the_middle_of_a_send_does_not_wait(runtime_dir: Path) -> None:
-    """Goal: dropping a handle while the connection is being written neither deadlocks nor is forgotten.
-    Method: hold the lock as a send() does, drop, release, and make another request."""
+def test_a_port_can_be_given_up_in_the_middle_of_a_send(runtime_dir: Path) -> None:
+    """Goal: giving up a port while another thread sends neither waits nor is forgotten.
+    Method: hold the lock as a send() does, give up, release, and make another request."""
     with StandInNode(runtime_dir / "node.sock") as node, node.session() as session:
         session.declare_topic(TopicSpec("altitude"))
         writer = session.open_writer("altitude")
         reader = session.open_reader("altitude", keep_all=True, from_history=False)
         with session._channel._conn._send_lock:
-            writer.drop()
-            reader.drop()
-            reader.drop()
+            session._channel.post_close(writer.port)
+            session._channel.post_close(reader.port)
         assert len(node.open_ports) == 2
         session.view()
         wait_until(lambda: not node.open_ports)
 
 
-def test_dropping_closes_without_a_request_to_follow(runtime_dir: Path) -> None:
-    """Goal: usually the node is told at once. Method: drop, and look at the node."""
+def test_giving_up_closes_without_a_request_to_follow(runtime_dir: Path) -> None:
+    """Goal: usually the node is told at once. Method: give up, and look at the node."""
     with StandInNode(runtime_dir / "node.sock") as node, node.session() as session:
         session.declare_topic(TopicSpec("altitude"))
-        session.open_writer("altitude").drop()
+        session._channel.post_close(session.open_writer("altitude").port)
         wait_until(lambda: not node.open_ports)
 
 
