@@ -1,4 +1,4 @@
-"""The control connection under awkward circumstances: ports given up in the middle of a request, a node that doesn't read.
+"""The control connection under awkward circumstances: ports given up while another sends, a node that reads nothing.
 
 Method: a stand-in for the node, or a bare socket pair in its place.
 """
