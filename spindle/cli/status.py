@@ -99,7 +99,8 @@ def print_head(out: Console, state: dict[str, Any]) -> None:
     if isinstance(state.get("uptime_s"), (int, float)):
         parts.append(f"up {duration_text(state['uptime_s'])}")
     if state.get("phase") not in (None, "stable"):
-        parts.append(f"[yellow]{state['phase']}[/]")
+        awaiting = f", waiting for {escaped(str(state['awaiting']))}" if state.get("awaiting") else ""
+        parts.append(f"[yellow]{escaped(str(state['phase']))}{awaiting}[/]")
     out.print("  ".join(parts))
 
 

@@ -1,0 +1,168 @@
+"""Goal: the commands do together what an operator wants of them: publish here, see it there in the same order, and
+look at it meanwhile.
+
+Method: three real daemons for all tests of this file; the commands as processes where they run at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spindle.cli.common import Target
+from spindle.topics import TopicSpec
+from tests.spindle.cli.support import Cli, spawn
+from tests.spindle.daemons import Daemon, daemons
+from tests.support import wait_until
+
+
+@pytest.fixture
+def group(runtime_dir: Path, tmp_path: Path) -> Iterator[list[Daemon]]:
+    with daemons(runtime_dir, 3, ["--journal-dir", str(tmp_path / "journal")]) as started:
+        yield started
+
+
+def readers_of(topic: str) -> int:
+    """Announced readers, as node 1 knows them."""
+    with Target(node=1).attach("test") as session:
+        return sum(not one.is_writer for one in session.endpoints(topic))
+
+
+def finish(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> tuple[int, bytes, bytes]:
+    out, err = process.communicate(timeout=timeout_s)
+    return process.returncode, out, err
+
+
+def test_published_here_seen_everywhere_in_one_order(cli: Cli, group: list[Daemon]) -> None:
+    subscribers = [
+        spawn("sub", "t", "--create", "--node", node, "--count", 400, "--keep-all", "--json", "-t", 20)
+        for node in (1, 2, 3)
+    ]
+    wait_until(lambda: readers_of("t") == 3, what="three subscribers")
+    publishers = [spawn("pub", "t", "--node", node, "--readers", 3, "--json") for node in (1, 3)]
+    for node, publisher in zip((1, 3), publishers, strict=True):
+        assert publisher.stdin is not None
+        publisher.stdin.write(b"".join(b"%d/%d\n" % (node, n) for n in range(200)))
+        publisher.stdin.close()
+        publisher.stdin = None
+    for publisher in publishers:
+        code, out, err = finish(publisher)
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["published"] == 200 and found["delivered"] is True
+    seen = []
+    for subscriber in subscribers:
+        code, out, err = finish(subscriber)
+        assert code == 0, err
+        samples = [json.loads(line) for line in out.splitlines()]
+        seen.append([(one["node"], one["writer"], one["sequence"], one["text"]) for one in samples])
+    assert len(seen[0]) == 400 and seen[0] == seen[1] == seen[2]
+    for node in (1, 3):
+        assert [text for sender, _, _, text in seen[0] if sender == node] == [f"{node}/{n}" for n in range(200)]
+
+
+def test_first_steps_of_the_help(cli: Cli, group: list[Daemon]) -> None:
+    with spawn("sub", "greetings", "--create", "-f", "lines") as subscriber:
+        assert subscriber.stdout is not None
+        assert cli("pub", "greetings", "hello").code == 0, "waits for the subscriber that is just starting"
+        assert subscriber.stdout.readline() == b"hello\n"
+        subscriber.terminate()
+        assert finish(subscriber)[0] == 0
+
+
+def test_a_waiting_subscriber_sees_the_first_message(cli: Cli, group: list[Daemon]) -> None:
+    """Method: the topic is declared by the publisher, while the subscriber waits for it on another node."""
+    with spawn("sub", "late", "--node", 2, "-f", "lines", "-c", 1, "-t", 20) as subscriber:
+        assert subscriber.stderr is not None
+        assert b"waiting for topic" in subscriber.stderr.readline()
+        assert cli("pub", "late", "first", "--readers", 1).code == 0
+        code, out, _ = finish(subscriber)
+        assert (code, out) == (0, b"first\n")
+
+
+@pytest.mark.parametrize("level", ["volatile", "logged"])
+def test_history_for_those_who_come_late(cli: Cli, group: list[Daemon], level: str, tmp_path: Path) -> None:
+    with spawn("sub", "kept", "--create", "--level", level, "-f", "lines") as first:
+        assert first.stdout is not None
+        wait_until(lambda: readers_of("kept") == 1, what="a subscriber that keeps")
+        assert cli("pub", "kept", "a", "b", "c", "--node", 2).code == 0
+        late = cli("sub", "kept", "--node", 3, "--history", "-f", "lines", "-c", 3, "-t", 20)
+        assert (late.code, late.out) == (0, "a\nb\nc\n")
+        assert [first.stdout.readline() for _ in range(3)] == [b"a\n", b"b\n", b"c\n"]
+        first.terminate()
+        assert finish(first)[0] == 0
+    if level == "logged":
+        exported = cli("journal", "export", tmp_path / "journal", "-t", "kept", "-n", 1, "-p", "text").out
+        assert [json.loads(line)["value"] for line in exported.splitlines()] == ["a", "b", "c"]
+        assert cli("journal", "verify", tmp_path / "journal").code == 0
+
+
+def test_status_and_topics_tell_the_same(cli: Cli, group: list[Daemon]) -> None:
+    with Target(node=2).attach("writer app") as session:
+        session.declare_topic(TopicSpec("flight/air", size_max=1000))
+        with session.open_writer("flight/air", guid=b"w" * 16), spawn("sub", "flight/air", "--node", 3) as subscriber:
+            wait_until(lambda: readers_of("flight/air") == 1, what="a subscriber")
+            for node in (1, 2, 3):
+                state = cli("status", "--node", node, "--json").json
+                assert [one["node_id"] for one in state["members"]] == [1, 2, 3]
+                assert [one["pid"] for one in state["members"]] == [daemon.pid for daemon in group]
+                (topic,) = state["topics"]
+                assert (topic["name"], topic["writers"], topic["readers"]) == ("flight/air", 1, 1)
+                assert (topic["members"], topic["senders"]) == ([2, 3], [2])
+            apps = cli("status", "--node", 2, "--json").json["applications"]
+            assert {"name": "writer app", "pid": os.getpid()}.items() <= apps[0].items()
+            assert apps[0]["writers"] == ["flight/air"]
+            ends = cli("topics", "flight/air", "--json").json["endpoints"]
+            assert {(one["kind"], one["node"], one["pid"]) for one in ends} == {
+                ("writer", 2, os.getpid()),
+                ("reader", 3, subscriber.pid),
+            }
+            shown = cli("status", "--node", 2).out
+            assert "writer app" in shown and "flight/air" in shown
+            subscriber.terminate()
+
+
+def test_top_shows_the_traffic(cli: Cli, group: list[Daemon]) -> None:
+    with spawn("sub", "load", "--create", "--node", 2, "-f", "raw", stdout=subprocess.DEVNULL) as subscriber:
+        with spawn("pub", "load", "x", "--rate", 500, "--count", 0, "--readers", 1) as publisher:
+
+            def delivering() -> bool:
+                nodes = {one["node"]: one for one in cli("top", "--once", "-i", "0.2", "--json").json["nodes"]}
+                return (
+                    set(nodes) == {1, 2, 3}
+                    and nodes[1]["per_s"]["send_messages"] > 0
+                    and nodes[2]["per_s"]["delivery_messages"] > 0
+                    and nodes[2]["topics"]["load"] > 0
+                    and nodes[3]["per_s"]["delivery_messages"] == 0
+                )
+
+            wait_until(delivering, what="traffic from node 1 to node 2")
+            publisher.send_signal(2)
+            assert publisher.wait(15) == 0, "Ctrl-C is the usual end of --count 0"
+        subscriber.terminate()
+
+
+def test_metrics_of_a_daemon(cli: Cli, runtime_dir: Path) -> None:
+    with daemons(runtime_dir, 1, ["--metrics", "127.0.0.1:0"]) as (daemon,):
+        address = wait_until(lambda: [line for line in daemon.log.splitlines() if "http://" in line], what="address")
+        url = address[0].partition("metrics on ")[2]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        assert 'spindle_up{domain="0",node="1"} 1.0' in text
+        assert 'spindle_members{domain="0",node="1"} 1.0' in text
+
+
+def test_doctor_counts_the_running(cli: Cli, group: list[Daemon]) -> None:
+    checks = {one["name"]: one for one in cli("doctor", "--json").json["checks"]}
+    assert "3 nodes running" in checks["cores"]["detail"]
+    assert checks["stale files"]["verdict"] == "ok"
+    group[2].kill()
+    wait_until(lambda: all(one.process.poll() is not None for one in group), what="the others stop")
+    checks = {one["name"]: one for one in cli("doctor", "--json").json["checks"]}
+    assert checks["stale files"]["verdict"] == "warn" and "node-3.sock" in checks["stale files"]["detail"]

@@ -1,0 +1,87 @@
+"""Goal: the state of a node is complete as JSON and readable as text, whatever the node leaves out.
+
+Method: a stand-in node that tells almost nothing, and made-up states; real nodes are in test_daemons.py.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from spindle.cli import status as module
+from spindle.cli.status import frontiers, print_counters, print_head, print_topics
+from spindle.topics import TopicSpec
+from spindle_core.counters import COUNTER_NAMES
+from tests.spindle.cli.support import Cli
+from tests.spindle.stand_in import StandInNode
+
+
+def text_of(show: Any, state: dict[str, Any]) -> str:
+    out = Console(file=io.StringIO(), width=160, highlight=False)
+    show(out, state)
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue()
+
+
+def test_json_has_what_is_promised(cli: Cli, stand_in: StandInNode) -> None:
+    stand_in.call(lambda: stand_in.declare_topic(TopicSpec("b")))
+    stand_in.call(lambda: stand_in.declare_topic(TopicSpec("a")))
+    with stand_in.session("an application"):
+        state = cli("status", "--json").json
+    assert {"node_id", "domain_id", "pid", "embedded", "view_id", "rank", "members", "topics", "applications",
+            "counters"} <= set(state)  # fmt: skip
+    assert (state["node_id"], state["view_id"], state["rank"]) == (7, 3, 1)
+    assert [one["node_id"] for one in state["members"]] == [5, 7]
+    assert [one["name"] for one in state["topics"]] == ["a", "b"]
+    assert set(state["counters"]) == set(COUNTER_NAMES)
+
+
+def test_text(cli: Cli, stand_in: StandInNode) -> None:
+    stand_in.call(lambda: stand_in.declare_topic(TopicSpec("flight/air")))
+    shown = cli("status")
+    assert shown.code == 0
+    for part in ("node 7", "view 3, rank 1 of 2", "Members", "this node", "flight/air", "Counters since the start"):
+        assert part in shown.out
+
+
+def test_a_node_by_its_id(cli: Cli, stand_in: StandInNode) -> None:
+    assert cli("status", "--node", 7).code == 0
+    assert cli("status", "--node", 8).code == 3
+
+
+def test_frontiers() -> None:
+    topic = {
+        "members": [1, 4, 6],
+        "stability": {"received": [10, 12, 7], "delivered": [7, 6, 5], "persisted": [1, 2, 3]},
+    }
+    assert frontiers(topic, 4) == (12, 6, 2, "nodes 1 6")
+    assert frontiers(topic, 6) == (7, 5, 3, "")
+    assert frontiers(topic, 9) == (None, None, None, ""), "not a member"
+    assert frontiers({"members": [1]}, 1) == (None, None, None, "")
+    assert frontiers({"members": [1, 2], "stability": {"received": [3]}}, 1)[0] is None
+
+
+@pytest.mark.parametrize(("phase", "shown"), [("stable", False), ("wedged", True)])
+def test_a_view_change_under_way_is_seen(phase: str, shown: bool) -> None:
+    state = {"node_id": 1, "domain_id": 0, "pid": 5, "embedded": True, "view_id": 2, "rank": 0, "members": [{}],
+             "phase": phase, "awaiting": "row of node 4", "uptime_s": 90}  # fmt: skip
+    text = text_of(print_head, state)
+    assert ("wedged" in text) == shown and ("row of node 4" in text) == shown
+    assert "(embedded)" in text and "up 1 min 30 s" in text
+
+
+def test_troubles_are_shown_only_if_there_are(cli: Cli) -> None:
+    quiet = dict.fromkeys(COUNTER_NAMES, 0)
+    assert "stalls" not in text_of(print_counters, {"counters": quiet})
+    loud = text_of(print_counters, {"counters": {**quiet, "stalls": 1234, "corrupt_slots": 1}})
+    assert "1,234" in loud and "please report" in loud
+    assert set(module.TROUBLES) <= set(COUNTER_NAMES)
+
+
+def test_hostile_names_stay_text() -> None:
+    topic = {"name": "[red]x[/]\x1b[2J", "level": "atomic", "size_max": 1, "window": 1, "writers": 0, "readers": 0}
+    text = text_of(print_topics, {"topics": [topic], "node_id": 1})
+    assert r"[red]x[/]\x1b[2J" in text
