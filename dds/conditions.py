@@ -116,10 +116,12 @@ class WaitSet(Entity):
         self._value = False
         self._enter(domain_participant, Qos(), None)
 
-    def _release(self, drop: bool) -> None:
+    def close(self) -> None:
+        """Detach everything; who waits wakes up with an error. Idempotent."""
         for entity in self._attached:
             self._forget(entity)
         self._attached = ()
+        super().close()
         self._waker.ring()
 
     def attach(self, entity: Entity) -> None:

@@ -10,12 +10,13 @@ SPINDLE_EMBED=1 makes it run a node inside this process; participants of one pro
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from dds import policies
+from dds import policies, reaper
 from dds.entity import Entity, check_listener, entity_name
 from dds.exceptions import DDSException, DDSNodeLost, translate, unsupported
 from dds.internal import dds_domain_default
@@ -96,7 +97,8 @@ class DomainParticipant(Entity):
         check_listener(listener)
         if embedded is None:
             embedded = _embed_by_environment()
-        self._shared_domain: int | None = None
+        shared_domain: int | None = None
+        reaper.flush()  # what was forgotten in this domain shall not be in the way
         try:
             if not embedded:
                 from spindle.client import attach
@@ -105,21 +107,15 @@ class DomainParticipant(Entity):
                                  timeout_s=timeout / 1e9)
             elif node_id is None and runtime_dir is None:
                 session = _share(domain_id, entity_name(own))
-                self._shared_domain = domain_id
+                shared_domain = domain_id
             else:
                 session = _embed(domain_id, node_id, runtime_dir, entity_name(own))
         except Exception as error:
             raise _no_node(error, embedded) from error
         self._runtime = Runtime(session)
+        self._closer = functools.partial(_close_participant, self._runtime, shared_domain)
         self._enter(None, own, listener)
         _participants.add(self)
-
-    def _release(self, drop: bool) -> None:
-        self._runtime.close()
-        if self._shared_domain is None:
-            self._runtime.session.close()
-        else:
-            _unshare(self._shared_domain, self._runtime.session)
 
     @property
     def session(self) -> Session:
@@ -183,6 +179,14 @@ def _share(domain_id: int, name: str) -> Session:
         return session
 
 
+def _close_participant(runtime: Runtime, shared_domain: int | None) -> None:
+    runtime.close()
+    if shared_domain is None:
+        runtime.session.close()
+    else:
+        _unshare(shared_domain, runtime.session)
+
+
 def _unshare(domain_id: int, session: Session) -> None:
     with _shared_lock:
         current, users = _shared.get(domain_id, (None, 0))
@@ -196,6 +200,7 @@ def _unshare(domain_id: int, session: Session) -> None:
 
 def _close_all() -> None:
     """At the end of the program: leave the group cleanly, and never hang because something is still open."""
+    reaper.flush(2.0)
     for participant in list(_participants):
         try:
             participant.close()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dds import reaper
 from dds.exceptions import DDSException, closed, unsupported
 from dds.listener import CALLBACKS, Listener
 from dds.qos import Policy, Qos
@@ -38,6 +40,7 @@ class Entity:
     """Base of all entities. Entity(handle) is a second name for the entity with that handle, if it still exists."""
 
     _open = False
+    _closer: Callable[[], None] | None = None  # gives back what the entity holds; doesn't know the entity
     _ref = 0
     _parent: Entity | None = None
     _listener: Listener | None = None
@@ -61,6 +64,7 @@ class Entity:
         self._status_mask = DDSStatus.All
         self._watchers: tuple[weakref.ref[Waker], ...] = ()
         self._open = True
+        reaper.start()
         _registry[self._ref] = self
         if parent is not None:
             self._runtime = parent._runtime
@@ -71,25 +75,20 @@ class Entity:
 
     def close(self) -> None:
         """Close the entity and everything below it. Idempotent; callable from its own callbacks."""
-        self._end(drop=False)
-
-    def _end(self, drop: bool) -> None:
-        if not self._open:
-            return
-        self._open = False
-        for child in self._living_children():
-            child._end(drop)
-        self._release(drop)
-
-    def _release(self, drop: bool) -> None:
-        """For subclasses: give back what this entity holds. `drop`: don't wait for the node, see Entity.__del__."""
+        if self._open:
+            self._open = False
+            for child in self._living_children():
+                child.close()
+            if self._closer is not None:
+                self._closer()
+            self._wake_watchers()
 
     def __del__(self) -> None:
-        # The garbage collector may run this on any thread, even one that the node's answer depends on.
-        try:
-            self._end(drop=True)
-        except Exception:
-            pass  # the interpreter is shutting down, or the node has gone: nothing is left to give back
+        # What is forgotten has no living children: they would keep it alive.
+        if self._open:
+            self._open = False
+            if self._closer is not None:
+                reaper.put(self._closer)
 
     def __enter__(self) -> Self:
         return self

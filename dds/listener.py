@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds.status import DDSStatus
-from dds.wake import Waker, wait_readable
+from dds.wake import Hub, Waker, wait_readable
 
 if TYPE_CHECKING:
     from dds.entity import Entity
@@ -190,11 +190,12 @@ class Dispatcher:
         reader._hub.join(self._waker)
         self._waker.ring()
 
-    def unwatch(self, reader: DataReader[Any]) -> None:
+    def unwatch(self, ref: int, hub: Hub) -> None:
+        """The reader with this handle and hub needs no listening any more."""
         with self._lock:
-            found = self._watched.pop(reader._ref, None)
+            found = self._watched.pop(ref, None)
         if found is not None:
-            reader._hub.leave(self._waker)
+            hub.leave(self._waker)
             self._waker.ring()
 
     def _start(self) -> None:
@@ -227,40 +228,48 @@ class Dispatcher:
             except OSError:
                 continue  # a reader was closed meanwhile: look again
             for fd in readable:
-                found = fds.get(fd)
-                reader = found.reader() if found is not None else None
-                if reader is not None:
-                    reader._clear_ring(self._waker)
+                if fd in fds:
+                    self._empty(fds[fd])
+
+    # No local name of _run() ever holds an entity: it would live as long as the thread waits.
+
+    def _empty(self, watched: _Watched) -> None:
+        reader = watched.reader()
+        if reader is not None and reader._open:
+            reader._clear_ring(self._waker)
 
     def _run_pending(self) -> None:
-        while True:
-            with self._lock:
-                if not self._pending or self._stopping:
-                    return
-                key = next(iter(self._pending))
-                entity = self._pending.pop(key)()
-            if entity is not None and entity._open:
-                self._call(entity, key[1])
-            del entity
+        while self._run_one():
+            pass
+
+    def _run_one(self) -> bool:
+        with self._lock:
+            if not self._pending or self._stopping:
+                return False
+            key = next(iter(self._pending))
+            entity = self._pending.pop(key)()
+        if entity is not None and entity._open:
+            self._call(entity, key[1])
+        return True
 
     def _run_data(self) -> dict[int, _Watched]:
         """Announce what has come; returns what to wait for."""
-        fds = {}
-        for watched in list(self._watched.values()):
-            reader = watched.reader()
-            if reader is None or not reader._open:
-                continue
-            try:
-                reader._arm()
-                head = reader._head()
-            except ValueError:
-                continue  # closed meanwhile
-            fds[watched.fd] = watched
-            if head != watched.head:
-                watched.head = head
-                self._announce(reader)
-            del reader
-        return fds
+        return {watched.fd: watched for watched in list(self._watched.values()) if self._look(watched)}
+
+    def _look(self, watched: _Watched) -> bool:
+        """Announce what has come for one reader, and ask for a ring; False if it is closed."""
+        reader = watched.reader()
+        if reader is None or not reader._open:
+            return False
+        try:
+            reader._arm()
+            head = reader._head()
+        except ValueError:
+            return False  # closed meanwhile
+        if head != watched.head:
+            watched.head = head
+            self._announce(reader)
+        return reader._open
 
     def _announce(self, reader: DataReader[Any]) -> None:
         reader._look_for_lost()

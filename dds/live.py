@@ -26,6 +26,8 @@ class LiveSampleInfo(MessageInfo):
     generation_rank = 0
     absolute_generation_rank = 0
 
+    __repr__ = SampleInfo.__repr__
+
     @property
     def node(self) -> int:
         return self.sender

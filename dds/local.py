@@ -13,19 +13,24 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spindle.client import WriterHandle
+
+    InboxWriter = Any
 
 BUDGET_S = 0.1
 SHARE = 0.02
 
 
 class LocalWriters:
-    """The open writers of one topic in this process."""
+    """The open writers (spindle.client.WriterHandle) of one topic in this process."""
 
     _all: dict[tuple[int, str], LocalWriters] = {}
 
     def __init__(self) -> None:
-        self.inboxes: list[weakref.ref[Any]] = []
+        self.handles: list[weakref.ref[WriterHandle]] = []
         self._budget_s = BUDGET_S
         self._looked_at = time.monotonic()
 
@@ -33,21 +38,21 @@ class LocalWriters:
     def of(cls, domain_id: int, topic: str) -> LocalWriters:
         return cls._all.setdefault((domain_id, topic), cls())
 
-    def add(self, inbox: Any) -> None:
-        self.inboxes = [*(one for one in self.inboxes if one() is not None), weakref.ref(inbox)]
+    def add(self, handle: WriterHandle) -> None:
+        self.handles = [*(one for one in self.handles if one() is not None), weakref.ref(handle)]
 
-    def discard(self, inbox: Any) -> None:
-        self.inboxes = [one for one in self.inboxes if one() not in (None, inbox)]
+    def discard(self, handle: WriterHandle) -> None:
+        self.handles = [one for one in self.handles if one() not in (None, handle)]
 
-    def on_their_way(self) -> list[tuple[Any, int]]:
+    def on_their_way(self) -> list[tuple[InboxWriter, int]]:
         """Writers with undelivered samples, and the count that each must reach."""
         found = []
-        for ref in self.inboxes:
-            inbox = ref()
-            if inbox is not None:
-                committed = inbox.committed
-                if inbox.acknowledged < committed:
-                    found.append((inbox, committed))
+        for ref in self.handles:
+            handle = ref()
+            if handle is not None:
+                committed = handle.inbox.committed
+                if handle.inbox.acknowledged < committed:
+                    found.append((handle.inbox, committed))
         return found
 
     def allowance_s(self) -> float:

@@ -255,7 +255,7 @@ class Runtime:
             if entity is not None and reader._open:
                 self.dispatcher.watch(reader)
             else:
-                self.dispatcher.unwatch(reader)
+                self.dispatcher.unwatch(reader._ref, reader._hub)
 
     def close(self) -> None:
         self.dispatcher.stop()

@@ -11,10 +11,11 @@ time. What was written when the writer is closed is still sent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from dds import policies
+from dds import policies, reaper
 from dds.entity import Entity, check_listener
 from dds.exceptions import DDSException, closed, translate, unsupported
 from dds.listener import Listener
@@ -29,7 +30,9 @@ from dds.wake import Deadline
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
     from dds.domain import DomainParticipant
+    from dds.matching import Runtime
     from dds.status import PublicationMatchedStatus
+    from spindle.client import WriterHandle
 
 T = TypeVar("T")
 
@@ -158,21 +161,18 @@ class DataWriter(Entity, Generic[T]):
         except BaseException:
             self._open = False
             raise
-        self._timeout_s = policies.blocking_time_s(self._qos)
         self._matches = Matches(self, topic.name, True, self._qos)
-        LocalWriters.of(self._runtime.session.domain_id, topic.name).add(self._inbox)
+        self._closer = functools.partial(_close_writer, self._handle, self._runtime, self._matches, self._guid())
+        self._timeout_s = policies.blocking_time_s(self._qos)
+        LocalWriters.of(self._runtime.session.domain_id, topic.name).add(self._handle)
         # write() without a detour: looked up on the instance, with everything it needs at hand.
         self.write = _bind_write(self._codec, self._inbox, self._timeout_s, topic.name)  # type: ignore[method-assign]
         self._runtime.add(self._matches)
 
-    def _release(self, drop: bool) -> None:
+    def close(self) -> None:
+        """Close the writer. What was written is still sent. Idempotent."""
         self.write = _closed_write(repr(self))  # type: ignore[method-assign]
-        LocalWriters.of(self._runtime.session.domain_id, self._topic.name).discard(self._inbox)
-        if drop:
-            self._handle.drop()
-        else:
-            self._handle.close()
-        self._runtime.remove(self._matches, self._guid())
+        super().close()
 
     # --- writing
 
@@ -255,6 +255,7 @@ class DataWriter(Entity, Generic[T]):
     def get_matched_subscriptions(self) -> list[int]:
         """Handles of the readers that this writer writes to, in the whole group."""
         self._check_open()
+        reaper.flush()
         self._runtime.refresh(self._topic.name)
         return [one.handle for one in list(self._matches.matched.values())]
 
@@ -268,6 +269,9 @@ class DataWriter(Entity, Generic[T]):
         return endpoint_of(self._matches.matched.values(), handle, self._topic)
 
     # --- statuses
+
+    def _update_status(self) -> None:
+        reaper.flush()  # a reader that was just forgotten doesn't match any more
 
     def get_publication_matched_status(self) -> PublicationMatchedStatus:
         """Readers that match, and how that changed since the last call."""
@@ -319,6 +323,12 @@ class DataWriter(Entity, Generic[T]):
 
     def unregister_instance_handle(self, handle: int, timestamp: int | None = None) -> NoReturn:
         _no_instance_ends()
+
+
+def _close_writer(handle: WriterHandle, runtime: Runtime, matches: Matches, guid: bytes) -> None:
+    LocalWriters.of(runtime.session.domain_id, matches.topic).discard(handle)
+    handle.close()
+    runtime.remove(matches, guid)
 
 
 def _no_instance_ends() -> NoReturn:

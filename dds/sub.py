@@ -13,12 +13,13 @@ process has just written itself (`dds.local`). A reader may be used by several t
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dds import policies
+from dds import policies, reaper
 from dds.batch import Batch
 from dds.entity import Entity, check_listener
 from dds.exceptions import DDSException, DDSNodeLost, DDSTimeout, closed
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
     from dds.conditions import QueryCondition, ReadCondition
     from dds.domain import DomainParticipant
+    from dds.matching import Runtime
     from dds.status import SubscriptionMatchedStatus
+    from spindle.client import ReaderHandle
 
 T = TypeVar("T")
 
@@ -140,6 +143,8 @@ class DataReader(Entity, Generic[T]):
         self._fast = False
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
+        self._closer = functools.partial(
+            _close_reader, self._ref, self._hub, self._handle, self._runtime, self._matches, self._guid())
         self._runtime.add(self._matches)
         self._runtime.add_reader(self)
 
@@ -172,16 +177,6 @@ class DataReader(Entity, Generic[T]):
         with self._lock:
             self._blocked.discard(handle)
             self._choose_way()
-
-    def _release(self, drop: bool) -> None:
-        self._runtime.dispatcher.unwatch(self)
-        if drop:
-            self._handle.drop()
-        else:
-            self._handle.close()
-        self._runtime.remove(self._matches, self._guid())
-        self._hub.woken()
-        self._wake_watchers()
 
     # --- taking and reading
 
@@ -243,7 +238,7 @@ class DataReader(Entity, Generic[T]):
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: wait for our own writes that are on their way, or say that nothing can come."""
-        if self.read_own_writes and self._local.inboxes and self._await_own(n - len(samples)):
+        if self.read_own_writes and self._local.handles and self._await_own(n - len(samples)):
             more = self._take_fast(n - len(samples))
             samples = samples + more
         if not samples and self._log.is_gone:
@@ -286,7 +281,7 @@ class DataReader(Entity, Generic[T]):
                 raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{condition!r} is no condition of {self!r}")
             mask, accepts = condition.mask, condition.filter
         samples = self._search(n, mask, accepts, instance_handle, take)
-        if len(samples) < n and self.read_own_writes and self._local.inboxes and self._await_own(n - len(samples)):
+        if len(samples) < n and self.read_own_writes and self._local.handles and self._await_own(n - len(samples)):
             # A read starts again: it would give the first ones twice.
             samples = (samples if take else []) + self._search(
                 n - len(samples) if take else n, mask, accepts, instance_handle, take)
@@ -336,7 +331,7 @@ class DataReader(Entity, Generic[T]):
             samples = self.take(1)
         else:
             samples = self._search(1, UNREAD, None, None, take)
-            if not samples and self.read_own_writes and self._local.inboxes and self._await_own(1):
+            if not samples and self.read_own_writes and self._local.handles and self._await_own(1):
                 samples = self._search(1, UNREAD, None, None, take)
             if not samples and self._log.is_gone:
                 self._raise_gone()
@@ -539,6 +534,7 @@ class DataReader(Entity, Generic[T]):
     def get_matched_publications(self) -> list[int]:
         """Handles of the writers that this reader reads from, in the whole group."""
         self._check_open()
+        reaper.flush()
         self._runtime.refresh(self._topic.name)
         return [one.handle for one in list(self._matches.matched.values())]
 
@@ -561,6 +557,7 @@ class DataReader(Entity, Generic[T]):
     # --- statuses
 
     def _update_status(self) -> None:
+        reaper.flush()  # a writer that was just forgotten doesn't match any more
         self._look_for_lost()
         if self._unread():
             self._changed |= DDSStatus.DataAvailable
@@ -611,6 +608,13 @@ class DataReader(Entity, Generic[T]):
     def get_requested_deadline_missed_status(self) -> DeadlineMissedStatus:
         self._check_open()
         return DeadlineMissedStatus()
+
+
+def _close_reader(ref: int, hub: Hub, handle: ReaderHandle, runtime: Runtime, matches: Matches, guid: bytes) -> None:
+    runtime.dispatcher.unwatch(ref, hub)
+    handle.close()
+    runtime.remove(matches, guid)
+    hub.woken()
 
 
 class _Unread:

@@ -14,6 +14,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 
 
@@ -49,25 +50,28 @@ class Hub:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: a finalizer may run while we hold it
-        self._waiters: tuple[Waker, ...] = ()
+        self._waiters: tuple[weakref.ref[Waker], ...] = ()
         self._spare: list[Waker] = []
 
     def join(self, waker: Waker) -> None:
         with self._lock:
-            self._waiters += (waker,)
+            self._waiters = (*(one for one in self._waiters if one() is not None), weakref.ref(waker))
 
     def leave(self, waker: Waker) -> None:
+        """Undo one join."""
         with self._lock:
-            left = list(self._waiters)
-            if waker in left:
-                left.remove(waker)
+            left = [one for one in self._waiters if one() is not None]
+            for i, one in enumerate(left):
+                if one() is waker:
+                    del left[i]
+                    break
             self._waiters = tuple(left)
 
     def enter(self) -> Waker:
         """A waker that has joined, for a wait on this reader alone. Give it back to `exit`."""
         with self._lock:
             waker = self._spare.pop() if self._spare else Waker()
-            self._waiters += (waker,)
+            self._waiters += (weakref.ref(waker),)
         return waker
 
     def exit(self, waker: Waker) -> None:
@@ -77,8 +81,9 @@ class Hub:
 
     def woken(self, by: Waker | None = None) -> None:
         """Ring everybody but `by`: the descriptor was emptied, or something else changed."""
-        for waker in self._waiters:
-            if waker is not by:
+        for one in self._waiters:
+            waker = one()
+            if waker is not None and waker is not by:
                 waker.ring()
 
 
