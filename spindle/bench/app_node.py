@@ -103,6 +103,16 @@ def receive_one_by_one(port: Port, tally: Tally, over: threading.Event, most: in
             port.wait(0.1)
 
 
+def receive_paced(port: Port, tally: Tally, over: threading.Event, most: int) -> None:
+    """As a program does that waits for each sample: its way of iterating is what is measured."""
+    account = tally.take
+    while not tally.done and not over.is_set():
+        for sample in port.each(0.1):
+            account(sample)
+            if tally.done:
+                break
+
+
 def await_matched(port: Port, config: dict[str, Any]) -> None:
     """Until all readers and writers of the run are members. Raises TimeoutError."""
     until = time.monotonic() + MATCH_TIMEOUT_S
@@ -143,6 +153,8 @@ def measure(port: Port, config: dict[str, Any]) -> dict[str, Any]:
     watchdog.daemon = True
     watchdog.start()
     receive = receive_one_by_one if config["single"] else receive_batches
+    if config["pace_per_s"]:
+        receive = receive_paced
     receive(port, tally, over, max(1, TAKE_BYTES // config["size"]))
     report_ns = monotonic_ns()
     used_s = cpu_s() - cpu_before_s

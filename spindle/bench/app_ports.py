@@ -7,7 +7,8 @@ is what the group says, not what we hope.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from spindle.config import NodeConfig
 
 TOPIC = "bench"
+EACH_MAX = 64  # samples taken at a time where they are wanted one by one
 
 
 class Port(abc.ABC):
@@ -50,6 +52,18 @@ class Port(abc.ABC):
     def counters(self) -> dict[str, int]:
         """Of the node."""
         return self.session.counters().snapshot()
+
+    def each(self, timeout_s: float) -> Iterator[Any]:
+        """Samples one by one as they come, until none has come for so long."""
+        while True:
+            samples = self.take(EACH_MAX)
+            if samples:
+                yield from samples
+                continue
+            before = time.monotonic()
+            self.wait(timeout_s)
+            if time.monotonic() - before >= timeout_s:
+                return
 
     @abc.abstractmethod
     def lost(self) -> int:
@@ -169,6 +183,9 @@ class DdsPort(Port):
 
     def wait(self, timeout_s: float) -> None:
         self.waitset.wait(int(timeout_s * 1e9))
+
+    def each(self, timeout_s: float) -> Iterator[Any]:
+        return self.reader.take_iter(timeout=int(timeout_s * 1e9))
 
     @property
     def session(self) -> Session:
