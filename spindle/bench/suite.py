@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from spindle.bench.results import markdown_table, median_run, rate_text
 COMMAND = "spindle bench"
 KB = 1024
 TEN_KB = 10 * 1024
+QUIET_SHARE = 0.05  # of all cores, used by others: more, and nothing measured means much
 
 
 @dataclass
@@ -305,8 +307,21 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2),
+        "busy_before": round(busy_share(), 2),
     }
+
+
+def busy_share(seconds: float = 0.5) -> float:
+    """Share of all cores that other programs use, looked at for so long while we do nothing."""
+
+    def ticks() -> tuple[int, int]:
+        fields = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(fields), fields[3] + fields[4]  # all; idle and waiting for disks
+
+    total, idle_ticks = ticks()
+    time.sleep(seconds)
+    total_after, idle_after = ticks()
+    return 1.0 - (idle_after - idle_ticks) / max(1, total_after - total)
 
 
 def run(
@@ -331,10 +346,13 @@ def run(
 def markdown(result: dict[str, Any]) -> str:
     """The tables of docs/benchmarks.md."""
     found = result["machine"]
+    noise = found["busy_before"]
     parts = [
         f"{found['cpu']}, {found['cores']} cores, Linux {found['kernel']}, Python {found['python']}; "
         f"medians of {result['repeat']}. {result['met']} of {result['promised']} targets met."
     ]
+    if noise > QUIET_SHARE:
+        parts.append(f"Other programs used {noise:.0%} of this machine before the run: these numbers don't count.")
     for section in result["sections"]:
         rows = [Line(**line).cells() for line in section["lines"]]
         parts += [f"### {section['title']}", markdown_table(HEADER, rows)]
