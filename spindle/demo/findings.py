@@ -6,6 +6,7 @@ Rules: a check that could not be made counts as failed. `disagreements` alone de
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,7 +42,7 @@ class Findings:
     published: dict[str, int] = field(default_factory=dict)  # by topic
     delivered: dict[int, Topics] = field(default_factory=dict)
     first_difference: dict[str, str] = field(default_factory=dict)  # by topic, where hashes differ
-    latency_us: dict[int, dict[str, float]] = field(default_factory=dict)
+    latency_us: dict[int, dict[str, dict[str, float]]] = field(default_factory=dict)
     monitors: dict[int, MonitorFinding] = field(default_factory=dict)
     expected_alerts: MonitorFinding | None = None
     recorded: dict[str, int] = field(default_factory=dict)  # by topic
@@ -107,65 +108,64 @@ class Findings:
 
 
 def text_of(found: Findings, nodes: list[int]) -> str:
-    """The result for people."""
+    """The result for people, 80 columns wide."""
     lines = ["", f"{found.seconds:g} s, {found.speed:g} times real time, {len(nodes)} nodes", ""]
-    width = max([len(topic) for topic in found.published] + [10])
-    head = "".join(f"{f'node {node}':>10}" for node in nodes)
-    lines.append(f"  {'delivered':<{width}}  published{head}  order")
+    lines.append(_row("messages delivered", ["published", *(f"node {node}" for node in nodes)]) + "  order")
     for topic, count in found.published.items():
         topics = [found.delivered.get(node, {}).get(topic, {}) for node in nodes]
-        counts = "".join(f"{one.get('count', 0):>10}" for one in topics)
-        hashes = {str(one.get("hash", "?"))[:12] for one in topics}
-        verdict = f"identical, hash {hashes.pop()}" if len(hashes) == 1 else f"DIFFERS: {', '.join(sorted(hashes))}"
-        lines.append(f"  {topic:<{width}}  {count:>9}{counts}  {verdict}")
-    lines += ["", *_alert_lines(found, nodes)]
-    for node in nodes:
-        latency = found.latency_us.get(node, {})
-        if latency:
-            lines.append(
-                f"  latency, node {node}: write to take p50 {_time(latency['p50'])}, p99 {_time(latency['p99'])}, "
-                f"max {_time(latency['max'])}"
-            )
-    lines.append("")
-    for node in nodes:
-        counters = found.counters.get(node, {})
-        lines.append(
-            f"  node {node}: view {found.views.get(node, 0)}, nulls {counters.get('nulls', 0)}, "
-            f"batches {_batch(counters, 'send')} send, {_batch(counters, 'receive')} receive, "
-            f"{_batch(counters, 'delivery')} delivery (messages each), pushes {counters.get('pushes', 0)}"
-        )
-    lines.append("")
-    for node in nodes:
-        journal = found.journals.get(node)
-        good = "intact, equal to what was delivered"
-        state = "not verified" if journal is None else good if journal.intact else f"DAMAGED: {journal.detail}"
-        messages = ", ".join(f"{topic} {count}" for topic, count in (journal.messages if journal else {}).items())
-        lines.append(f"  journal, node {node}: {state}{f' ({messages})' if messages else ''}")
+        hashes = {str(one.get("hash", "?"))[:8] for one in topics}
+        verdict = f"same ({hashes.pop()})" if len(hashes) == 1 else "DIFFERS"
+        lines.append(f"{_row(topic, [count, *(one.get('count', 0) for one in topics)])}  {verdict}")
+    lines += ["", *_alert_lines(found, nodes), ""]
+    lines.append(_row("latency and work", ["", *(f"node {node}" for node in nodes)]))
+    latencies = [found.latency_us.get(node, {}) for node in nodes]
+    for way in ("write to delivery", "write to take"):
+        for name in ("p50", "p99"):
+            values = [one.get(way, {}).get(name, math.nan) for one in latencies]
+            lines.append(_row(f"{way}, {name}", ["", *map(_time, values)]))
+    counters = [found.counters.get(node, {}) for node in nodes]
+    for kind in ("send", "receive", "delivery"):
+        lines.append(_row(f"messages/{kind} batch", ["", *(_batch(one, kind) for one in counters)]))
+    for name in ("nulls", "pushes"):
+        lines.append(_row(name, ["", *(one.get(name, 0) for one in counters)]))
+    lines.append(_row("views", ["", *(found.views.get(node, 0) for node in nodes)]))
+    lines.append(_row("journal (MCAP)", ["", *(_journal(found.journals.get(node)) for node in nodes)]))
     disagreements = found.disagreements(nodes)
     lines.append("")
     if disagreements:
         lines += ["DISAGREEMENT", *[f"  - {one}" for one in disagreements]]
     else:
         total = sum(found.published.values())
-        lines.append(f"All agree: {total} messages, each on every node, in one order; none lost, none twice.")
+        lines.append(f"All agree: {total} messages, each on every node, in one order, none lost, none twice;")
+        lines.append("the journals hold what was delivered.")
     return "\n".join(lines)
 
 
+def _row(label: str, cells: Sequence[object]) -> str:
+    return f"  {label:<23}" + "".join(f"{cell!s:>9}" for cell in cells)
+
+
 def _alert_lines(found: Findings, nodes: list[int]) -> list[str]:
-    digests = {one.digest for one in found.monitors.values()}
-    counts = {one.alerts for one in found.monitors.values()}
-    if len(digests) == 1 and len(found.monitors) == len(nodes):
-        text = f"{counts.pop()} raised or cleared, identical on every node, hash {digests.pop()}"
-        expected = found.expected_alerts
-        if expected and not any(one.stepped_in for one in found.monitors.values()):
-            text += "; as computed from the recording alone"
-        return [f"  alerts: {text}"]
-    return [f"  alerts: DIFFER: {', '.join(f'node {n} {m.alerts} ({m.digest})' for n, m in found.monitors.items())}"]
+    monitors = found.monitors
+    if len({one.digest for one in monitors.values()}) != 1 or len(monitors) != len(nodes):
+        return [f"  alerts DIFFER: {', '.join(f'node {n} {m.alerts} ({m.digest})' for n, m in monitors.items())}"]
+    one = next(iter(monitors.values()))
+    lines = [f"  {one.alerts} alerts raised or cleared, the same on every node ({one.digest})"]
+    if any(monitor.stepped_in for monitor in monitors.values()):
+        lines.append("  a topic fell silent, and a monitor stepped in")
+    elif found.expected_alerts:
+        lines[0] += ","
+        lines.append("  and as computed from the recording alone")
+    return lines
 
 
 def _batch(counters: dict[str, int], kind: str) -> str:
     batches = counters.get(f"{kind}_batches", 0)
     return f"{counters.get(f'{kind}_messages', 0) / batches:.2f}" if batches else "-"
+
+
+def _journal(finding: JournalFinding | None) -> str:
+    return "missing" if finding is None else "intact" if finding.intact else "DAMAGED"
 
 
 def _time(microseconds: float) -> str:

@@ -52,7 +52,8 @@ class TopicOrder:
         self.name = name
         self.reader = reader
         self.payloads = PayloadOrder()
-        self.latencies_us: list[float] = []
+        self.delivery_us: list[float] = []  # from write to delivery at this node
+        self.take_us: list[float] = []  # from write to take() here
         self.marks = bytearray()
         self._hash = hashlib.blake2b(digest_size=16)
 
@@ -70,7 +71,8 @@ class TopicOrder:
             self.payloads.add(payload)
             self.marks += digest[:MARK_BYTES]
             if info.source_timestamp:
-                self.latencies_us.append((now_ns - info.source_timestamp) / 1000)
+                self.delivery_us.append((info.reception_timestamp - info.source_timestamp) / 1000)
+                self.take_us.append((now_ns - info.source_timestamp) / 1000)
         return len(pairs)
 
     def report(self) -> dict[str, Any]:
@@ -79,7 +81,6 @@ class TopicOrder:
             "payload_hash": self.payloads.hexdigest(),
             "hash": self._hash.copy().hexdigest(),
             "lost": self.reader.log.lost,
-            "latency_us": quantiles(self.latencies_us),
         }
 
 
@@ -129,8 +130,10 @@ def answer(request: str, topics: list[TopicOrder]) -> None:
     """Answers one request with one line of JSON."""
     command, _, path = request.partition(" ")
     found = {"event": "report", "topics": {topic.name: topic.report() for topic in topics}}
-    every = [value for topic in topics for value in topic.latencies_us]
-    found["latency_us"] = quantiles(every)
+    found["latency_us"] = {
+        "write to delivery": quantiles([value for topic in topics for value in topic.delivery_us]),
+        "write to take": quantiles([value for topic in topics for value in topic.take_us]),
+    }
     if command == "dump":
         Path(path).write_text(json.dumps({topic.name: topic.marks.hex() for topic in topics}))
         found["event"] = "dump"

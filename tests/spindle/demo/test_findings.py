@@ -18,8 +18,10 @@ def agreeing() -> Findings:
         seconds=3,
         speed=2,
         published=dict(topics),
-        delivered={n: {t: {"count": c, "hash": t * 8, "payload_hash": t, "lost": 0} for t, c in topics.items()} for n in NODES},
-        latency_us={n: {"p50": 90.0, "p99": 1200.0, "max": 4000.0} for n in NODES},
+        delivered={
+            n: {t: {"count": c, "hash": t * 8, "payload_hash": t, "lost": 0} for t, c in topics.items()} for n in NODES
+        },
+        latency_us={n: {"write to take": {"p50": 90.0, "p99": 1200.0, "max": 4000.0}} for n in NODES},
         monitors={n: MonitorFinding(2, "d1", 0) for n in NODES},
         expected_alerts=MonitorFinding(2, "d1", 0),
         recorded={"a": 10},
@@ -35,9 +37,9 @@ def test_agreement_is_said_and_shown() -> None:
     assert found.disagreements(NODES) == []
     text = text_of(found, NODES)
     assert "All agree: 14 messages" in text
-    assert "identical, hash aaaaaaaa" in text
-    assert "p50 90 us, p99 1.2 ms" in text
-    assert "batches 2.50 send" in text
+    assert "same (aaaaaaaa)" in text
+    assert "90 us" in text and "1.2 ms" in text and "2.50" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert json.loads(json.dumps(found.as_json(NODES)))["agreed"] is True
 
 
