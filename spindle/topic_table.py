@@ -5,6 +5,7 @@ membership machine carries to the group; a view that is installed fulfils them.
 
 Rules:
 - A wish follows from counts of wanted readers and writers, so openings and closings may overlap in any order.
+- An opening waits first for an earlier wish to have less, if that is still under way.
 - An opening returns when a view with the wanted part is installed (and, for a reader, the history is whole; for a
   logged topic, the journal runs), or raises why not; then nothing of it is left.
 - A writer is closed when what it had committed by then is delivered everywhere: a node that is no sender any more could
@@ -93,6 +94,7 @@ class TopicTable:
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
+        await self._until_settled(local, sender=True)
         local.writers_wanted += 1
         try:
             await self._until_member(local, sender=True)
@@ -119,6 +121,7 @@ class TopicTable:
         from spindle_core.delivery import Cursor
 
         local = await self._entry(name)
+        await self._until_settled(local, sender=False)
         local.readers_wanted += 1
         try:
             cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index)
@@ -216,6 +219,26 @@ class TopicTable:
         if self._stopped is None and self._wished.get(role.topic, (None, 0))[0] != role:
             self._wished[role.topic] = (role, self._machine.take_role(role))
             self._drive()
+
+    async def _until_settled(self, local: LocalTopic, sender: bool) -> None:
+        """Waits while the group still carries out our wish to be no member (no sender) any more.
+
+        The installed view has the part that an opening wants, but the next one may be without it: whoever believed
+        the present one would lose its log under its feet. The wish is not taken back either, as it can't be known
+        whether the leader has planned with it already.
+        """
+        name, node_id = local.spec.name, self._node_id
+
+        def settled(view: View) -> bool:
+            role, _ = self._wished.get(name, (None, 0))
+            topic = view.topic(name)
+            if role is None or topic is None or (role.sender if sender else role.member):
+                return True
+            return node_id not in (topic.senders if sender else topic.members)
+
+        while not settled(self._view()):
+            await self._until(name, settled)
+        self._check_running()
 
     async def _until_member(self, local: LocalTopic, sender: bool) -> None:
         """Waits until this node is a member of the topic (a sender), and the journal of a logged one runs."""

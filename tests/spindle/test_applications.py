@@ -212,6 +212,20 @@ def test_a_keep_last_reader_that_never_takes_holds_nobody(one: Session, two: Ses
     writer.close()
 
 
+def test_applications_that_come_and_go_quickly(one: Session, two: Session, base_dir: Path) -> None:
+    """Goal: what one application closes never takes away what the next one opens meanwhile, and nothing is left
+    open. Method: sixty short sessions by turns on both nodes, each with the only reader and writer of its node."""
+    one.declare_topic(TopicSpec("brief", size_max=64))
+    for number in range(60):
+        with attach(runtime_dir=base_dir, node_id=1 + number % 2) as session:
+            writer = session.open_writer("brief", guid=b"%d" % number)
+            reader = session.open_reader("brief", keep_all=True, from_history=False)
+            writer.inbox.write(b"%d" % number, timeout_s=5)
+            assert take(reader, 1) == [b"%d" % number]
+    wait_until(lambda: not two.endpoints("brief"))
+    wait_until(lambda: [info.members for info in two.topics() if info.spec.name == "brief"] == [()])
+
+
 def test_topics_last_as_agreed(one: Session, two: Session) -> None:
     """Goal: topics declared on one node are known on the other, with their members. Method: declare, open, look."""
     one.declare_topic(TopicSpec("known", size_max=64, level=Level.ATOMIC))
