@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dds.internal import SampleInfo
 from dds.status import InstanceState, SampleState, ViewState
-from spindle.client.samples import MessageInfo
+from spindle.client.samples import MessageInfo, message_type
 
 
 class LiveSampleInfo(MessageInfo):
@@ -44,5 +44,9 @@ class FirstSampleInfo(LiveSampleInfo):
 
     view_state = ViewState.New
 
+
+LiveBytesSample = message_type(
+    "BytesSample", __name__, "sample_info",
+    "A sample of a topic of bytes as the log gave it: bytes with `sample_info`, which is made when asked for.")
 
 SampleInfo.register(LiveSampleInfo)

@@ -5,12 +5,6 @@ from spindle_core.layout cimport bell_page, cursor_page, log_header, log_record
 from spindle_core.memory cimport Mapping
 
 
-cdef class MessageInfo:
-    cdef uint64_t _source_ns, _reception_ns, _sequence, _view_id, _index
-    cdef uint32_t _sender
-    cdef uint16_t _writer
-
-
 cdef class LogReader:
     cdef readonly Mapping log
     cdef readonly Mapping cursor
@@ -28,13 +22,13 @@ cdef class LogReader:
     cdef bint gone, closed
     cdef Block block                         # the open zero-copy batch, if any
 
-    cdef log_record *peek(self) noexcept
+    cdef bint look(self) noexcept
+    cdef log_record *peek(self, uint64_t *size) except? NULL
     cdef bint still_there(self, uint64_t position) noexcept
     cdef int overtaken(self) except -1
     cdef void advance(self, uint64_t size) noexcept
     cdef void publish_position(self) noexcept
     cdef int usable(self) except -1
-    cdef object info_of(self, log_record *r, type info_type)
     cdef bint ended(self)
     cdef raise_gone(self)
 

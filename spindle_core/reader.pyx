@@ -10,7 +10,6 @@ import os
 import time
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from spindle_core.atomics cimport (
     fence_load_load,
@@ -21,11 +20,13 @@ from spindle_core.atomics cimport (
     u64_store_release,
     u64_store_relaxed,
 )
-from spindle_core.events cimport event_clear, event_ring, event_wait
+from spindle_core.events cimport event_clear, event_ring, event_wait, poll
 from spindle_core.layout cimport (
     BELL_MAGIC,
+    CACHE_LINE,
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
+    LOG_DATA,
     LOG_JUMP,
     LOG_MAGIC,
     LOG_RING_OFFSET,
@@ -37,60 +38,27 @@ from spindle_core.layout cimport (
     record_stride,
 )
 from spindle_core.memory cimport Mapping
+from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
 
 from spindle_core.errors import CoreError, NodeGone
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
 
 cdef extern from "Python.h":
-    object PyType_GenericAlloc(type t, Py_ssize_t n)   # a new reference
     const int PyBUF_READ
 
 
-cdef class MessageInfo:
-    """What came with a message. Subclassable; the attributes are boxed only when asked for."""
+cdef int LOOKS_MAX = 1000            # at a guard that is changing, before giving the core away
+cdef int UNSETTLED_MAX_MS = 1000
 
-    @property
-    def source_timestamp(self):
-        """When it was written, UTC ns."""
-        return self._source_ns
 
-    @property
-    def reception_timestamp(self):
-        """When it was delivered on this node, UTC ns."""
-        return self._reception_ns
-
-    @property
-    def sender(self):
-        """Node id of the sender."""
-        return self._sender
-
-    @property
-    def writer(self):
-        """Number of the writer on the sending node."""
-        return self._writer
-
-    @property
-    def sequence(self):
-        """Sequence number: place in the delivery order of its epoch; the same on every node."""
-        return self._sequence
-
-    @property
-    def view_id(self):
-        """View in which it was delivered."""
-        return self._view_id
-
-    @property
-    def index(self):
-        """Messages delivered into this log before it: dense, of this node only."""
-        return self._index
-
-    def __repr__(self):
-        return (f"<{type(self).__name__} sender={self.sender} view={self.view_id} sequence={self.sequence}"
-                f" index={self.index}>")
+cdef int check_info_type(type info_type) except -1:
+    if not issubclass(info_type, MessageInfo):
+        raise TypeError(f"info_type {info_type.__name__}: must be a subclass of MessageInfo")
+    return 0
 
 
 cdef class LogReader:
@@ -111,6 +79,8 @@ cdef class LogReader:
         self.bell = bell
         self.data_fd = data_fd
         self.bell_fd = bell_fd
+        if log.base == NULL or cursor.base == NULL or not cursor.writable or (bell is not None and bell.base == NULL):
+            raise ValueError("a reader needs its cursor writable, and its log and the doorbell open")
         self.header = <log_header *>log.base
         self.page = <cursor_page *>cursor.base
         if self.header.magic != LOG_MAGIC or self.page.magic != CURSOR_MAGIC:
@@ -120,7 +90,7 @@ cdef class LogReader:
             if self.node_bell.magic != BELL_MAGIC:
                 raise ValueError("this mapping is not a doorbell of this version")
         self.capacity = self.header.capacity
-        if log.size < LOG_RING_OFFSET + self.capacity:
+        if log.size < LOG_RING_OFFSET or not CACHE_LINE <= self.capacity <= log.size - LOG_RING_OFFSET:
             raise ValueError("the log is smaller than it says")
         self.ring = log.base + LOG_RING_OFFSET
         start = <cursor_start *>(cursor.base + CURSOR_START_OFFSET)
@@ -129,6 +99,8 @@ cdef class LogReader:
         self.index = start.index
         self.keep_all = start.keep_all
         self.tail = self.position
+        if self.offset > self.capacity or self.offset % CACHE_LINE or self.capacity % CACHE_LINE:
+            raise ValueError("the cursor doesn't point to a record: the node has to place it first")
 
     cdef int usable(self) except -1:
         if self.closed:
@@ -137,24 +109,38 @@ cdef class LogReader:
             raise ValueError("a batch is open: release it first")
         return 0
 
-    cdef log_record *peek(self) noexcept:
-        """The next record, or NULL when everything delivered so far has been read."""
+    cdef bint look(self) noexcept:
+        """Looks how far the log has got; True if there is something to read."""
+        # SYNC POINT: deliver. Pairs with log_publish(): records are whole before the tail.
+        self.tail = u64_load_acquire(&self.header.tail)
+        if self.position >= self.tail:
+            return False
+        # SYNC POINT: return. Pairs with return_to_hot(): we had everything when the log went back to its start.
+        if u64_load_relaxed(&self.header.hot_position) == self.position:
+            self.offset = 0
+        return True
+
+    cdef log_record *peek(self, uint64_t *size) except? NULL:
+        """The next record and its payload's size; NULL when everything delivered so far has been read.
+
+        A record that isn't what its predecessor promises has been overwritten: then the oldest one is next. What is
+        copied from it must be followed by a look at still_there().
+        """
         cdef log_record *r
         while True:
-            if self.position >= self.tail:
-                # SYNC POINT: deliver. Pairs with log_publish(): records are whole before the tail.
-                self.tail = u64_load_acquire(&self.header.tail)
-                if self.position >= self.tail:
-                    return NULL
+            if self.position >= self.tail and not self.look():
+                return NULL
             if self.offset >= self.capacity:
                 self.offset = 0
             r = <log_record *>(self.ring + self.offset)
-            if r.kind == LOG_JUMP:
-                self.offset = 0
-                if not self.still_there(self.position):
-                    return r   # the caller's own look will notice
-                continue
-            return r
+            size[0] = u32_load_relaxed(&r.size)   # once: it may change under us
+            if r.position == self.position:
+                if r.kind == LOG_DATA and size[0] <= self.capacity - self.offset - sizeof(log_record):
+                    return r
+                if r.kind == LOG_JUMP and self.offset and self.still_there(self.position):
+                    self.offset = 0
+                    continue
+            self.overtaken()
 
     cdef bint still_there(self, uint64_t position) noexcept:
         """False if the record copied from `position` may have been overwritten meanwhile."""
@@ -168,6 +154,9 @@ cdef class LogReader:
         """Goes on with the oldest record there is, and counts what that skips."""
         cdef log_header *h = self.header
         cdef uint64_t version, position, offset, index
+        cdef int looks = 0
+        # What we saw overwritten was seen before what we look at now.
+        fence_load_load()
         while True:
             version = u64_load_acquire(&h.version)
             position = u64_load_relaxed(&h.oldest_position)
@@ -176,7 +165,14 @@ cdef class LogReader:
             fence_load_load()
             if not version & 1 and u64_load_relaxed(&h.version) == version:
                 break
-        if position <= self.position:
+            looks += 1
+            if looks > LOOKS_MAX:
+                # The node changes it within nanoseconds, unless it is kept from running, or was killed just there.
+                if looks > LOOKS_MAX + UNSETTLED_MAX_MS:
+                    raise CoreError(f"the delivery log has been changing for {UNSETTLED_MAX_MS} ms: its node has died")
+                with nogil:
+                    poll(NULL, 0, 1)
+        if position <= self.position or offset > self.capacity or offset % CACHE_LINE:
             raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the daemon")
         self.lost += index - self.index
         self.position = position
@@ -198,55 +194,35 @@ cdef class LogReader:
             if u64_load_relaxed(&self.header.blocked) and u32_load_relaxed(&self.node_bell.asleep):
                 event_ring(self.bell_fd)
 
-    cdef object info_of(self, log_record *r, type info_type):
-        cdef MessageInfo info = <MessageInfo>info_type.__new__(info_type)
-        info._source_ns = r.source_ns
-        info._reception_ns = r.reception_ns
-        info._sequence = r.sequence
-        info._view_id = r.view_id
-        info._index = r.index
-        info._sender = r.sender
-        info._writer = r.writer_id
-        return info
+    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=MessageInfo):
+        """Up to `n` messages, oldest first; [] when there is none.
 
-    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=None, str info_attribute="sample_info"):
-        """Up to `n` messages as `payload_type` (bytes or a subclass of it), oldest first; [] when there is none.
-
-        With `info_type` (a subclass of MessageInfo) each gets an instance of it as its attribute `info_attribute`.
+        payload_type: bytes, or what message_type() made; then the info is an `info_type`, a subclass of MessageInfo.
+        Raises TypeError for others.
         """
         cdef log_record *r
         cdef uint64_t size, position
         cdef bint plain = payload_type is bytes
         cdef list out = []
-        cdef object payload, info = None
+        cdef object payload
         self.usable()
-        if not plain and not issubclass(payload_type, bytes):
-            raise TypeError("payload_type must be bytes or a subclass of it")
-        if info_type is not None and not issubclass(info_type, MessageInfo):
-            raise TypeError("info_type must be a subclass of MessageInfo")
+        if not plain and not is_message_type(payload_type):
+            raise TypeError(f"payload_type {payload_type.__name__}: must be bytes or made by message_type()")
+        check_info_type(info_type)
         while n > 0:
-            r = self.peek()
+            r = self.peek(&size)
             if r == NULL:
                 break
-            position = r.position
-            size = r.size
-            if position != self.position or size + sizeof(log_record) > self.capacity - self.offset:
-                self.overtaken()
-                continue
+            position = self.position
             if plain:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
             else:
-                # What bytes.__new__ does for a subclass, without the intermediate bytes object.
-                payload = PyType_GenericAlloc(payload_type, size)
-                _adopt(payload)
-                memcpy(PyBytes_AS_STRING(payload), <char *>r + sizeof(log_record), size)
-            if info_type is not None:
-                info = self.info_of(r, info_type)
+                payload = new_message(payload_type, <char *>r + sizeof(log_record), size, r, info_type)
+            if self.position != position:
+                continue   # making an object let the garbage collector run code, and that took this message
             if not self.still_there(position):
                 self.overtaken()
                 continue
-            if info is not None and not plain:
-                setattr(payload, info_attribute, info)
             out.append(payload)
             self.advance(size)
             n -= 1
@@ -260,17 +236,16 @@ cdef class LogReader:
         cdef list out = []
         cdef object payload, info
         self.usable()
+        check_info_type(info_type)
         while n > 0:
-            r = self.peek()
+            r = self.peek(&size)
             if r == NULL:
                 break
-            position = r.position
-            size = r.size
-            if position != self.position or size + sizeof(log_record) > self.capacity - self.offset:
-                self.overtaken()
-                continue
+            position = self.position
             payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
-            info = self.info_of(r, info_type)
+            info = make_info(info_type, r)
+            if self.position != position:
+                continue   # as in take
             if not self.still_there(position):
                 self.overtaken()
                 continue
@@ -283,24 +258,22 @@ cdef class LogReader:
     def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info"):
         """Up to `n` results of decode(view); the read-only view is valid during the call only.
 
-        Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` propagates; the
-        messages before it are gone then (attribute `taken` of the exception), the one it failed on is skipped.
+        Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` (or of setting
+        the attribute, or because it kept a part of the view) propagates; the messages before it are in the attribute
+        `taken` of the exception, the one it failed on is skipped.
         """
         cdef log_record *r
         cdef uint64_t size, position
         cdef list out = []
         cdef object view, sample, info
         self.usable()
+        check_info_type(info_type)
         while n > 0:
-            r = self.peek()
+            r = self.peek(&size)
             if r == NULL:
                 break
-            position = r.position
-            size = r.size
-            if position != self.position or size + sizeof(log_record) > self.capacity - self.offset:
-                self.overtaken()
-                continue
-            info = self.info_of(r, info_type)
+            position = self.position
+            info = make_info(info_type, r)
             if self.keep_all:
                 view = PyMemoryView_FromMemory(<char *>r + sizeof(log_record), size, PyBUF_READ)
             else:
@@ -310,16 +283,20 @@ cdef class LogReader:
                     self.overtaken()
                     continue
             try:
-                sample = decode(view)
+                try:
+                    sample = decode(view)
+                finally:
+                    view.release()
+                if info_attribute is not None:
+                    setattr(sample, info_attribute, info)
             except Exception as e:
-                self.advance(size)
+                if self.position == position:
+                    self.advance(size)
                 self.publish_position()
                 e.taken = out
                 raise
-            finally:
-                view.release()
-            if info_attribute is not None:
-                setattr(sample, info_attribute, info)
+            if self.position != position:
+                continue   # decode() let another thread run, and that took this message
             out.append(sample)
             self.advance(size)
             n -= 1
@@ -332,18 +309,14 @@ cdef class LogReader:
         For a reader that doesn't keep all, the memory may be overwritten while the block is held: check `intact`.
         """
         cdef log_record *r
-        cdef uint64_t size = 0, position
+        cdef uint64_t size = 0
         cdef Block b
         self.usable()
-        while True:
-            r = self.peek()
-            if r == NULL:
-                return None
-            position = r.position
-            size = r.size
-            if position == self.position and size + sizeof(log_record) <= self.capacity - self.offset and self.still_there(position):
-                break
-            self.overtaken()
+        if n <= 0:
+            return None
+        r = self.peek(&size)
+        if r == NULL:
+            return None
         b = Block.__new__(Block)
         b.reader = self
         b.payload_size = size
@@ -357,10 +330,10 @@ cdef class LogReader:
             b.count += 1
             b.end_position += b.stride
             b.end_offset += b.stride
-            if b.end_position >= self.tail or b.end_offset >= self.capacity:
+            if b.end_position >= self.tail or b.stride > self.capacity - b.end_offset:
                 break
             r = <log_record *>(self.ring + b.end_offset)
-            if r.kind == LOG_JUMP or r.size != size or r.position != b.end_position:
+            if r.kind != LOG_DATA or r.size != size or r.position != b.end_position:
                 break
         b.open = True
         self.block = b
@@ -368,20 +341,18 @@ cdef class LogReader:
 
     def skip_to_last(self, uint64_t depth):
         """KEEP_LAST(depth): skips all but the newest `depth` messages; returns how many were skipped (not `lost`)."""
-        cdef uint64_t count, target, skipped = 0
-        cdef log_record *r
+        cdef uint64_t count, target, size = 0, skipped = 0
         self.usable()
-        self.tail = u64_load_acquire(&self.header.tail)
+        self.look()
         count = u64_load_relaxed(&self.header.count)
         target = count - depth if count > depth else 0
         while self.index < target:
-            r = self.peek()
-            if r == NULL:
+            if self.peek(&size) == NULL:
                 break
-            if r.position != self.position or not self.still_there(self.position):
+            if not self.still_there(self.position):
                 self.overtaken()
                 continue
-            self.advance(r.size)
+            self.advance(size)
             skipped += 1
         self.publish_position()
         return skipped
@@ -494,8 +465,8 @@ cdef class Block:
 
     @property
     def intact(self):
-        """False once the log has overtaken the block: its contents may have changed."""
-        return not self.open or self.reader.still_there(self.first_position)
+        """False once the log has overtaken the block, or it was released: its contents may have changed."""
+        return self.open and self.reader.still_there(self.first_position)
 
     def info(self, uint64_t i, type info_type=MessageInfo):
         """The info of message i. IndexError, or ValueError after release."""
@@ -503,8 +474,8 @@ cdef class Block:
             raise ValueError("this batch has been released")
         if i >= self.count:
             raise IndexError(i)
-        return self.reader.info_of(
-            <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record)), info_type)
+        return make_info(
+            info_type, <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record)))
 
     def release(self):
         """Moves the reader behind the block; its memory can be used again. Idempotent."""
@@ -513,12 +484,9 @@ cdef class Block:
             return
         self.open = False
         reader.block = None
-        if not reader.still_there(self.end_position):
-            reader.overtaken()
-        if reader.position < self.end_position:
-            reader.index = self.first_index + self.count
-            reader.position = self.end_position
-            reader.offset = self.end_offset
+        reader.index = self.first_index + self.count
+        reader.position = self.end_position
+        reader.offset = self.end_offset
         reader.publish_position()
 
     def __enter__(self):
@@ -529,25 +497,3 @@ cdef class Block:
 
     def __len__(self):
         return self.count
-
-
-cdef extern from *:
-    """
-    #include <Python.h>
-    /* PyType_GenericAlloc zeroed the object: the hash must say "not yet computed", as bytes.__new__ leaves it. */
-    static inline void spindle_bytes_ready(PyObject *o) {
-    #if defined(__GNUC__)
-    #pragma GCC diagnostic push
-    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    #endif
-        ((PyBytesObject *)o)->ob_shash = -1;
-    #if defined(__GNUC__)
-    #pragma GCC diagnostic pop
-    #endif
-    }
-    """
-    void spindle_bytes_ready(object o)
-
-
-cdef inline void _adopt(object payload):
-    spindle_bytes_ready(payload)

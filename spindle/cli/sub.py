@@ -17,7 +17,7 @@ from spindle.cli.ports import declared, level_option, open_reader, size_max_opti
 
 if TYPE_CHECKING:
     from spindle.client import ReaderHandle
-    from spindle_core.reader import MessageInfo
+    from spindle_core.message import MessageInfo
 
 TAKE_MAX = 256  # samples at a time: few enough that the first ones are seen at once
 SHOWN_BYTES_MAX = 4096  # of one sample in text

@@ -1,0 +1,15 @@
+"""What came with a message, and messages that carry it. See message.pyx and message_bytes.h."""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from spindle_core.layout cimport log_record
+
+
+cdef class MessageInfo:
+    cdef uint64_t _source_ns, _reception_ns, _sequence, _view_id, _index
+    cdef uint32_t _sender
+    cdef uint16_t _writer
+
+
+cdef object make_info(type info_type, const log_record *r)
+cdef bint is_message_type(object kind)
+cdef object new_message(object kind, const char *payload, size_t size, const log_record *r, object info_type)

@@ -1,0 +1,101 @@
+"""What came with a message, and messages that carry it.
+
+A message type (message_type) is bytes with the record header hidden behind the payload (message_bytes.h): one object
+per message. The info object is made when somebody asks for it.
+"""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from spindle_core.layout cimport log_record
+
+
+# Included here only: its functions are static, and the type is known by the address of one of them.
+cdef extern from "message_bytes.h":
+    cdef struct message_tail:
+        log_record record
+        void *info_type
+    message_tail *message_tail_of(object message)
+    object message_bytes_make_type()
+    bint message_bytes_is_type(object kind)
+    object message_bytes_new(object kind, const char *payload, size_t size, const log_record *record, object info_type)
+
+
+cdef class MessageInfo:
+    """What came with a message. Subclassable; the attributes are boxed only when asked for."""
+
+    @property
+    def source_timestamp(self):
+        """When it was written, UTC ns."""
+        return self._source_ns
+
+    @property
+    def reception_timestamp(self):
+        """When it was delivered on this node, UTC ns."""
+        return self._reception_ns
+
+    @property
+    def sender(self):
+        """Node id of the sender."""
+        return self._sender
+
+    @property
+    def writer(self):
+        """Number of the writer on the sending node."""
+        return self._writer
+
+    @property
+    def sequence(self):
+        """Sequence number: place in the delivery order of its epoch; the same on every node."""
+        return self._sequence
+
+    @property
+    def view_id(self):
+        """View in which it was delivered."""
+        return self._view_id
+
+    @property
+    def index(self):
+        """Messages delivered into this log before it: dense, of this node only."""
+        return self._index
+
+    def __repr__(self):
+        return (f"<{type(self).__name__} sender={self.sender} view={self.view_id} sequence={self.sequence}"
+                f" index={self.index}>")
+
+
+cdef object make_info(type info_type, const log_record *r):
+    cdef MessageInfo info = <MessageInfo?>info_type.__new__(info_type)   # a type may override __new__
+    info._source_ns = r.source_ns
+    info._reception_ns = r.reception_ns
+    info._sequence = r.sequence
+    info._view_id = r.view_id
+    info._index = r.index
+    info._sender = r.sender
+    info._writer = r.writer_id
+    return info
+
+
+cdef bint is_message_type(object kind):
+    return isinstance(kind, type) and message_bytes_is_type(kind)
+
+
+cdef object new_message(object kind, const char *payload, size_t size, const log_record *r, object info_type):
+    return message_bytes_new(kind, payload, size, r, info_type)
+
+
+def message_info(message):
+    """What came with a message, of the type that its reader chose; a new object at every call. TypeError otherwise."""
+    cdef message_tail *tail
+    if not is_message_type(type(message)):
+        raise TypeError(f"a {type(message).__name__} carries no info: only messages that readers made do")
+    tail = message_tail_of(message)
+    return make_info(<type>tail.info_type, &tail.record)
+
+
+def message_type(str name, str module, str info_attribute, str doc):
+    """A new type of messages, for LogReader.take: bytes whose attribute `info_attribute` is their info."""
+    kind = message_bytes_make_type()
+    kind.__name__ = kind.__qualname__ = name
+    kind.__module__ = module
+    kind.__doc__ = doc
+    setattr(kind, info_attribute, property(message_info))
+    return kind
