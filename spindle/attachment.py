@@ -46,13 +46,14 @@ from spindle.errors import (
     ProtocolMismatch,
     SpindleError,
     TopicLimit,
+    TopicMismatch,
     TopicUnknown,
     WireError,
     error_to_wire,
 )
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
-from spindle.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo
+from spindle.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo, TopicSpec
 from spindle.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
@@ -321,7 +322,23 @@ class Application:
     async def _declare_topic(self, request: pb.Request) -> Answer:
         spec = spec_from_wire(request.declare_topic.spec)
         self.permissions.check_declare(spec.name)
-        return pb.Reply(topic=topic_to_wire(await self._node.declare_topic(spec))), []
+        return pb.Reply(topic=topic_to_wire(await self._declare(spec))), []
+
+    async def _declare(self, wanted: TopicSpec) -> TopicInfo:
+        """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
+        for attempt in (1, 2):
+            known = next((one for one in self._node.topics() if one.spec.name == wanted.name), None)
+            if known is not None:
+                known.spec.check_same(wanted)
+                return known
+            config = self._node.config
+            try:
+                return await self._node.declare_topic(
+                    wanted.with_window(config.default_size_max, config.default_window))
+            except TopicMismatch:
+                if attempt == 2:
+                    raise  # otherwise somebody was faster: what we left open may be as they want it
+        raise AssertionError("not reached")
 
     async def _open_writer(self, request: pb.Request) -> Answer:
         wanted = request.open_writer

@@ -18,6 +18,7 @@ from spindle.levels import Level
 TOPICS_MAX = 255  # 8-bit topic ids, 0 unused
 NAME_BYTES_MAX = 255  # of a topic's or type's name, in UTF-8
 TYPE_HASH_BYTES_MAX = 64
+SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
 SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
 WINDOW_MAX = 65536  # slots of one sender's ring
 SLOT_OVERHEAD = 64  # bytes of a slot beside the payload: header, rounded up to a cache line
@@ -39,8 +40,8 @@ class TopicSpec:
     name, type_name  UTF-8, 1 to 255 bytes
     type_hash        identifies the type's layout; equal hashes mean that both sides understand each other's payloads
     level            see `spindle.levels`
-    size_max         largest message, bytes
-    window           slots of each sender's ring; 0 = chosen from size_max
+    size_max         largest message, bytes; 0 = as the declaring node is configured ([topics] size_max, 16384)
+    window           slots of each sender's ring; 0 = as the declaring node is configured, or chosen from size_max
     history_depth    messages a volatile or logged topic keeps for late joiners; 0 = as many as history_bytes hold
     history_bytes    memory for them at each subscribing node; 0 = the node's default
     Raises ConfigError if a value is impossible.
@@ -50,7 +51,7 @@ class TopicSpec:
     type_name: str = "bytes"
     type_hash: bytes = b""
     level: Level = Level.ATOMIC
-    size_max: int = 16384
+    size_max: int = 0
     window: int = 0
     history_depth: int = 0
     history_bytes: int = 0
@@ -70,25 +71,29 @@ class TopicSpec:
             raise ConfigError(f"level {self.level!r} of topic {self.name!r} is unknown; use one of "
                               f"{', '.join(f'{one.name} ({one.value})' for one in Level)}") from None
         for label, value, low, high in (
-            ("size_max", self.size_max, 1, SIZE_MAX_LIMIT), ("window", self.window, 0, WINDOW_MAX),
+            ("size_max", self.size_max, 0, SIZE_MAX_LIMIT), ("window", self.window, 0, WINDOW_MAX),
             ("history_depth", self.history_depth, 0, 1 << 40), ("history_bytes", self.history_bytes, 0, 1 << 36),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{label} {value} of topic {self.name!r} is out of range {low} to {high}")
 
-    def with_window(self) -> TopicSpec:
-        """The same specification with its window chosen if it was left open."""
-        return self if self.window else dataclasses.replace(self, window=choose_window(self.size_max))
+    def with_window(self, size_max: int = SIZE_MAX_DEFAULT, window: int = 0) -> TopicSpec:
+        """The same specification with nothing left open: `size_max` and `window` are taken where it says 0, and where
+        that leaves no window it is chosen so that the ring stays in cache."""
+        size_max = self.size_max or size_max
+        window = self.window or window or choose_window(size_max)
+        return dataclasses.replace(self, size_max=size_max, window=window)
 
     def check_same(self, wanted: TopicSpec) -> None:
         """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
 
-        A `window` left open (0) and the history limits are taken from the first declarer without complaint.
+        What is left open (`size_max` or `window` 0) and the history limits are taken from the first declarer without
+        complaint.
         """
         differences = []
         for field in ("type_name", "type_hash", "level", "size_max"):
             agreed, other = getattr(self, field), getattr(wanted, field)
-            if agreed != other:
+            if agreed != other and not (field == "size_max" and other == 0):
                 differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")
         if wanted.window and wanted.window != self.window:
             differences.append(f"window is {self.window} in the group, you want {wanted.window}")

@@ -50,7 +50,7 @@ class Size(click.ParamType):
 
 level_option = click.option("--level", type=click.Choice(LEVELS), help="Level of a new topic. [default: atomic]")
 size_max_option = click.option(
-    "--size-max", type=Size(), metavar="SIZE", help="Largest message of a new topic. [default: 16 KiB]"
+    "--size-max", type=Size(), metavar="SIZE", help="Largest message of a new topic. [default: the node's, 16 KiB]"
 )
 
 
@@ -73,7 +73,7 @@ def declared(session: Session, topic: str, level: str | None, size_max: int | No
         wishes["level"] = Level[level.upper()]
     if size_max is not None:
         wishes["size_max"] = size_max
-    return session.declare_topic(TopicSpec(topic, **wishes))
+    return session.declare_topic(TopicSpec(topic, **wishes))  # what isn't said is the node's to say
 
 
 def check_wishes(info: TopicInfo, level: str | None, size_max: int | None) -> None:

@@ -148,6 +148,18 @@ def test_top_shows_the_traffic(cli: Cli, group: list[Daemon]) -> None:
         subscriber.terminate()
 
 
+def test_sizes_left_open_are_the_nodes(cli: Cli, runtime_dir: Path) -> None:
+    settings = ["--set", "topics.size_max=1000", "--set", "topics.window=5"]
+    with daemons(runtime_dir, 1, settings):
+        assert cli("pub", "open", "x", "--readers", 0).code == 0
+        assert cli("pub", "said", "x", "--readers", 0, "--size-max", 2000).code == 0
+        assert "is 1000" in cli("pub", "open", "x" * 1001, "--readers", 0).err
+        sizes = {one["name"]: (one["size_max"], one["window"]) for one in cli("topics", "--json").json}
+        assert sizes == {"open": (1000, 5), "said": (2000, 5)}
+        with Target().attach("test") as session:
+            assert session.declare_topic(TopicSpec("said")).spec.size_max == 2000, "the group's, not the node's"
+
+
 def test_metrics_of_a_daemon(cli: Cli, runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1, ["--metrics", "127.0.0.1:0"]) as (daemon,):
         address = wait_until(lambda: [line for line in daemon.log.splitlines() if "http://" in line], what="address")
