@@ -57,7 +57,7 @@ fewer came before the --timeout.
     help="How a message is printed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
-@click.option("-c", "--count", type=click.IntRange(1), help="End after so many.")
+@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after so many.")
 @click.option("-t", "--timeout", type=click.FloatRange(0), metavar="S", help="End when nothing came for so long.")
 @click.option("--history", is_flag=True, help="Begin with what a volatile or logged topic keeps.")
 @click.option("--keep-all", is_flag=True, help="Lose nothing: writers wait if this command is too slow.")
