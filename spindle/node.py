@@ -63,6 +63,7 @@ ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "PeerCredentia
 
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
 DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
+JOINER_TIMEOUT_S = 5.0  # for a joiner to exchange memory with everybody; then it is left out
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
 
@@ -467,6 +468,7 @@ class Node:
             self._peers.send(action.node_id, message_to_wire(action.message))
         elif isinstance(action, m.Prepare):
             self._next.prepare(action.view, action.ballot)
+            asyncio.get_running_loop().call_later(JOINER_TIMEOUT_S, self._part_with_late_joiners, action.ballot)
         elif isinstance(action, m.Wedge):
             self.engine.wedge()
         elif isinstance(action, m.DeliverToTrim):
@@ -483,6 +485,16 @@ class Node:
             self._topics.rejected(action)
         elif isinstance(action, m.Failed):
             self.fail(error_from_wire(action.kind, action.text))
+
+    def _part_with_late_joiners(self, ballot: int) -> None:
+        """A joiner that hangs must not hold up the others' view changes: its end lets the leader propose anew."""
+        if self._closed:
+            return
+        for node_id in self._machine.late_joiners(ballot):
+            peer = self._peers.connected.get(node_id)
+            if peer is not None:
+                LOG.warning("%s is not ready to join after %g s: it is left out", peer, JOINER_TIMEOUT_S)
+                peer.conn.finish()
 
     def _install(self, view: View) -> None:
         before, epoch = self._view, self._next.take(view.view_id)

@@ -1,4 +1,4 @@
-"""A node as a process of its own that does what it is told: one JSON command a line in, one JSON answer a line out.
+"""A node as a process of its own that does what it is told: JSON commands in, JSON answers out, a line each.
 
 Commands: start, publish (a thread that writes until told to stop), subscribe (a thread that notes everything delivered),
 stop_publishing, deliveries, status, leave. The first word of an answer is "ok" or the name of an error class.
@@ -24,7 +24,8 @@ class NodeProcess:
 
     def __init__(self, runtime_dir: Path, node_id: int, **config: Any) -> None:
         self.node_id = node_id
-        self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.send("start", runtime_dir=str(runtime_dir), node_id=node_id, **config)
 
     def send(self, command: str, **arguments: Any) -> None:

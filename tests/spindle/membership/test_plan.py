@@ -1,0 +1,87 @@
+"""Goal: from any wishes one next view that keeps the rules of ids, ranks and first declarers.
+
+Method: wishes made by hand, and at random by hypothesis for the invariants.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.levels import Level
+from spindle.membership.codec import decode_view, encode_view
+from spindle.membership.messages import Role, TopicRequest
+from spindle.membership.plan import Wishes, plan_next
+from spindle.topics import TopicSpec
+from spindle.view import Member, Topic, View
+
+NOBODY: frozenset[int] = frozenset()
+
+
+def member(node_id: int) -> Member:
+    return Member(node_id, 100 + node_id, f"/run/node-{node_id}.sock")
+
+
+def view_of(*node_ids: int, topics: tuple[Topic, ...] = ()) -> View:
+    return View(1, 5, tuple(member(node_id) for node_id in node_ids), topics)
+
+
+def wishes_of(*wishes: tuple[int, TopicSpec | Role], joins: tuple[int, ...] = ()) -> Wishes:
+    made = Wishes(joins={node_id: member(node_id) for node_id in joins})
+    for number, (node_id, wish) in enumerate(wishes, 1):
+        made.add(node_id, TopicRequest(number, 5, wish))
+    return made
+
+
+def test_nothing_wished_nothing_planned() -> None:
+    assert plan_next(view_of(1, 2), Wishes(), NOBODY).view is None
+
+
+def test_who_stays_keeps_the_order_and_joiners_come_last() -> None:
+    plan = plan_next(view_of(3, 1, 2), wishes_of(joins=(9, 4)), frozenset({1}))
+    assert plan.view is not None and plan.view.node_ids == (3, 2, 4, 9) and plan.view.view_id == 6
+
+
+def test_role_before_its_declaration_is_fulfilled() -> None:
+    plan = plan_next(view_of(1, 2), wishes_of((2, Role("t", True, True)), (1, TopicSpec("t"))), NOBODY)
+    assert plan.view is not None and not plan.rejections
+    assert plan.view.topics[0].senders == (2,) and plan.view.topics[0].fresh == (2,)
+
+
+def test_refusal_does_not_stop_the_rest() -> None:
+    wishes = wishes_of((1, TopicSpec("t", size_max=10)), (2, TopicSpec("t", size_max=20)), (2, TopicSpec("u")))
+    plan = plan_next(view_of(1, 2), wishes, NOBODY)
+    assert plan.view is not None and [topic.spec.name for topic in plan.view.topics] == ["t", "u"]
+    assert [(node_id, rejection.kind) for node_id, rejection in plan.rejections] == [(2, "TopicMismatch")]
+
+
+def test_leaver_goes_from_its_topics() -> None:
+    topic = Topic(TopicSpec("t").with_window(), 1, (1, 2), (2,), ())
+    plan = plan_next(view_of(1, 2, topics=(topic,)), Wishes(), frozenset({2}))
+    assert plan.view is not None and plan.view.topics[0].members == (1,) and plan.view.topics[0].senders == ()
+
+
+def test_later_wish_replaces_the_earlier_one() -> None:
+    topic = Topic(TopicSpec("t").with_window(), 1)
+    wishes = wishes_of((1, Role("t", True, True)), (1, Role("t", False, False)))
+    assert plan_next(view_of(1, topics=(topic,)), wishes, NOBODY).view is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abc"), st.integers(0, 4)), max_size=20),
+       st.sets(st.integers(1, 4), max_size=3), st.sets(st.integers(5, 8), max_size=3))
+def test_any_plan_is_a_valid_view(wanted: list[tuple[int, str, int]], leaving: set[int], joining: set[int]) -> None:
+    """Whatever is wished, the view survives its encoding's checks and a second plan changes nothing."""
+    wishes = wishes_of(*[
+        (node_id, TopicSpec(name, level=Level.VOLATILE) if kind == 0 else Role(name, kind > 1, kind > 2))
+        for node_id, name, kind in wanted], joins=tuple(joining))
+    plan = plan_next(view_of(1, 2, 3, 4), wishes, frozenset(leaving))
+    if plan.view is None:
+        assert not leaving and not joining
+        return
+    assert decode_view(encode_view(plan.view)) == plan.view
+    for node_id, rejection in plan.rejections:
+        wishes.topics = {key: one for key, one in wishes.topics.items()
+                         if (key[0], one.request_id) != (node_id, rejection.request_id)}
+    wishes.drop_fulfilled(plan.view)
+    again = plan_next(plan.view, wishes, NOBODY)
+    assert again.view is None and not again.rejections
