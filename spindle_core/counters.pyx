@@ -25,7 +25,7 @@ COUNTER_HELP = {
     "lap_ns_max": "longest such pass in nanoseconds",
     "nulls": "null messages sent",
     "stalls": "passes in which a sender had messages but no free slot",
-    "send_batches": "pushes of the send predicate",
+    "send_batches": "pushes of the send predicate with at least one message",
     "send_messages": "messages they carried (nulls not counted)",
     "sent_bytes": "payload bytes they carried",
     "receive_batches": "acknowledgements of the receive predicate",
@@ -79,19 +79,24 @@ cdef class Counters:
         return {name: self.values[i] for i, name in enumerate(COUNTER_NAMES)}
 
     def set(self, str name, uint64_t value):
+        """On the node's side. Raises ValueError for an unknown name or once closed, BufferError on a reader's side."""
         self._check_writable()
         self.values[COUNTER_NAMES.index(name)] = value
 
     def add(self, str name, uint64_t value):
+        """As set()."""
         self._check_writable()
         self.values[COUNTER_NAMES.index(name)] += value
 
     cdef int _check_writable(self) except -1:
-        if self.values == NULL or not self.mapping.writable:
+        if self.values == NULL:
+            raise ValueError("these counters are closed")
+        if not self.mapping.writable:
             raise BufferError("these counters belong to a node: they can only be read here")
         return 0
 
     def close(self):
+        """Idempotent. On the node's side only once its engine has stopped."""
         self.values = <uint64_t *>NULL
         self.mapping.close()
 

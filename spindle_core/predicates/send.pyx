@@ -186,7 +186,9 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
         unlock_subgroup(s)
         flush_posts(node)
         return again
+    # A batch is a push with messages in it; one that carries nulls only is counted as a push.
     if node.batch_send:
+        node.counters[C_SEND_BATCHES] += s.data_unpublished > 0
         node.counters[C_SEND_MESSAGES] += s.data_unpublished
         node.counters[C_SENT_BYTES] += s.data_bytes_unpublished
         node.counters[C_NULLS] += s.nulls_unpublished
@@ -199,11 +201,11 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
             s.nulls_unpublished -= n
         else:
             n = 1
+            node.counters[C_SEND_BATCHES] += 1
             node.counters[C_SEND_MESSAGES] += 1
             node.counters[C_SENT_BYTES] += h.size
             s.data_unpublished -= 1
             s.data_bytes_unpublished -= h.size
-    node.counters[C_SEND_BATCHES] += 1
     s.published = first + n
     # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
     u64_store_release(&s.mine.published, s.published)
