@@ -10,11 +10,8 @@ Each class carries the exit code that a command ending with it returns.
 
 from __future__ import annotations
 
-
-class SpindleError(Exception):
-    """Base of all errors of Spindle. `exit_code` is what a command that ends with this error returns to the shell."""
-
-    exit_code = 1
+# The base is the core's, so that its own errors (a dead node, a full ring) are caught with all others.
+from spindle_core.errors import SpindleError
 
 
 class ConfigError(SpindleError, ValueError):

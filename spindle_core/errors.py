@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 
-class CoreError(Exception):
+class SpindleError(Exception):
+    """Base of all errors of Spindle. `exit_code` is what a command that ends with this error returns to the shell."""
+
+    exit_code = 1
+
+
+class CoreError(SpindleError):
     """Base of all errors of the core that are not plain ValueError or OSError."""
 
 
