@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from avionics import air_data_topic, fill_air_data
-from programs import Output, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
+from programs import Output, clock, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
 from replay import CLOSING_S
 
 from dds.pub import DataWriter
@@ -34,8 +34,7 @@ def main() -> int:
             fill_air_data(record, due_ns, row, count)
         count += 1
         if output.status_due():
-            text = f"{count} samples, altitude {row.altitude_ft:.0f} ft, IAS {row.ias_kt:.0f} kt, Mach {row.mach:.3f}"
-            output.event("status", text.replace("nan", "-"), count=count)
+            output.event("status", f"{clock(row.time)} of the flight, {count} samples", count=count)
 
     # An empty sample from the near future: those who merge need not wait for this topic any more.
     with writer.loan() as record:

@@ -40,7 +40,7 @@ from avionics import (
     fill_air_data,
 )
 from merge import Merge
-from programs import Output, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
+from programs import Output, clock, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
 
 from dds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
 from dds.domain import DomainParticipant
@@ -165,9 +165,9 @@ class Live:
 
 
 def line_of(event: AlertEvent, log: AlertLog) -> str:
-    clock = time.strftime("%H:%M:%SZ", time.gmtime(event.flight_time))
     what = "RAISED " if event.raised else "cleared"
-    return f"{clock}  #{event.number:<3} {what}  {event.kind:<18}  {event.text:<46}  digest {log.digest()}"
+    when, number = clock(event.flight_time), f"#{event.number}"
+    return f"{when}  {number:<4} {what}  {event.kind:<18}  {event.text:<46}  digest {log.digest()}"
 
 
 def offline(options: argparse.Namespace, output: Output) -> Monitor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from avionics import attitude_of, attitude_topic
-from programs import Output, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
+from programs import Output, clock, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
 from replay import CLOSING_S
 
 from dds.pub import DataWriter
@@ -32,9 +32,7 @@ def main() -> int:
         writer.write(attitude_of(due_ns, row, count))
         count += 1
         if output.status_due():
-            place = f"position {row.latitude:.4f} {row.longitude:.4f}"
-            text = f"{count} samples, roll {row.roll_deg:.1f}, heading {row.heading_deg:.0f}, {place}"
-            output.event("status", text.replace("nan", "-"), count=count)
+            output.event("status", f"{clock(row.time)} of the flight, {count} samples", count=count)
 
     # An empty sample from the near future: those who merge need not wait for this topic any more.
     writer.write(attitude_of(time.time_ns() + round(CLOSING_S * 1e9), None, count))

@@ -3,8 +3,8 @@
 
 The node writes the files, not this program: a logged topic is journalled on every node that subscribes it, as MCAP
 files that `mcap`, Foxglove and `spindle journal` open. What this program adds is the subscription, and counts to
-compare with. The node needs a directory for journals: `spindle daemon --journal-dir DIR`. With --json the last line
-is `final` with the count of each topic.
+compare with. The node needs a directory for journals: `spindle daemon --journal-dir DIR`.
+With --json each file is told as `journal`, and the last line is `final` with the count of each topic.
 """
 
 from __future__ import annotations
@@ -15,10 +15,18 @@ from avionics import AIR_DATA_NAME, ATTITUDE_NAME, air_data_topic, attitude_topi
 from programs import Output, on_end_signals, parser_for, participant_of, run
 
 from dds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
+from dds.domain import DomainParticipant
 from dds.sub import DataReader
 from dds.util import duration
 
 BATCH = 1000
+LOGGED = (AIR_DATA_NAME, ATTITUDE_NAME)
+
+
+def journals_of(participant: DomainParticipant) -> dict[str, str]:
+    """The files that the node writes our topics to now, with their topics."""
+    topics = participant.session.status()["topics"]
+    return {one["journal"]["path"]: one["name"] for one in topics if one["name"] in LOGGED and "journal" in one}
 
 
 def main() -> int:
@@ -47,10 +55,15 @@ def main() -> int:
         return taken
 
     output.event("ready", "recording")
+    told: set[str] = set()
     while not stopped.is_set():
         waitset.wait(duration(milliseconds=200))
         take()
         if output.status_due(0.25 if options.json else 1.0):
+            for path, name in journals_of(participant).items():
+                if path not in told:
+                    told.add(path)
+                    output.event("journal", f"the node writes {name} to {path}", path=path, topic=name)
             text = ", ".join(f"{name} {count}" for name, count in counts.items())
             output.event("status", text, count=sum(counts.values()), topics=counts)
     while take():

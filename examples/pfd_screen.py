@@ -251,7 +251,7 @@ def _ladder_labels(screen: Screen, pitch: float, sine: float, cosine: float, mid
             x, y = side * along * cosine - up * sine, side * along * sine + up * cosine
             row = math.floor(CENTRE + 0.5 - y / 2)
             column = round(middle + x)
-            inside = TOP + 1 < row < BOTTOM - 1 and HORIZON_LEFT + 1 < column < HORIZON_RIGHT - 1
+            inside = TOP + 4 < row < BOTTOM - 1 and HORIZON_LEFT + 1 < column < HORIZON_RIGHT - 1
             if inside and row != CENTRE:
                 screen.put(row, column - 1, f"{abs(mark)}", WHITE)
 

@@ -46,6 +46,11 @@ class Output:
         return True
 
 
+def clock(flight_time: float) -> str:
+    """A time of the flight as hours, minutes and seconds."""
+    return time.strftime("%H:%M:%SZ", time.gmtime(flight_time))
+
+
 def parser_for(description: str) -> argparse.ArgumentParser:
     """A parser with the options that every program has."""
     parser = argparse.ArgumentParser(description=description)

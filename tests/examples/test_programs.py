@@ -77,6 +77,7 @@ def test_monitors_agree_with_each_other_a_late_one_and_the_recording(programs: S
         final = monitor.report("final")
         assert (final["alerts"], final["digest"], final["stepped_in"]) == (expected["alerts"], expected["digest"], 0)
     wait_until(lambda: recorder.report("status").get("count") == sum(counts), 30, "all recorded")
+    assert Path(recorder.report("journal")["path"]).is_file()
     assert recorder.end() == 0
     assert recorder.report("final")["topics"] == {"flight/air_data": 241, "flight/attitude": 241}
 
