@@ -59,4 +59,5 @@ cdef class DeliveryLog:
     cdef object engine_lock
 
     cdef log_t *pointer(self) noexcept
+    cdef int check_open(self) except -1
     cdef int locate(self, uint64_t index, uint64_t *position, uint64_t *offset, uint64_t *found) except -1

@@ -45,7 +45,8 @@ from spindle_core.layout cimport (
 )
 from spindle_core.memory cimport Mapping
 
-from spindle_core.reader import Block, LogReader, MessageInfo  # noqa: F401  the readers' side, under the same name
+from spindle_core.message import MessageInfo  # noqa: F401
+from spindle_core.reader import Block, LogReader  # noqa: F401  the readers' side, under the same name
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
@@ -115,14 +116,19 @@ cdef inline bint drop_oldest(log_t *log, uint64_t held) noexcept nogil:
     return True
 
 
-cdef void jump(log_t *log) noexcept nogil:
-    cdef log_record *r
-    if log.tail_offset < log.capacity:
-        r = <log_record *>(log.ring + log.tail_offset)
-        r.position = log.tail
-        r.kind = LOG_JUMP
-        r.size = 0
+cdef inline void return_to_hot(log_t *log) noexcept nogil:
+    """Everybody has everything: go on at offset 0, with the whole ring free.
+
+    No record says so, because one would have to stay where it is until every reader has gone through it, in the
+    middle of the free space. Whoever reads on from this position does so after it saw a newer tail.
+    """
     log.tail_offset = 0
+    log.oldest_position = log.tail
+    log.oldest_offset = 0
+    log.oldest_index = log.count
+    # SYNC POINT: return. Guarded by the release of the next tail; pairs with LogReader.look().
+    u64_store_relaxed(&log.header.hot_position, log.tail)
+    publish_oldest(log)
 
 
 cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
@@ -133,33 +139,26 @@ cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
     its position says that it has everything, but its offset still points there. The ring holds two of the largest
     records, so that one of the two sides of tail_offset has room when it is empty.
     """
-    cdef uint64_t need = record_stride(size), held, slack
-    cdef bint moved = False, dropped = False
+    cdef uint64_t need = record_stride(size), held = 0, slack, jump_offset = log.capacity
+    cdef bint dropped = False
     cdef log_record *r
-    if (not log.keeps_history and log.tail_offset >= log.hot and log.tail_offset >= need
-            and log.tail == log.header.tail):
+    if not log.keeps_history and log.tail_offset and log.tail_offset >= log.hot and log.tail == log.header.tail:
         log_refresh_cursors(log)
         if all_caught_up(log):
-            # Everybody has everything: go on in the hot part.
-            log.oldest_position = log.tail
-            log.oldest_offset = log.tail_offset
-            log.oldest_index = log.count
-            jump(log)
-            publish_oldest(log)
-    held = 0
+            return_to_hot(log)
     while True:
         if log.oldest_position == log.tail and log.oldest_offset == log.tail_offset:
             # Empty: only the place matters.
-            if log.capacity - log.tail_offset >= need:
-                break
-            jump(log)
-            moved = True
-            continue
+            if log.capacity - log.tail_offset < need:
+                jump_offset = log.tail_offset
+                log.tail_offset = 0
+            break
         if log.tail_offset > log.oldest_offset:
             if log.capacity - log.tail_offset >= need:
                 break
             if log.oldest_offset >= need:
-                jump(log)
+                jump_offset = log.tail_offset
+                log.tail_offset = 0
                 break
         elif log.oldest_offset - log.tail_offset >= need:
             break
@@ -167,18 +166,22 @@ cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
             log_refresh_cursors(log)
             held = held_position(log)
         if not drop_oldest(log, held):
-            if moved:
+            if dropped:
                 publish_oldest(log)
             return NULL
-        moved = True
         dropped = True
     if dropped:
         # Overtake in strides: each one costs two fences, and nobody misses the last sixteenth of a full ring.
         slack = log.oldest_position + (log.capacity >> 4)
         while log.oldest_position < slack and log.oldest_position < log.tail and drop_oldest(log, held):
             pass
-    if moved:
         publish_oldest(log)
+    # Only now is the memory ours to write: a reader may have been in it until the oldest position was raised.
+    if jump_offset < log.capacity:
+        r = <log_record *>(log.ring + jump_offset)
+        r.position = log.tail
+        r.kind = LOG_JUMP
+        r.size = 0
     r = <log_record *>(log.ring + log.tail_offset)
     r.position = log.tail
     r.index = log.count
@@ -298,6 +301,11 @@ cdef class DeliveryLog:
     cdef log_t *pointer(self) noexcept:
         return &self.state
 
+    cdef int check_open(self) except -1:
+        if self.mapping.base == NULL or self.mapping.fd < 0:
+            raise ValueError("this delivery log is closed")
+        return 0
+
     cdef int locate(self, uint64_t index, uint64_t *position, uint64_t *offset, uint64_t *found) except -1:
         """Where message `index` lies, or the oldest retained one behind it."""
         cdef log_t *s = &self.state
@@ -318,11 +326,17 @@ cdef class DeliveryLog:
         return 0
 
     def add_reader(self, Cursor cursor not None):
-        """Places the cursor and lets it take part. ValueError if the topic has CURSORS_MAX readers already."""
+        """Places the cursor and lets it take part.
+
+        Raises ValueError if the topic has CURSORS_MAX readers already, or one of the two is closed.
+        """
         cdef log_t *s = &self.state
         cdef cursor_start *start = <cursor_start *>(cursor.mapping.base + CURSOR_START_OFFSET)
         cdef uint64_t position, offset, index, wanted
         cdef cursor_t *c
+        self.check_open()
+        if cursor.data_fd < 0:
+            raise ValueError("this cursor is closed")
         if s.n_cursors >= CURSORS_MAX:
             raise ValueError(f"this topic has {CURSORS_MAX} readers on this node, which is the limit")
         if cursor.from_history:
@@ -362,13 +376,19 @@ cdef class DeliveryLog:
 
     def append(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
                uint16_t writer_id=0, uint64_t reception_ns=0):
-        """Appends and publishes one message; False while a keep-all reader holds it back. ValueError if too large."""
+        """Appends and publishes one message; False while a keep-all reader holds it back.
+
+        Raises ValueError if it is too large (a log must hold two such messages) or the log is closed.
+        """
         cdef Py_buffer buffer
         cdef log_record *r
+        cdef uint64_t size_max = min(self.state.capacity // 2 - sizeof(log_record), <uint64_t>MESSAGE_SIZE_MAX)
+        self.check_open()
         PyObject_GetBuffer(payload, &buffer, PyBUF_SIMPLE)
         try:
-            if record_stride(buffer.len) > self.state.capacity:
-                raise ValueError(f"a message of {buffer.len} bytes in a log of {self.state.capacity} bytes")
+            if <uint64_t>buffer.len > size_max:
+                raise ValueError(f"a message of {buffer.len} bytes: a log of {self.state.capacity} bytes takes up to"
+                                 f" {size_max}")
             r = <log_record *>log_reserve(&self.state, buffer.len)
             if r == NULL:
                 return False
@@ -407,7 +427,7 @@ cdef class DeliveryLog:
     def stop(self):
         """Nothing will be appended any more: readers get what is there, then NodeGone."""
         cdef uint32_t i
-        if self.mapping.base != NULL:
+        if self.mapping.base != NULL and self.mapping.fd >= 0:
             u64_store_release(&self.state.header.stopped, 1)
             for i in range(self.state.n_cursors):
                 event_ring(self.state.cursors[i].data_fd)

@@ -47,10 +47,11 @@ cdef class InboxWriter:
     cdef uint64_t stride, next          # next: messages committed by this writer
     cdef uint64_t limit                 # messages that may be committed before `consumed` must be read again
     cdef bint claimed, gone, closed
-    cdef object claim_view
+    cdef object claim_view, ring_view
 
     cdef char *free_slot(self, double timeout_s) except NULL
     cdef int await_progress(self, uint64_t until_consumed, double timeout_s) except -1
+    cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1

@@ -40,10 +40,9 @@ from spindle_core.memory cimport Mapping
 
 from spindle_core.errors import MessageTooLarge, NodeGone, WriteTimeout
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 
 cdef int YIELDS = 8  # a full ring is usually drained within microseconds: give the core away before sleeping
 
@@ -148,6 +147,8 @@ cdef class InboxWriter:
         self.bell = bell
         self.space_fd = space_fd
         self.bell_fd = bell_fd
+        if ring.base == NULL or progress.base == NULL or bell.base == NULL or not ring.writable:
+            raise ValueError("an inbox needs its ring writable, and its progress and the doorbell open")
         self.header = <inbox_header *>ring.base
         self.seen = <inbox_progress *>progress.base
         self.node_bell = <bell_page *>bell.base
@@ -156,18 +157,24 @@ cdef class InboxWriter:
         self.size_max = self.seen.size_max
         self.slots_count = self.seen.slots
         self.stride = slot_stride(self.size_max)
-        if ring.size < INBOX_SLOTS_OFFSET + self.stride * self.slots_count:
+        if (not 1 <= self.size_max <= MESSAGE_SIZE_MAX or not 1 <= self.slots_count <= WINDOW_MAX
+                or ring.size < INBOX_SLOTS_OFFSET + self.stride * self.slots_count):
             raise ValueError("the inbox is smaller than its geometry says")
         self.slots = ring.base + INBOX_SLOTS_OFFSET
+        self.ring_view = memoryview(ring)
         self.next = u64_load_relaxed(&self.header.committed)
         self.limit = u64_load_acquire(&self.seen.consumed) + self.slots_count
 
-    cdef int usable(self) except -1:
+    cdef int alive(self) except -1:
         if self.closed:
             raise ValueError("this writer is closed")
         if self.gone or u64_load_relaxed(&self.node_bell.stopped):
             self.gone = True
             raise NodeGone("the node behind this writer has stopped: attach again once a daemon runs")
+        return 0
+
+    cdef int usable(self) except -1:
+        self.alive()
         if self.claimed:
             raise ValueError("a claim is open: commit or abort it first")
         return 0
@@ -271,10 +278,10 @@ cdef class InboxWriter:
         """
         cdef Py_buffer buffer
         cdef uint64_t first = self.next
-        self.usable()
         if timestamp_ns == 0:
             timestamp_ns = realtime_ns()
         try:
+            self.usable()
             for data in buffers:
                 if self.next >= self.limit:
                     self.publish()
@@ -286,7 +293,7 @@ cdef class InboxWriter:
                         self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s)
                     finally:
                         PyBuffer_Release(&buffer)
-        except Exception as e:
+        except BaseException as e:
             self.publish()
             e.written = self.next - first
             raise
@@ -300,11 +307,11 @@ cdef class InboxWriter:
         """
         cdef Py_buffer buffer
         cdef uint64_t first = self.next, i, n
-        self.usable()
         if timestamp_ns == 0:
             timestamp_ns = realtime_ns()
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
+            self.usable()
             if item_size == 0 or buffer.len % item_size:
                 raise ValueError(f"a buffer of {buffer.len} bytes doesn't hold whole records of {item_size} bytes")
             n = buffer.len // item_size
@@ -312,7 +319,7 @@ cdef class InboxWriter:
                 if self.next >= self.limit:
                     self.publish()
                 self.put(<const char *>buffer.buf + i * item_size, item_size, timestamp_ns, timeout_s)
-        except Exception as e:
+        except BaseException as e:
             e.written = self.next - first
             raise
         finally:
@@ -323,16 +330,20 @@ cdef class InboxWriter:
     def claim(self, size, double timeout_s=-1.0):
         """A writable view of `size` bytes in the next slot, to be filled in place and then committed.
 
-        The view must not be used after commit() or abort(). Raises as write.
+        commit() and abort() release it; views made from it (of NumPy, say) must not be used any more then. Raises as
+        write.
         """
         cdef char *slot
+        cdef Py_ssize_t at
         self.usable()
         if not 0 <= size <= self.size_max:
             raise MessageTooLarge(f"a claim of {size} bytes: this topic's size_max is {self.size_max} bytes")
         slot = self.free_slot(timeout_s)
         (<slot_header *>slot).size = <uint32_t>size
         self.claimed = True
-        self.claim_view = PyMemoryView_FromMemory(slot + sizeof(slot_header), size, PyBUF_WRITE)
+        # A part of a view of the mapping, which it keeps mapped, whatever becomes of this writer.
+        at = slot - self.ring.base + sizeof(slot_header)
+        self.claim_view = self.ring_view[at:at + <Py_ssize_t>size]
         return self.claim_view
 
     def commit(self, size=None, uint64_t timestamp_ns=0):
@@ -355,8 +366,13 @@ cdef class InboxWriter:
 
     def abort(self):
         """Gives the open claim back unused. Nothing happens without one."""
+        view, self.claim_view = self.claim_view, None
         self.claimed = False
-        self.claim_view = None
+        if view is not None:
+            try:
+                view.release()
+            except BufferError:
+                pass   # somebody made views of it: they stay mapped, and see what comes next in this slot
 
     def wait_acknowledged(self, double timeout_s, bint persisted=False):
         """True once every member has delivered (`persisted`: has on disk) all that was committed so far; False on
@@ -371,7 +387,7 @@ cdef class InboxWriter:
         while True:
             if u64_load_acquire(place) >= until:
                 return True
-            self.usable()
+            self.alive()
             # SYNC POINT: space. Pairs with inbox_progressed().
             u64_store_release(&header.space_waiting, u64_load_relaxed(&header.space_waiting) + 1)
             fence_store_load()

@@ -88,6 +88,7 @@ cdef extern from "layout.h" nogil:
         uint64_t count
         uint64_t stopped
         uint64_t blocked
+        uint64_t hot_position
         uint64_t version
         uint64_t oldest_position
         uint64_t oldest_offset

@@ -59,15 +59,18 @@ cdef class Mapping:
 
         Raises ValueError if it isn't sealed against shrinking (its sender could make us fault), OSError from mmap.
         """
+        cdef int seals
         try:
             size = os.fstat(fd).st_size
             if size <= 0:
                 raise ValueError("the descriptor holds no memory")
-            if not fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK:
+            seals = fcntl(fd, F_GET_SEALS)
+            if seals < 0 or not seals & F_SEAL_SHRINK:   # -1: not a memfd at all, so anybody may truncate it
                 raise ValueError("the descriptor isn't sealed against shrinking")
             return Mapping._map(fd, size, writable)
         except BaseException:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             raise
 
     @staticmethod

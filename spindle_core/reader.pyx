@@ -314,9 +314,13 @@ cdef class LogReader:
         self.usable()
         if n <= 0:
             return None
-        r = self.peek(&size)
-        if r == NULL:
-            return None
+        while True:
+            r = self.peek(&size)
+            if r == NULL:
+                return None
+            if self.still_there(self.position):
+                break
+            self.overtaken()
         b = Block.__new__(Block)
         b.reader = self
         b.payload_size = size
@@ -347,8 +351,8 @@ cdef class LogReader:
         count = u64_load_relaxed(&self.header.count)
         target = count - depth if count > depth else 0
         while self.index < target:
-            if self.peek(&size) == NULL:
-                break
+            if self.peek(&size) == NULL or self.index >= target:
+                break            # the second: peek() found that the log had gone further than that
             if not self.still_there(self.position):
                 self.overtaken()
                 continue

@@ -156,7 +156,8 @@ _Static_assert(sizeof(struct inbox_progress) == CACHE_LINE, "one line");
 /* ---- delivery log ------------------------------------------------------------------------------------------------ */
 
 /* A position is a logical byte count that never wraps; the offset is where in the ring it lies. They differ by jumps:
- * a record of kind LOG_JUMP says that the log goes on at offset 0 (end of the ring, or back to the hot part). */
+ * a record of kind LOG_JUMP says that the log goes on at offset 0 because the ring ends. When it goes back to its hot
+ * part there is no such record: nobody has anything left to read then, so the position alone is enough (hot_position). */
 enum log_kind {
     LOG_DATA = 1,
     LOG_JUMP = 2
@@ -189,7 +190,8 @@ struct log_header {
     uint64_t count;            /* messages appended */
     uint64_t stopped;          /* 1 when the node will never append again */
     uint64_t blocked;          /* 1 while delivery waits for a keep-all reader: who advances rings the node */
-    uint64_t reserved1[4];
+    uint64_t hot_position;     /* where the log last went back to its hot part: this position lies at offset 0 */
+    uint64_t reserved1[3];
 
     uint64_t version;          /* seqlock over the oldest record that can still be read */
     uint64_t oldest_position;
