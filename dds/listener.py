@@ -25,7 +25,7 @@ from dds.wake import Hub, Waker, wait_readable
 
 if TYPE_CHECKING:
     from dds.entity import Entity
-    from dds.sub import DataReader
+    from dds.reader import ReaderCore
 
 # Callback, bit in status masks, and the method that reads the status ("" = the callback gets none).
 CALLBACKS = {
@@ -150,7 +150,7 @@ class _Watched:
 
     __slots__ = ("fd", "head", "reader")
 
-    def __init__(self, reader: DataReader[Any]) -> None:
+    def __init__(self, reader: ReaderCore) -> None:
         self.reader = weakref.ref(reader)
         self.fd = reader.fileno()
         self.head = -1  # samples that had come when the listener was last called
@@ -180,7 +180,7 @@ class Dispatcher:
             self._start()
         self._waker.ring()
 
-    def watch(self, reader: DataReader[Any]) -> None:
+    def watch(self, reader: ReaderCore) -> None:
         """Announce the data of `reader` from now on."""
         with self._lock:
             if self._stopping or reader._ref in self._watched:
@@ -271,7 +271,7 @@ class Dispatcher:
             self._announce(reader)
         return reader._open
 
-    def _announce(self, reader: DataReader[Any]) -> None:
+    def _announce(self, reader: ReaderCore) -> None:
         reader._look_for_lost()
         while reader._open and not self._stopping and reader._unread():
             before = reader._consumed

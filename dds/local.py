@@ -5,8 +5,9 @@ is expected to find x, because there a local write reaches local readers before 
 when the group has it, some tens of microseconds later. So a read that finds less than was asked for, while samples
 written in this process are on their way, waits for them a little.
 
-Rules: the wait is bounded by a budget: BUDGET_S at most, refilled at SHARE of the time that passes. A program that
-writes and polls in a loop so loses at most that share to it, and one that reads seldom always finds what it wrote.
+Rules: a wait takes at most WAIT_S, and all of them together no more than a budget, which time refills. The budget is
+generous for reads that found nothing, as they follow a single write, and small for those that found something: a
+program that writes and takes in a loop keeps its speed, and one that polls loses a small share of its time.
 """
 
 from __future__ import annotations
@@ -20,8 +21,27 @@ if TYPE_CHECKING:
 
     InboxWriter = Any
 
-BUDGET_S = 0.1
-SHARE = 0.02
+WAIT_S = 0.1  # of one read
+
+
+class Budget:
+    """Seconds to spend: `most_s` at first, and again after a while, because `share` of the time is added."""
+
+    def __init__(self, most_s: float, share: float) -> None:
+        self._most_s = most_s
+        self._share = share
+        self._left_s = most_s
+        self._looked_at = time.monotonic()
+
+    def left_s(self) -> float:
+        now = time.monotonic()
+        self._left_s = min(self._most_s, self._left_s + (now - self._looked_at) * self._share)
+        self._looked_at = now
+        return min(WAIT_S, self._left_s)
+
+    def spend(self, seconds: float) -> None:
+        self._left_s -= seconds
+        self._looked_at = time.monotonic()
 
 
 class LocalWriters:
@@ -31,8 +51,8 @@ class LocalWriters:
 
     def __init__(self) -> None:
         self.handles: list[weakref.ref[WriterHandle]] = []
-        self._budget_s = BUDGET_S
-        self._looked_at = time.monotonic()
+        self.budget_empty = Budget(1.0, 0.05)
+        self.budget_short = Budget(0.02, 0.005)
 
     @classmethod
     def of(cls, domain_id: int, topic: str) -> LocalWriters:
@@ -54,17 +74,6 @@ class LocalWriters:
                 if handle.inbox.acknowledged < committed:
                     found.append((handle.inbox, committed))
         return found
-
-    def allowance_s(self) -> float:
-        """How long a read may wait now."""
-        now = time.monotonic()
-        self._budget_s = min(BUDGET_S, self._budget_s + (now - self._looked_at) * SHARE)
-        self._looked_at = now
-        return self._budget_s
-
-    def spend(self, seconds: float) -> None:
-        self._budget_s -= seconds
-        self._looked_at = time.monotonic()
 
 
 __all__ = ["LocalWriters"]

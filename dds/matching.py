@@ -32,7 +32,7 @@ from dds.status import (
 
 if TYPE_CHECKING:
     from dds.entity import Entity
-    from dds.sub import DataReader
+    from dds.reader import ReaderCore
     from spindle.client import Endpoint, Event, Session
 
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
@@ -145,7 +145,7 @@ class Runtime:
         self._known: dict[str, dict[bytes, Remote]] = {}
         self._gone: dict[bytes, None] = {}
         self._watching = False
-        self._readers: weakref.WeakSet[DataReader[Any]] = weakref.WeakSet()
+        self._readers: weakref.WeakSet[ReaderCore] = weakref.WeakSet()
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
@@ -242,7 +242,7 @@ class Runtime:
 
     # --- listeners
 
-    def add_reader(self, reader: DataReader[Any]) -> None:
+    def add_reader(self, reader: ReaderCore) -> None:
         self._readers.add(reader)
         self.listeners_changed()
 

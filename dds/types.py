@@ -253,9 +253,9 @@ def codec_for(data_type: Any, version: int = 0) -> Codec:
     if data_type is bytes:
         return BytesCodec()
     if hasattr(data_type, "__idl__"):
-        from dds.idl.codec import IdlCodec
+        from dds.idl.codec import codec_of
 
-        return IdlCodec(data_type, version)
+        return codec_of(data_type, version)
     if isinstance(data_type, type) and hasattr(data_type, "DESCRIPTOR") and hasattr(data_type, "SerializeToString"):
         return ProtobufCodec(data_type)
     numpy = sys.modules.get("numpy")  # who has a dtype has imported it

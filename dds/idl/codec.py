@@ -7,13 +7,14 @@ is not a sample of the type raises ValueError.
 
 from __future__ import annotations
 
+import functools
 import struct
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from dds.idl.compiler import Evolved, compile_decoder, compile_encoder
-from dds.idl.layout import NotCompilable, describe, layout_of, resolve_annotations, size_max
+from dds.idl.layout import NotCompilable, describe, has_delimited, layout_of, resolve_annotations, size_max
 
 
 class IdlCodec:
@@ -46,6 +47,7 @@ class IdlCodec:
         self.size_max: int | None = None
         self.compiled = False
         self._idl = idl
+        self._delimited = False  # an earlier version of the type may end sooner, which the library can read
         self._compiled_encode: Callable[[Any], bytes] | None = None
         self._compiled_decode: Callable[[memoryview], Any] | None = None
         head = idl.xcdrv2_head if self.version == 2 else idl.xcdrv1_head
@@ -55,6 +57,7 @@ class IdlCodec:
                 layout = layout_of(cls, self.version)
                 self._compiled_encode = compile_encoder(layout, header, alignment_max)
                 self._compiled_decode = compile_decoder(layout, header, alignment_max)
+                self._delimited = has_delimited(layout)
                 end = size_max(layout, 0, alignment_max)
                 self.size_max = None if end is None else end + 4
                 self.compiled = True
@@ -92,11 +95,20 @@ class IdlCodec:
                     return self._compiled_decode(view)
                 except Evolved:
                     pass
+                except struct.error:
+                    if not self._delimited:
+                        raise
             if len(view) < 4:
                 raise ValueError("shorter than its header")
             return self._idl.deserialize(bytes(view))
-        except (ValueError, struct.error, IndexError, AssertionError, OverflowError) as error:
+        except Exception as error:  # the library raises plain Exceptions, too
             raise ValueError(f"{len(view)} bytes are not a sample of {self.type_name}: {error}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def codec_of(cls: type[Any], version: int = 0) -> IdlCodec:
+    """The codec of a type, made once: writing and compiling its code takes some milliseconds."""
+    return IdlCodec(cls, version)
 
 
 def _key_function(cls: type[Any]) -> Callable[[Any], Any] | None:
@@ -130,4 +142,4 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-__all__ = ["IdlCodec"]
+__all__ = ["IdlCodec", "codec_of"]

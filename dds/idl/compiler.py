@@ -341,6 +341,7 @@ class _Decoder(_Writer):
     def open_header(self) -> str:
         size, end = self.length(), self.fresh("m")
         self.line(f"{end} = n + {size}")
+        self.line(f"if {end} > end: raise ValueError('a part longer than the sample')")
         return end
 
     def close_header(self, end: str) -> None:

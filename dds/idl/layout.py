@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import types
 import typing
 from typing import Any
 
@@ -107,9 +108,10 @@ class Struct(Node):
 
 
 def resolve_annotations(cls: type[Any], seen: set[type[Any]] | None = None) -> None:
-    """Turn annotations that are strings (`from __future__ import annotations`) into types, here and in members.
+    """Turn annotations that the library doesn't know into ones that it does, here and in members: strings (`from
+    __future__ import annotations`) into types, `T | None` into Optional[T].
 
-    The library can't. Raises TypeError if a name is unknown.
+    Raises TypeError if a name is unknown.
     """
     seen = set() if seen is None else seen
     if cls in seen:
@@ -123,6 +125,9 @@ def resolve_annotations(cls: type[Any], seen: set[type[Any]] | None = None) -> N
             raise TypeError(f"a member type of {cls.__name__} can't be resolved: {error}") from None
         for name in annotations:
             annotations[name] = hints[name]
+    for name, one in annotations.items():
+        if isinstance(one, types.UnionType):
+            annotations[name] = typing.Union[typing.get_args(one)]  # noqa: UP007  made from a tuple
     for one in annotations.values():
         for part in (one, *typing.get_args(one)):
             if isinstance(part, type) and issubclass(part, IdlStruct):
@@ -197,6 +202,15 @@ def _array(element: Node, length: int, version: int) -> Node:
         innermost = innermost.element
     plain = isinstance(innermost, (FixedBytes, PrimitiveArray)) or innermost == Primitive("c")
     return Array(element, length, header=version == 2 and not plain)
+
+
+def has_delimited(node: Node) -> bool:
+    """True if some struct in it says its size, so that another version of the type can be told and read."""
+    if isinstance(node, Struct):
+        return node.delimited or any(has_delimited(member) for _, member in node.members)
+    if isinstance(node, (Array, Sequence)):
+        return has_delimited(node.element)
+    return isinstance(node, OptionalValue) and has_delimited(node.value)
 
 
 # ---- sizes

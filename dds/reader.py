@@ -1,0 +1,334 @@
+"""What a reader does below its interface: opening, taking and searching, waiting, watching for what was lost.
+
+Why apart from `dds.sub`: what programs call is there, how it works is here.
+
+Two ways in. The fast one takes from the log in order: while nothing is kept, no writer is to be ignored, the type has
+no key and the topic no filter. Everything else goes through the Intake, under the reader's lock.
+
+Rules: whoever waits for a reader arms it, looks again, and only then waits for its descriptor (`dds.wake`). `_consumed`
+counts samples that were given out for the first time, so that the listener thread sees whether a callback took any.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dds import policies, reaper
+from dds.entity import Entity
+from dds.exceptions import DDSException, DDSNodeLost, closed
+from dds.intake import Intake
+from dds.listener import Listener
+from dds.local import LocalWriters
+from dds.matching import Matches, encode_qos
+from dds.qos import Policy, Qos
+from dds.status import DDSStatus, InstanceState, SampleLostStatus, SampleState, ViewState
+from dds.topic import Topic
+from dds.wake import Deadline, Hub, Waker, wait_readable
+
+if TYPE_CHECKING:
+    from dds.matching import Runtime
+    from spindle.client import ReaderHandle
+
+ANY = SampleState.Any | ViewState.Any | InstanceState.Any
+UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
+EVERYTHING = 1 << 62
+
+
+class ReaderCore(Entity):
+    """The works of a DataReader."""
+
+    def _begin(self, subscriber: Entity, topic: Topic[Any], own: Qos, listener: Listener | None) -> None:
+        """Become a reader of `topic` with the checked Qos `own`. Raises DDSException."""
+        from dds.live import FirstSampleInfo, LiveBytesSample, LiveSampleInfo
+
+        self._topic = topic
+        self._hub = Hub()
+        self._lock = threading.RLock()
+        self._codec = topic._codec
+        self._blocked: set[int] = set()
+        self._consumed = 0  # samples that were given out for the first time
+        self._lost = SampleLostStatus()
+        self._lost_seen = 0
+        self._failure: Exception | None = None
+        self._first_info, self._live_info = FirstSampleInfo, LiveSampleInfo
+        self._bytes_sample = LiveBytesSample
+        self._info_type: Any = FirstSampleInfo
+        self.read_own_writes = True
+        self._enter(subscriber, own, listener)
+        try:
+            topic._check_open()
+            extra = Qos(*(one for one in subscriber._qos if one.__scope__ == "PresentationAccessScope"))
+            info, self._qos = topic._settle(own, extra, is_writer=False)
+            self._depth = policies.history_depth(self._qos)
+            self._keep_all = not self._depth and not policies.best_effort(self._qos)
+            from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
+            limits = self._limits()
+            with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
+                self._handle = self._runtime.session.open_reader(
+                    topic.name, keep_all=self._keep_all, from_history=from_history, endpoint=encode_qos(self._qos),
+                    guid=self._guid())
+        except BaseException:
+            self._open = False
+            raise
+        self._log = self._handle.log
+        self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
+        topic_filter = topic._filter
+        accepts = None if topic_filter is None else lambda sample: topic_filter(topic, sample)
+        self._intake = Intake(
+            self._log, self._codec, self._depth, limits, self._blocked,
+            None if self._codec.key_of is None else self._instance_of, accepts)
+        self._fast = False
+        self._choose_way()
+        self._matches = Matches(self, topic.name, False, self._qos)
+        self._closer = functools.partial(
+            _close_reader, self._ref, self._hub, self._handle, self._runtime, self._matches, self._guid())
+        self._runtime.add(self._matches)
+        self._runtime.add_reader(self)
+
+    def _limits(self) -> int:
+        """Samples that may be kept, as ResourceLimits says; 0 = no limit of its own."""
+        limits = self._qos[Policy.ResourceLimits]
+        if limits is None:
+            return 0
+        if self._codec.key_of is not None and (limits.max_instances, limits.max_samples_per_instance) != (-1, -1):
+            raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
+                               f"{limits!r}: limits per instance are not kept for types with a key; use max_samples")
+        counts = [one for one in (limits.max_samples, limits.max_samples_per_instance) if one != -1]
+        return min(counts) if counts else 0
+
+    def _instance_of(self, sample: Any) -> int:
+        assert self._codec.key_of is not None
+        return self._topic._instance_of(self._codec.key_of(sample))
+
+    def _choose_way(self) -> None:
+        """The fast way is open while samples need not be looked at one by one."""
+        self._fast = not self._blocked and self._intake.handle_of is None and self._intake.accepts is None
+
+    def _block(self, handle: int) -> None:
+        """Samples of this writer are not for us. The Runtime calls it."""
+        with self._lock:
+            self._blocked.add(handle)
+            self._choose_way()
+
+    def _unblock(self, handle: int) -> None:
+        with self._lock:
+            self._blocked.discard(handle)
+            self._choose_way()
+
+    def _take_fast(self, n: int) -> list[Any]:
+        try:
+            if self._depth:
+                self._look_for_lost()
+                self._log.skip_to_last(self._depth)
+            if self._codec.kind == "bytes":
+                samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
+            else:
+                samples = self._take_decoded(n)
+        except ValueError:
+            if not self._open:
+                raise closed(repr(self)) from None
+            raise
+        if samples:
+            self._consumed += len(samples)
+            self._info_type = self._live_info
+        return samples
+
+    def _take_decoded(self, n: int) -> list[Any]:
+        with self._lock:  # decoding lets other threads run
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise undecodable(self._topic.name, failure) from failure
+            try:
+                return self._log.take_with(n, self._codec.decode, self._info_type)
+            except ValueError as error:
+                taken: list[Any] | None = getattr(error, "taken", None)
+                if taken is None:
+                    raise  # not from decoding
+                self._failure = error
+                if taken:
+                    return taken  # what came before the bad one; the next call tells of it
+                return self._take_decoded(n)
+
+    def _complete(self, n: int, samples: list[Any]) -> list[Any]:
+        """Fewer came than wanted: wait for our own writes that are on their way, or say that nothing can come."""
+        if self._await_own(n - len(samples), len(samples)):
+            more = self._take_fast(n - len(samples))
+            samples = samples + more
+        if not samples and self._log.is_gone:
+            self._raise_gone()
+        return samples
+
+    def _raise_gone(self) -> None:
+        self._check_open()
+        raise DDSNodeLost(f"the node behind {self!r} has stopped or died; make a new participant once a node runs")
+
+    def _await_own(self, wanted: int, found: int) -> bool:
+        """Wait until what this process wrote so far is here, or `wanted` samples are, after `found` were found.
+
+        True if there is something in the log.
+        """
+        if not self.read_own_writes or not self._local.handles:
+            return False
+        coming = self._local.on_their_way()
+        if not coming:
+            return self._log.pending > 0
+        start = time.monotonic()
+        budget = self._local.budget_short if found else self._local.budget_empty
+        allowance_s = budget.left_s()
+        waker = self._hub.enter()
+        try:
+            while self._log.pending < wanted and any(inbox.acknowledged < count for inbox, count in coming):
+                left_s = allowance_s - (time.monotonic() - start)
+                if left_s <= 0 or self._log.is_gone:
+                    break
+                self._arm()
+                if self._log.pending < wanted:
+                    # Arrival rings; that the others have it too does not, hence the short steps.
+                    if self._log.fileno() in wait_readable([self._log.fileno(), waker.fd], min(left_s, 0.0005)):
+                        self._clear_ring(waker)
+        finally:
+            self._hub.exit(waker)
+            budget.spend(time.monotonic() - start)
+        return self._log.pending > 0
+
+    def _search(self, n: int, mask: int, accepts: Callable[[Any], bool] | None, handle: int | None, take: bool
+                ) -> list[Any]:
+        with self._lock:
+            self._check_open()
+            intake = self._intake
+            if mask == ANY and accepts is None and handle is None:
+                intake.pull(n)
+            elif mask == UNREAD and accepts is None and handle is None:
+                intake.pull(len(intake) - intake.unread + n)
+            else:
+                intake.pull(EVERYTHING)
+            self._look_for_lost()
+            found = []
+            for entry in intake.matching(mask, accepts, handle):
+                found.append(entry)
+                if len(found) == n:
+                    break
+            before = intake.unread
+            try:
+                samples = intake.give(found, take)
+            except ValueError as error:
+                raise undecodable(self._topic.name, error) from error
+            self._consumed += before - intake.unread
+            if samples:
+                self._info_type = self._live_info
+            return samples
+
+    def _wait(self, condition: Any, timeout: int | None) -> bool:
+        """Wait until there is something for `condition` (None = anything unread); False after `timeout` ns."""
+        deadline = Deadline(timeout)
+        if self._ready(condition):
+            return True
+        waker = self._hub.enter()
+        try:
+            while not self._ready(condition):
+                left_s = deadline.left_s()
+                if left_s == 0:
+                    return False
+                readable = wait_readable([self._log.fileno(), waker.fd], left_s)
+                if self._log.fileno() in readable:
+                    self._clear_ring(waker)
+                if waker.fd in readable:
+                    waker.clear()
+            return True
+        finally:
+            self._hub.exit(waker)
+
+    def _ready(self, condition: Any) -> bool:
+        """True if there is something for `condition`; if not, the descriptor will be rung when something comes.
+
+        Raises DDSNodeLost if nothing can come any more.
+        """
+        self._check_open()
+        if self._something(condition):
+            return True
+        self._arm()
+        if self._something(condition):
+            return True
+        if self._log.is_gone:
+            self._raise_gone()
+        return False
+
+    def _something(self, condition: Any) -> bool:
+        if condition is None:
+            return self._unread() > 0
+        return self._has(condition.mask, condition.filter)
+
+    def _unread(self) -> int:
+        """Samples that were not given out yet; an upper bound for readers that keep the last."""
+        if not self._fast:
+            with self._lock:
+                self._intake.pull(EVERYTHING)
+            return self._intake.unread
+        return self._intake.unread + self._log.pending + (self._failure is not None)
+
+    def _has(self, mask: int, accepts: Callable[[Any], bool] | None) -> bool:
+        """True if a sample satisfies this."""
+        if accepts is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
+                mask & InstanceState.Alive) and self._log.pending:
+            return True
+        with self._lock:
+            if not self._open:
+                return False
+            if not (self._fast and mask & SampleState.Any == SampleState.Read):
+                self._intake.pull(EVERYTHING)
+            return next(self._intake.matching(mask, accepts, None), None) is not None
+
+    # What waits for a reader uses these four.
+
+    def fileno(self) -> int:
+        """The descriptor that is rung when a sample comes after somebody has asked for it. For iterators, wait sets,
+        listeners and `async for`, which know how to ask; it is not readable all the time that there is data."""
+        return self._log.fileno()
+
+    def _arm(self) -> None:
+        self._log.arm()
+
+    def _clear_ring(self, waker: Waker | None) -> None:
+        """The descriptor was rung: empty it, and let everybody else who waits know."""
+        self._log.clear()
+        self._hub.woken(waker)
+
+    def _head(self) -> int:
+        """Samples that have come so far."""
+        return self._log.position_index + self._log.pending
+
+    def _update_status(self) -> None:
+        reaper.flush()  # a writer that was just forgotten doesn't match any more
+        self._look_for_lost()
+        if self._unread():
+            self._changed |= DDSStatus.DataAvailable
+        else:
+            self._changed &= ~DDSStatus.DataAvailable
+
+    def _look_for_lost(self) -> None:
+        """Bring the lost-sample status up to date. Replaced by KeepLast is not lost."""
+        if self._keep_all:
+            return
+        lost = self._log.lost
+        overtaken, self._lost_seen = lost - self._lost_seen, lost
+        if overtaken and self._depth and self._codec.key_of is None:
+            overtaken = min(overtaken, max(0, self._depth - self._log.pending))
+        if overtaken:
+            self._lost.count(overtaken)
+            self._note("on_sample_lost")
+
+
+def _close_reader(ref: int, hub: Hub, handle: ReaderHandle, runtime: Runtime, matches: Matches, guid: bytes) -> None:
+    runtime.dispatcher.unwatch(ref, hub)
+    handle.close()
+    runtime.remove(matches, guid)
+    hub.woken()
+
+
+def undecodable(topic: str, error: Exception) -> DDSException:
+    return DDSException(DDSException.DDS_RETCODE_ERROR,
+                        f"a sample of topic {topic!r} can't be read and is skipped: {error}")

@@ -1,0 +1,130 @@
+"""What Spindle makes of a Qos: refusals, levels, matching.
+
+Goal: every policy is honoured or refused, never ignored; levels follow the table of the design; matching follows DDS
+1.4, 2.2.3.
+Method: tables of cases, without a node.
+"""
+
+import pytest
+
+from dds import policies
+from dds.exceptions import DDSException
+from dds.internal import dds_infinity
+from dds.policies import DEFAULT, POLICY_IDS, check, incompatible_policy, level_of
+from dds.qos import DataReaderQos, DataWriterQos, Policy, Qos
+from tests.dds.test_qos import ALL
+
+RELIABLE = Policy.Reliability.Reliable(1_000_000)
+BEST_EFFORT = Policy.Reliability.BestEffort
+
+HONOURED = [
+    RELIABLE, BEST_EFFORT, Policy.Durability.Volatile, Policy.Durability.TransientLocal, Policy.Durability.Transient,
+    Policy.Durability.Persistent, Policy.History.KeepAll, Policy.History.KeepLast(1), Policy.ResourceLimits(),
+    Policy.ResourceLimits(max_samples=5), Policy.DurabilityService(0, Policy.History.KeepLast(5), -1, -1, -1),
+    Policy.DestinationOrder.ByReceptionTimestamp, Policy.PresentationAccessScope.Instance(False, False),
+    Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
+    Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Lifespan(dds_infinity),
+    Policy.TimeBasedFilter(0), Policy.Partition(()), Policy.Partition(""), Policy.TransportPriority(0),
+    Policy.WriterDataLifecycle(False), Policy.ReaderDataLifecycle(dds_infinity, dds_infinity),
+    Policy.IgnoreLocal.Nothing, Policy.TypeConsistency.DisallowTypeCoercion(), Policy.DataRepresentation(True, False),
+    Policy.EntityName("x"), Policy.Property("a", "b"), Policy.BinaryProperty("a", b"b"), Policy.Userdata(b"x"),
+    Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
+
+UNSUPPORTED = [
+    Policy.DestinationOrder.BySourceTimestamp, Policy.PresentationAccessScope.Group(False, True),
+    Policy.PresentationAccessScope.Topic(True, True), Policy.Ownership.Exclusive, Policy.OwnershipStrength(1),
+    Policy.Liveliness.Automatic(1), Policy.Liveliness.ManualByTopic(dds_infinity),
+    Policy.Liveliness.ManualByParticipant(1), Policy.Deadline(1), Policy.Lifespan(1), Policy.TimeBasedFilter(1),
+    Policy.Partition("a"), Policy.TransportPriority(1), Policy.WriterDataLifecycle(True),
+    Policy.ReaderDataLifecycle(1, dds_infinity), Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
+    Policy.TypeConsistency.AllowTypeCoercion()]
+
+IMPOSSIBLE = [
+    Policy.Reliability.Reliable(-1), Policy.History.KeepLast(0), Policy.ResourceLimits(0), Policy.ResourceLimits(-2),
+    Policy.ResourceLimits(max_instances=0), Policy.LatencyBudget(-1),
+    Policy.DurabilityService(0, Policy.History.KeepLast(0), -1, -1, -1)]
+
+
+@pytest.mark.parametrize("policy", HONOURED, ids=repr)
+def test_honoured(policy):
+    assert policy in check("thing", Qos(policy), DataReaderQos)
+
+
+@pytest.mark.parametrize("policy", UNSUPPORTED, ids=repr)
+def test_refused_with_what_to_do_instead(policy):
+    with pytest.raises(DDSException) as caught:
+        check("DataReader", Qos(policy), DataReaderQos)
+    assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
+    assert repr(policy) in str(caught.value) and "DataReader" in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", IMPOSSIBLE, ids=repr)
+def test_impossible_values(policy):
+    with pytest.raises(DDSException) as caught:
+        check("DataReader", Qos(policy), DataReaderQos)
+    assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
+
+
+def test_no_scope_is_forgotten():
+    scopes = {one.__scope__.split("<")[0] for one in ALL}
+    assert scopes == {one.__scope__.split("<")[0] for one in HONOURED} | {"OwnershipStrength"}
+
+
+def test_contradictions_and_wrong_types():
+    with pytest.raises(DDSException) as caught:
+        qos = Qos(Policy.History.KeepLast(5), Policy.ResourceLimits(max_samples_per_instance=4))
+        check("DataReader", qos, DataReaderQos)
+    assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
+    with pytest.raises(TypeError):
+        check("DataReader", False, DataReaderQos)
+    with pytest.raises(TypeError, match="for a DataWriter, not for a DataReader"):
+        check("DataReader", DataWriterQos(), DataReaderQos)
+    assert check("DataReader", None, DataReaderQos) == Qos()
+
+
+@pytest.mark.parametrize(("said", "level"), [
+    ((), 1), ((RELIABLE,), 1), ((BEST_EFFORT,), 0), ((Policy.Durability.Volatile,), 1),
+    ((BEST_EFFORT, Policy.Durability.Volatile), 0), ((RELIABLE, Policy.Durability.TransientLocal), 2),
+    ((Policy.Durability.Transient,), 2), ((Policy.Durability.Persistent,), 3),
+    ((RELIABLE, Policy.Durability.Persistent), 3), ((BEST_EFFORT, Policy.Durability.TransientLocal), 2)], ids=repr)
+def test_levels(said, level):
+    assert level_of(Qos(*said)) == level
+
+
+@pytest.mark.parametrize(("offered", "requested", "obstacle"), [
+    ((), (), None),
+    ((), (BEST_EFFORT,), None),
+    ((BEST_EFFORT,), (), "Reliability"),
+    ((BEST_EFFORT,), (BEST_EFFORT,), None),
+    ((Policy.Durability.Volatile,), (Policy.Durability.TransientLocal,), "Durability"),
+    ((Policy.Durability.TransientLocal,), (Policy.Durability.Volatile,), None),
+    ((Policy.Durability.TransientLocal,), (Policy.Durability.Persistent,), "Durability"),
+    ((Policy.Durability.Persistent,), (Policy.Durability.Transient,), None),
+    ((), (Policy.LatencyBudget(5),), None),
+    ((Policy.LatencyBudget(6),), (Policy.LatencyBudget(5),), "LatencyBudget"),
+    ((), (Policy.PresentationAccessScope.Instance(False, True),), "PresentationAccessScope"),
+    ((), (Policy.PresentationAccessScope.Topic(False, False),), "PresentationAccessScope"),
+    ((Policy.PresentationAccessScope.Topic(False, True),), (Policy.PresentationAccessScope.Instance(False, True),),
+     None),
+    ((Policy.DataRepresentation(True, False),), (Policy.DataRepresentation(False, True),), "DataRepresentation"),
+    ((Policy.DataRepresentation(True, False),), (Policy.DataRepresentation(True, True),), None),
+    ((Policy.DataRepresentation(False, True),), (), None)], ids=repr)
+def test_offered_against_requested(offered, requested, obstacle):
+    expected = POLICY_IDS[obstacle] if obstacle else 0
+    assert incompatible_policy(DEFAULT + Qos(*offered), DEFAULT + Qos(*requested)) == expected
+
+
+def test_blocking_times():
+    assert policies.blocking_time_s(Qos(Policy.Reliability.Reliable(2_500_000_000))) == 2.5
+    assert policies.blocking_time_s(Qos(Policy.Reliability.Reliable(dds_infinity))) == -1.0
+    assert policies.blocking_time_s(Qos(Policy.Reliability.Reliable(0))) == 0.0
+    assert policies.blocking_time_s(Qos()) == policies.BLOCKING_TIME_DEFAULT / 1e9
+
+
+def test_effective_qos():
+    topic = Qos(Policy.History.KeepLast(3), Policy.Durability.TransientLocal, Policy.Topicdata(b"x"))
+    qos = policies.effective(Qos(Policy.History.KeepAll), topic)
+    assert qos[Policy.History] is Policy.History.KeepAll
+    assert qos[Policy.Durability] is Policy.Durability.TransientLocal
+    assert Policy.Topicdata not in qos
+    assert qos[Policy.Reliability] == DEFAULT[Policy.Reliability]
