@@ -103,15 +103,19 @@ async def _run(plan: Plan, directory: Path, as_json: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
+    # What is wrong is said after everything has ended: till then the display may have the terminal.
     try:
         found = await task
     except asyncio.CancelledError:
-        say("interrupted: ending all processes")
-        return 130
+        code, why = 130, "interrupted: all processes ended"
     except DemoFailed as error:
-        say(f"FAILED: {error}")
-        return 1
+        code, why = 1, f"FAILED: {error}"
+    else:
+        code, why = 0, ""
     finally:
         await demonstration.close()
+    if code:
+        say(why)
+        return code
     print(json.dumps(found.as_json(NODES)) if as_json else text_of(found, NODES), flush=True)
     return 1 if found.disagreements(NODES) else 0

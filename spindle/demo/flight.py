@@ -141,7 +141,8 @@ class Demonstration:
     async def _fly(self) -> None:
         plan = self.plan
         self.say(f"flying {plan.seconds * plan.speed / 60:.0f} minutes of the flight in {plan.seconds:g} s")
-        lead_s = 3.0  # for the publishers to start: both begin at the same moment
+        # For the publishers to start, as both begin at the same moment; the full recording takes a while to read.
+        lead_s = 3.0 if plan.jsonl is None else 10.0
         options = ["--json", "--speed", repr(plan.speed), "--start", repr(plan.start)]
         options += ["--duration", repr(plan.seconds * plan.speed), "--at", repr(time.time() + lead_s)]
         if plan.jsonl is not None:
