@@ -9,6 +9,7 @@ cdef class LogReader:
     cdef readonly Mapping log
     cdef readonly Mapping cursor
     cdef readonly Mapping bell
+    cdef object log_view                     # of the whole log, read-only
     cdef log_header *header
     cdef cursor_page *page
     cdef bell_page *node_bell

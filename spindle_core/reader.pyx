@@ -44,11 +44,6 @@ from spindle_core.errors import CoreError, NodeGone
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.memoryview cimport PyMemoryView_FromMemory
-
-
-cdef extern from "Python.h":
-    const int PyBUF_READ
 
 
 cdef int LOOKS_MAX = 1000            # at a guard that is changing, before giving the core away
@@ -93,6 +88,7 @@ cdef class LogReader:
         if log.size < LOG_RING_OFFSET or not CACHE_LINE <= self.capacity <= log.size - LOG_RING_OFFSET:
             raise ValueError("the log is smaller than it says")
         self.ring = log.base + LOG_RING_OFFSET
+        self.log_view = memoryview(log).toreadonly()
         start = <cursor_start *>(cursor.base + CURSOR_START_OFFSET)
         self.position = start.position
         self.offset = start.offset
@@ -259,13 +255,14 @@ cdef class LogReader:
         """Up to `n` results of decode(view); the read-only view is valid during the call only.
 
         Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` (or of setting
-        the attribute, or because it kept a part of the view) propagates; the messages before it are in the attribute
+        the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in the attribute
         `taken` of the exception, the one it failed on is skipped.
         """
         cdef log_record *r
         cdef uint64_t size, position
         cdef list out = []
         cdef object view, sample, info
+        cdef Py_ssize_t at
         self.usable()
         check_info_type(info_type)
         while n > 0:
@@ -275,7 +272,9 @@ cdef class LogReader:
             position = self.position
             info = make_info(info_type, r)
             if self.keep_all:
-                view = PyMemoryView_FromMemory(<char *>r + sizeof(log_record), size, PyBUF_READ)
+                # A part of a view of the mapping, which it keeps mapped, whoever keeps a part of it.
+                at = <char *>r - self.log.base + sizeof(log_record)
+                view = self.log_view[at:at + <Py_ssize_t>size]
             else:
                 # It could be overwritten under decode(): give it a copy that has been checked.
                 view = memoryview(PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size))

@@ -1,0 +1,130 @@
+"""Shared mappings: who may write, who owns the descriptor, and what outlives what."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import mmap
+import os
+import tempfile
+
+import pytest
+
+from spindle_core.memory import Mapping
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_two_mappings_of_one_descriptor_share_their_bytes() -> None:
+    """Goal: what one side stores the other side sees. Method: attach a dup, write on both sides."""
+    mine = Mapping.create("test", 10_000)
+    assert mine.size == 12_288 and mine.writable and bytes(mine.view()) == bytes(12_288)
+    theirs = Mapping.attach(os.dup(mine.fd), True)
+    mine.view()[0] = 7
+    theirs.view()[12_287] = 9
+    assert (theirs.view()[0], mine.view()[12_287], theirs.size) == (7, 9, 12_288)
+
+
+def test_the_size_is_sealed() -> None:
+    """Goal: nobody with the descriptor can shrink or grow what others have mapped."""
+    m = Mapping.create("test", 4096)
+    for size in (0, 100, 8192):
+        with pytest.raises(PermissionError):
+            os.ftruncate(m.fd, size)
+
+
+def test_sealed_writes_leave_others_read_only() -> None:
+    """Goal: after seal_writes() only the maker's own mapping writes; the seals themselves can't be undone.
+
+    Method: attach for writing, mmap for writing by hand, write() to the descriptor, more seals, a writable buffer.
+    """
+    m = Mapping.create("test", 4096)
+    m.seal_writes()
+    m.view()[0] = 1
+    with pytest.raises(OSError, match="read-write"):
+        Mapping.attach(os.dup(m.fd), True)
+    with pytest.raises(PermissionError):
+        mmap.mmap(m.fd, 4096)
+    with pytest.raises(PermissionError):
+        os.pwrite(m.fd, b"x", 0)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(m.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    reader = Mapping.attach(os.dup(m.fd))
+    assert not reader.writable and reader.view().readonly and reader.view()[0] == 1
+    with pytest.raises(TypeError):
+        reader.view()[0] = 2
+    with open("/dev/zero", "rb") as zero, pytest.raises((TypeError, BufferError)):
+        zero.readinto(reader)  # type: ignore[arg-type]
+
+
+def test_what_could_fault_us_is_refused() -> None:
+    """Goal: only memory whose size can't change under us is mapped: a sender that truncates it would kill us.
+
+    Method: an ordinary file, a file in shared memory, an unsealed memfd, an empty one, a pipe, no descriptor at all.
+    Every refusal gives the descriptor back.
+    """
+    before = descriptors()
+    with tempfile.TemporaryFile() as file:
+        file.truncate(4096)
+        with pytest.raises(ValueError, match="sealed"):
+            Mapping.attach(os.dup(file.fileno()))
+    unsealed = os.memfd_create("test")
+    os.ftruncate(unsealed, 4096)
+    with pytest.raises(ValueError, match="sealed"):
+        Mapping.attach(unsealed)
+    with pytest.raises(ValueError, match="holds no memory"):
+        Mapping.attach(os.memfd_create("test", os.MFD_ALLOW_SEALING))
+    reading, writing = os.pipe()
+    os.close(writing)
+    with pytest.raises(ValueError, match="holds no memory"):
+        Mapping.attach(reading)
+    with pytest.raises(OSError, match="Bad file"):
+        Mapping.attach(-1)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("size", [0, -1, (1 << 40) + 1])
+def test_impossible_sizes_are_refused(size: int) -> None:
+    """Goal: the limit is in the message, and nothing is left open."""
+    before = descriptors()
+    with pytest.raises(ValueError, match="between 1 and"):
+        Mapping.create("test", size)
+    with pytest.raises(TypeError, match="create"):
+        Mapping()
+    assert descriptors() == before
+
+
+def test_close_is_idempotent_and_views_outlive_it() -> None:
+    """Goal: memory goes only when nobody can look at it any more. Method: close under a view; then without one."""
+    before = descriptors()
+    m = Mapping.create("test", 4096)
+    view = m.view()
+    view[5] = 5
+    m.close()
+    m.close()
+    assert m.fd == -1 and view[5] == 5
+    part = view[5:6]
+    del m, view
+    gc.collect()
+    assert part[0] == 5
+    del part
+    m = Mapping.create("test", 4096)
+    m.close()
+    with pytest.raises(ValueError, match="closed"):
+        m.view()
+    assert descriptors() == before
+
+
+def test_dropping_a_mapping_gives_everything_back() -> None:
+    """Goal: no descriptor and no memory is leaked, also without close(). Method: /proc/self/fd and /proc/self/maps."""
+    before = descriptors()
+    for _ in range(50):
+        m = Mapping.create("spindle-leak-test", 4096)
+        Mapping.attach(os.dup(m.fd))
+    del m
+    assert descriptors() == before
+    with open("/proc/self/maps") as maps:
+        assert "spindle-leak-test" not in maps.read()
