@@ -24,6 +24,26 @@ KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
 
 
+class Losses:
+    """Counts what a reader lost by being overtaken: not what KeepLast(depth) would have replaced anyway."""
+
+    __slots__ = ("_depth", "_log", "_seen", "found")
+
+    def __init__(self, log: Any, depth: int) -> None:
+        """`depth` 0 = every sample that was overtaken is lost."""
+        self._log = log
+        self._depth = depth
+        self._seen = 0
+        self.found = 0  # and not yet told
+
+    def look(self) -> None:
+        """Call it when the reader stands where it goes on, before it takes."""
+        overtaken = self._log.lost - self._seen
+        if overtaken:
+            self._seen += overtaken
+            self.found += min(overtaken, max(0, self._depth - self._log.pending)) if self._depth else overtaken
+
+
 class Instance:
     """An instance in one reader. Types without a key have one, with handle 1."""
 
@@ -58,10 +78,12 @@ class Intake:
     blocked     publication handles of writers whose samples this reader must not see
     handle_of   key -> instance handle; None for types without a key
     accepts     filter on samples; None = all
+    losses      told when what KeepLast replaces has been skipped in the log
     """
 
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
-                 handle_of: Callable[[Any], int] | None, accepts: Callable[[Any], bool] | None) -> None:
+                 handle_of: Callable[[Any], int] | None, accepts: Callable[[Any], bool] | None,
+                 losses: Losses) -> None:
         self.log = log
         self.codec = codec
         self.depth = depth
@@ -69,6 +91,7 @@ class Intake:
         self.blocked = blocked
         self.handle_of = handle_of
         self.accepts = accepts
+        self.losses = losses
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(1)
         self.instances: dict[int, Instance] = {}
@@ -84,6 +107,7 @@ class Intake:
         """Take samples from the log until `wanted` are kept, or it is empty, or there is no room."""
         if self.depth and self.handle_of is None:
             self.log.skip_to_last(self.depth)
+            self.losses.look()
             wanted = max(wanted, len(self.entries) + self.depth)
         while len(self.entries) < wanted:
             room = self._room()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dds import policies, reaper
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
-from dds.intake import Intake
+from dds.intake import Intake, Losses
 from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
@@ -52,7 +52,6 @@ class ReaderCore(Entity):
         self._blocked: set[int] = set()
         self._consumed = 0  # samples that were given out for the first time
         self._lost = SampleLostStatus()
-        self._lost_seen = 0
         self._failure: Exception | None = None
         self._first_info, self._live_info = FirstSampleInfo, LiveSampleInfo
         self._bytes_sample = LiveBytesSample
@@ -78,9 +77,10 @@ class ReaderCore(Entity):
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
         topic_filter = topic._filter
         accepts = None if topic_filter is None else lambda sample: topic_filter(topic, sample)
+        self._losses = Losses(self._log, self._depth if self._codec.key_of is None else 0)
         self._intake = Intake(
             self._log, self._codec, self._depth, limits, self._blocked,
-            None if self._codec.key_of is None else self._instance_of, accepts)
+            _handle_function(topic), accepts, self._losses)
         self._fast = False
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
@@ -100,10 +100,6 @@ class ReaderCore(Entity):
         counts = [one for one in (limits.max_samples, limits.max_samples_per_instance) if one != -1]
         return min(counts) if counts else 0
 
-    def _instance_of(self, sample: Any) -> int:
-        assert self._codec.key_of is not None
-        return self._topic._instance_of(self._codec.key_of(sample))
-
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
         self._fast = not self._blocked and self._intake.handle_of is None and self._intake.accepts is None
@@ -122,8 +118,7 @@ class ReaderCore(Entity):
     def _take_fast(self, n: int) -> list[Any]:
         try:
             if self._depth:
-                self._look_for_lost()
-                self._log.skip_to_last(self._depth)
+                self._skip()
             if self._codec.kind == "bytes":
                 samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
             else:
@@ -136,6 +131,11 @@ class ReaderCore(Entity):
             self._consumed += len(samples)
             self._info_type = self._live_info
         return samples
+
+    def _skip(self) -> None:
+        """KeepLast: leave all but the newest behind. They are replaced, not lost, so what was lost is counted here."""
+        self._log.skip_to_last(self._depth)
+        self._look_for_lost()
 
     def _take_decoded(self, n: int) -> list[Any]:
         with self._lock:  # decoding lets other threads run
@@ -155,7 +155,7 @@ class ReaderCore(Entity):
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: wait for our own writes that are on their way, or say that nothing can come."""
-        if self._await_own(n - len(samples), len(samples)):
+        if self._failure is None and self._await_own(n - len(samples), len(samples)):
             more = self._take_fast(n - len(samples))
             samples = samples + more
         if not samples and self._log.is_gone:
@@ -313,12 +313,10 @@ class ReaderCore(Entity):
         """Bring the lost-sample status up to date. Replaced by KeepLast is not lost."""
         if self._keep_all:
             return
-        lost = self._log.lost
-        overtaken, self._lost_seen = lost - self._lost_seen, lost
-        if overtaken and self._depth and self._codec.key_of is None:
-            overtaken = min(overtaken, max(0, self._depth - self._log.pending))
-        if overtaken:
-            self._lost.count(overtaken)
+        self._losses.look()
+        if self._losses.found:
+            self._lost.count(self._losses.found)
+            self._losses.found = 0
             self._note("on_sample_lost")
 
 
@@ -327,6 +325,12 @@ def _close_reader(ref: int, hub: Hub, handle: ReaderHandle, runtime: Runtime, ma
     handle.close()
     runtime.remove(matches, guid)
     hub.woken()
+
+
+def _handle_function(topic: Topic[Any]) -> Callable[[Any], int] | None:
+    """sample -> handle of its instance; None for types without a key."""
+    key_of = topic._codec.key_of
+    return None if key_of is None else lambda sample: topic._instance_of(key_of(sample))
 
 
 def undecodable(topic: str, error: Exception) -> DDSException:
