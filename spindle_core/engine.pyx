@@ -134,6 +134,8 @@ cdef class Engine:
             event_ring(self.resume_fd)
         if self.thread is not None:
             self.thread.join()
+        if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
+            step(&(<Epoch>self.epoch).node, realtime_ns())    # a leaver's echo: the others wait for it
         u32_store_release(&self.driver.running, 0)
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
@@ -239,6 +241,10 @@ cdef class Engine:
                         n = count_leftover(before)
                         if n:
                             unsent[topic_id] = n
+            if old is not None and old.node.wedged:
+                # The last columns of the old epoch are this node's echo: others wait for it, and nobody steps the old
+                # epoch after this.
+                step(&old.node, realtime_ns())
             self.epoch = epoch
             self.driver.node = &epoch.node
             self.counters.values[C_VIEW_ID] = epoch.epoch
