@@ -93,6 +93,7 @@ class Node:
         self._listeners: list[Callable[[Event], None]] = []
         self._actions: list[m.Action] = []
         self._driving = False
+        self._joiner_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._donating: set[asyncio.Task[Any]] = set()
@@ -248,6 +249,7 @@ class Node:
         await self._peers.close(error)
         if self._started:
             self._topics.stop(stopped)
+            self._stop_joiner_timer()
             asyncio.get_running_loop().remove_reader(self.engine.control_fd)
             self._next.close()
             self.engine.stop()
@@ -468,7 +470,9 @@ class Node:
             self._peers.send(action.node_id, message_to_wire(action.message))
         elif isinstance(action, m.Prepare):
             self._next.prepare(action.view, action.ballot)
-            asyncio.get_running_loop().call_later(JOINER_TIMEOUT_S, self._part_with_late_joiners, action.ballot)
+            self._stop_joiner_timer()
+            self._joiner_timer = asyncio.get_running_loop().call_later(
+                JOINER_TIMEOUT_S, self._part_with_late_joiners, action.ballot)
         elif isinstance(action, m.Wedge):
             self.engine.wedge()
         elif isinstance(action, m.DeliverToTrim):
@@ -488,15 +492,19 @@ class Node:
 
     def _part_with_late_joiners(self, ballot: int) -> None:
         """A joiner that hangs must not hold up the others' view changes: its end lets the leader propose anew."""
-        if self._closed:
-            return
         for node_id in self._machine.late_joiners(ballot):
             peer = self._peers.connected.get(node_id)
             if peer is not None:
                 LOG.warning("%s is not ready to join after %g s: it is left out", peer, JOINER_TIMEOUT_S)
                 peer.conn.finish()
 
+    def _stop_joiner_timer(self) -> None:
+        if self._joiner_timer is not None:
+            self._joiner_timer.cancel()
+            self._joiner_timer = None
+
     def _install(self, view: View) -> None:
+        self._stop_joiner_timer()
         before, epoch = self._view, self._next.take(view.view_id)
         donations = self._topics.before_install(view)
         unsent = self.engine.install(epoch)

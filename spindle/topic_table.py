@@ -71,6 +71,7 @@ class TopicTable:
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
         self._closing: set[asyncio.Task[None]] = set()
+        self._leaving = False
         self._stopped: SpindleError | None = None
 
     # --- for applications
@@ -216,7 +217,7 @@ class TopicTable:
     def _wish(self, local: LocalTopic) -> None:
         """Tells the group what part this node wants in the topic, if that changed."""
         role = Role(local.spec.name, bool(local.readers_wanted or local.writers_wanted), bool(local.writers_wanted))
-        if self._stopped is None and self._wished.get(role.topic, (None, 0))[0] != role:
+        if self._stopped is None and not self._leaving and self._wished.get(role.topic, (None, 0))[0] != role:
             self._wished[role.topic] = (role, self._machine.take_role(role))
             self._drive()
 
@@ -282,6 +283,8 @@ class TopicTable:
     def _check_running(self) -> None:
         if self._stopped is not None:
             raise self._stopped
+        if self._leaving:
+            raise NodeStopped(f"node {self._node_id} is leaving the group")
 
     # --- views
 
@@ -324,7 +327,9 @@ class TopicTable:
     # --- the end
 
     async def flush(self, timeout_s: float) -> None:
-        """Closes all writers: what they have committed is delivered, as far as that works within `timeout_s`."""
+        """Closes all writers: what they have committed is delivered, as far as that works within `timeout_s`. The node
+        leaves then, so our wishes don't change any more: the leave ends them all."""
+        self._leaving = True
         ports = [port for local in self.local.values() for port in local.writers if not port.closed]
         tasks = [asyncio.ensure_future(self.close_writer(port)) for port in ports]
         waiting = set(tasks) | self._closing
