@@ -25,12 +25,13 @@ class Cluster:
         level: int = 1,
         senders: Sequence[int] | None = None,
         switches: Switches | None = None,
+        busy_poll_us: int = 20,
     ) -> None:
         everybody = tuple(range(n))
         if specs is None:
             specs = [SubgroupSpec(1, everybody, tuple(senders if senders is not None else everybody), window, size_max, level)]
         self.n = n
-        self.engines = [Engine(i + 1, switches=switches) for i in range(n)]
+        self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
         self.logs: dict[tuple[int, int], DeliveryLog] = {}

@@ -1,0 +1,280 @@
+"""The predicate thread: idle is idle, every bell wakes it, parking nests, and no way of ending it crashes or hangs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+from spindle_core.counters import Counters
+from spindle_core.delivery import Cursor, DeliveryLog
+from spindle_core.engine import Engine
+from spindle_core.inbox import Inbox
+from tests.spindle_core.cluster import Cluster
+from tests.support import wait_until
+
+
+def asleep(engine: Engine) -> bool:
+    return engine.bell.view()[12:16] == b"\1\0\0\0"
+
+
+def stopped(engine: Engine) -> bool:
+    return engine.bell.view()[24] == 1
+
+
+def laps(engine: Engine) -> int:
+    return engine.counters.snapshot()["laps"]
+
+
+def test_an_idle_engine_sleeps_and_stays_asleep() -> None:
+    """Goal: an idle node costs nothing: after the last message its thread blocks and makes no more laps.
+
+    Method: traffic, then wait until all sleep; whatever was on its way settles within a bound, then laps stand still
+    although the process goes on for many times the polling time.
+    """
+    cluster = Cluster(3)
+    writer = cluster.writer(0)
+    cluster.start()
+    try:
+        for k in range(50):
+            writer.write(b"%d" % k, timeout_s=30)
+        assert writer.wait_acknowledged(30)
+
+        def still() -> bool:
+            before = [laps(e) for e in cluster.engines]
+            until = time.monotonic() + 0.05
+            wait_until(lambda: time.monotonic() > until)
+            return all(map(asleep, cluster.engines)) and [laps(e) for e in cluster.engines] == before
+
+        wait_until(still, 30)
+        sleeps = [e.counters.snapshot()["sleeps"] for e in cluster.engines]
+        assert all(n > 0 for n in sleeps)
+        writer.write(b"wake up")
+        assert writer.wait_acknowledged(30)
+        wait_until(still, 30)
+        assert all(e.counters.snapshot()["sleeps"] > n for e, n in zip(cluster.engines, sleeps, strict=True))
+    finally:
+        cluster.stop()
+
+
+def test_an_engine_without_a_view_sleeps_too() -> None:
+    """Goal: before its first view a node waits for its bell, is woken by it, and stops. Method: ring it by hand."""
+    engine = Engine(1)
+    engine.start()
+    try:
+        for k in range(1, 6):
+            wait_until(lambda k=k: asleep(engine) and engine.counters.snapshot()["sleeps"] >= k)
+            os.eventfd_write(engine.bell_fd, 1)
+        assert laps(engine) == 0
+    finally:
+        engine.stop()
+    assert stopped(engine)
+
+
+def test_no_wake_up_is_lost() -> None:
+    """Goal: however the writer's commit and the thread's falling asleep interleave, the message goes out.
+
+    Method: busy_poll_us=0, so that the thread falls asleep at every gap; many single messages, each waited for.
+    """
+    cluster = Cluster(2, busy_poll_us=0)
+    writer = cluster.writer(0)
+    cluster.start()
+    try:
+        for k in range(1500):
+            writer.write(b"%d" % k, timeout_s=30)
+            assert writer.wait_acknowledged(30), f"message {k} got stuck"
+    finally:
+        cluster.stop()
+
+
+def test_starting_and_stopping_in_every_order() -> None:
+    """Goal: an engine starts once and stops as often as one likes, from several threads at once too."""
+    never = Engine(1)
+    never.stop()
+    never.stop()
+    assert stopped(never)
+    with pytest.raises(RuntimeError, match="starts once"):
+        never.start()
+    engine = Engine(1)
+    engine.start()
+    with pytest.raises(RuntimeError, match="starts once"):
+        engine.start()
+    with pytest.raises(RuntimeError, match="is running"):
+        engine.step_once()
+    threads = [threading.Thread(target=engine.stop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    engine.stop()
+    assert stopped(engine) and engine.step_once() == 0
+
+
+def test_an_engine_that_was_never_started_is_freed() -> None:
+    """Goal: dropping an engine gives back its memory and descriptors. Method: weak reference, /proc/self/fd."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        cluster = Cluster(2)
+        cluster.writer(0).write(b"x")
+        cluster.reader(1)
+        cluster.settle()
+    freed = weakref.ref(cluster)
+    del cluster
+    gc.collect()
+    assert freed() is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_stopped_engine_is_freed() -> None:
+    """Goal: the same after its thread ran. Method: many started and stopped clusters, then count descriptors."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        cluster = Cluster(2)
+        cluster.start()
+        writer = cluster.writer(0)
+        writer.write(b"x")
+        assert writer.wait_acknowledged(30)
+        cluster.stop()
+    del cluster, writer
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+FORGOTTEN = """
+import gc, sys, threading
+from tests.spindle_core.cluster import Cluster
+from spindle_core.engine import Engine
+how = sys.argv[1]
+if how == "idle":
+    engine = Engine(1)
+    engine.start()
+    del engine
+else:
+    cluster = Cluster(3, window=32)
+    readers = [cluster.reader(i, keep_all=False) for i in range(3)]
+    writers = [cluster.writer(i) for i in range(3)]
+    cluster.start()
+    for k in range(200):
+        for w in writers:
+            w.write(b"%d" % k, timeout_s=30)
+    if how == "busy":
+        def more():
+            while True:
+                writers[0].write(b"x")
+        threading.Thread(target=more, daemon=True).start()
+    if how == "dropped":
+        del cluster, readers, writers, w
+gc.collect()
+print("end of the program", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["idle", "kept", "dropped", "busy"])
+def test_forgetting_to_stop_neither_crashes_nor_hangs(how: str) -> None:
+    """Goal: a program that ends, or drops its engines, without stop() ends normally: the predicate thread holds on to
+    its engine as long as it runs, and doesn't hold the process.
+
+    Method: programs of their own that leave running engines behind in four ways; their exit status.
+    """
+    for _ in range(3):
+        run = subprocess.run(
+            [sys.executable, "-c", FORGOTTEN, how], capture_output=True, text=True, timeout=60,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert (run.returncode, run.stdout, run.stderr) == (0, "end of the program\n", "")
+
+
+def test_parking_nests_and_excludes() -> None:
+    """Goal: parked() of several threads and of one inside itself: the predicate thread stands still in each, goes on
+    after the last, and nobody deadlocks.
+
+    Method: two threads park in turns while a third writes; laps stand still inside; then traffic flows again.
+    """
+    cluster = Cluster(2, window=16)
+    engine, writer = cluster.engines[0], cluster.writer(0)
+    reader = cluster.reader(1)
+    cluster.start()
+    inside: list[int] = []
+    wrong: list[str] = []
+
+    def park() -> None:
+        for _ in range(150):
+            with engine.parked():
+                inside.append(1)
+                if len(inside) != 1:
+                    wrong.append("two inside")
+                before = laps(engine)
+                with engine.parked():
+                    os.sched_yield()
+                if laps(engine) != before:
+                    wrong.append("not parked")
+                inside.pop()
+
+    threads = [threading.Thread(target=park) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        for k in range(500):
+            writer.write(b"%d" % k, timeout_s=30)
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert not wrong
+        assert writer.wait_acknowledged(30)
+        assert reader.take(999) == [b"%d" % k for k in range(500)]
+    finally:
+        cluster.stop()
+
+
+def test_stopping_while_others_change_bindings() -> None:
+    """Goal: stop() against add_inbox, add_reader and their removal from another thread ends, whoever comes first.
+
+    Method: many short-lived engines; the changing thread goes on until it has seen the engine stopped, and beyond.
+    """
+    for _ in range(30):
+        cluster = Cluster(1)
+        engine = cluster.engines[0]
+        log = DeliveryLog(8192)
+        engine.bind_log(1, log)
+        begun = threading.Event()
+
+        def change(engine: Engine = engine, begun: threading.Event = begun) -> None:
+            after = 0
+            while after < 3:
+                after += stopped(engine)
+                inbox, cursor = Inbox(64, 4, 1), Cursor(False)
+                engine.add_inbox(1, inbox)
+                engine.add_reader(1, cursor)
+                begun.set()
+                engine.remove_reader(1, cursor)
+                engine.remove_inbox(1, inbox)
+                inbox.close()
+                cursor.close()
+
+        cluster.start()
+        thread = threading.Thread(target=change)
+        thread.start()
+        assert begun.wait(30)
+        cluster.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_counters_of_an_engine_stay_while_it_needs_them() -> None:
+    """Goal: closing counters under a stopped engine is an error later, not a crash."""
+    counters = Counters.create()
+    engine = Engine(1, counters=counters)
+    engine.start()
+    engine.stop()
+    counters.close()
+    with pytest.raises(ValueError, match="closed"):
+        engine.counters.snapshot()
