@@ -148,7 +148,7 @@ class Entity:
 
     def get_instance_handle(self) -> int:
         """A number for this entity, unique in its domain."""
-        return int.from_bytes(self._real()._guid()[:8], "big") >> 1 | 1
+        return handle_of(self._real()._guid())
 
     def _guid(self) -> bytes:
         """16 bytes, unique in the group: the participant's own 12, and the entity's handle."""
@@ -270,7 +270,6 @@ class Entity:
     parent = property(get_parent)
     participant = property(get_participant)
     children = property(get_children)
-    domain_id = property(get_domain_id)
     instance_handle = property(get_instance_handle)
     guid = property(get_guid)
     qos = property(get_qos, set_qos)
@@ -278,6 +277,10 @@ class Entity:
     status_mask = property(get_status_mask, set_status_mask)
 
     # Through the method, so that subclasses need only override that.
+    @property
+    def domain_id(self) -> int:
+        return self.get_domain_id()
+
     @property
     def publisher(self) -> Publisher:
         return self.get_publisher()
@@ -289,6 +292,11 @@ class Entity:
     @property
     def datareader(self) -> DataReader[Any]:
         return self.get_datareader()
+
+
+def handle_of(guid: bytes) -> int:
+    """A number for the entity with this guid, positive and below 2**63."""
+    return int.from_bytes(guid[-8:], "big") & (1 << 63) - 1 or 1
 
 
 def check_listener(listener: Any) -> Listener | None:

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from dds.entity import handle_of
 from dds.exceptions import translate
 from dds.listener import Dispatcher
 from dds.policies import DEFAULT, POLICY_IDS, incompatible_policy
@@ -50,7 +51,7 @@ class Remote:
         if endpoint.is_writer:
             self.handle = endpoint.node_id << 16 | endpoint.writer_id  # as SampleInfo.publication_handle
         else:
-            self.handle = int.from_bytes(endpoint.guid[-8:], "big") >> 1 | 1
+            self.handle = handle_of(endpoint.guid)
         self.qos = decode_qos(endpoint.endpoint)
 
 

@@ -103,6 +103,8 @@ class NumpyCodec:
 
     def encode(self, sample: Any) -> Any:
         np = self._np
+        if self.dtype.names and not isinstance(sample, (np.ndarray, np.void, tuple)):
+            raise TypeError(f"{sample!r} is not a record of {self.dtype}: use a tuple, or an element of an array")
         try:
             array = sample if isinstance(sample, np.ndarray) else np.asarray(sample, dtype=self.dtype)
         except (TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ def isgoodentity(v: object) -> bool:
     """True if `v` is an open entity. Never raises."""
     from dds.core import Entity
 
-    return isinstance(v, Entity) and isinstance(getattr(v, "_ref", None), int) and v._ref > 0
+    return isinstance(v, Entity) and v._open
 
 
 def duration(*, weeks: float = 0, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0,

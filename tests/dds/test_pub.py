@@ -1,0 +1,325 @@
+"""Writers: what they take, how they wait, loans, matching.
+
+Goal: every kind of sample goes through unchanged; errors are DDS errors and Python errors at once; nothing of a failed
+or discarded write is delivered.
+Method: a writer and a reader on one embedded node.
+"""
+
+import array
+import gc
+import threading
+
+import pytest
+
+from dds import (
+    DataReader,
+    DataWriter,
+    DDSException,
+    DDSSampleTooLarge,
+    DDSTimeout,
+    Listener,
+    Policy,
+    Publisher,
+    Qos,
+    Topic,
+    duration,
+)
+from dds.types import ProtobufSample
+from tests.dds.test_sub import LONG, Message, pair
+from tests.support import wait_until
+
+
+def test_every_buffer_is_a_sample_of_bytes(participant):
+    np = pytest.importorskip("numpy")
+    writer, reader = pair(participant)
+    samples = [b"bytes", bytearray(b"bytearray"), memoryview(b"xmemoryview")[1:], array.array("H", [1, 2]),
+               np.arange(3), np.arange(6).reshape(2, 3).T, np.zeros(6)[::2], np.float64(1.5), b""]
+    for one in samples:
+        writer.write(one)
+    assert writer.write_many(samples[:4]) == 4
+    assert writer.wait_for_acks(LONG)
+    expected = [memoryview(one).tobytes() for one in samples]
+    assert reader.take(100) == expected + expected[:4]
+
+
+@pytest.mark.parametrize("sample", ["text", 5, None, [1, 2], object()], ids=repr)
+def test_what_has_no_buffer_is_refused(participant, sample):
+    writer, reader = pair(participant)
+    with pytest.raises(TypeError):
+        writer.write(sample)
+    with pytest.raises(TypeError) as caught:
+        writer.write_many([b"a", sample])
+    assert caught.value.written == 1
+    assert writer.wait_for_acks(LONG)
+    assert reader.take(10) == [b"a"]
+
+
+def test_too_large(participant):
+    writer, _reader = pair(participant, size_max=100)
+    writer.write(bytes(100))
+    for call in (lambda: writer.write(bytes(101)), lambda: writer.loan(101), lambda: writer.write_many([bytes(101)])):
+        with pytest.raises(DDSSampleTooLarge, match="size_max is 100") as caught:
+            call()
+        assert caught.value.code == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
+        assert isinstance(caught.value, ValueError)
+    typed, _ = pair(participant, Message, name="typed", size_max=20)
+    with pytest.raises(DDSSampleTooLarge):
+        typed.write(Message("x" * 100))
+
+
+def test_a_full_group_times_out_after_max_blocking_time(participant):
+    writer, reader = pair(participant, qos=Qos(Policy.Reliability.Reliable(duration(milliseconds=30))))
+    with pytest.raises(DDSTimeout) as caught:
+        for _ in range(100_000):
+            writer.write(bytes(16384))
+    assert caught.value.code == DDSException.DDS_RETCODE_TIMEOUT
+    assert isinstance(caught.value, TimeoutError)
+    with pytest.raises(DDSTimeout):
+        writer.loan()
+    with pytest.raises(DDSTimeout) as caught:
+        writer.write_many([b"x"] * 3)
+    assert caught.value.written == 0
+    assert writer.wait_for_acks(duration(milliseconds=1)) is False
+    assert reader.take(1) == [bytes(16384)]
+
+
+def test_wrong_types_of_samples(participant):
+    writer, _ = pair(participant, Message)
+    for bad in (b"bytes", "text", None):
+        with pytest.raises(TypeError, match="is not of type Message"):
+            writer.write(bad)
+    with pytest.raises(Exception, match="Failed to encode"):
+        writer.write(Message(5))
+
+
+class TestLoans:
+    def test_in_place(self, participant):
+        writer, reader = pair(participant, size_max=64)
+        with writer.loan(5) as data:
+            assert len(data) == 5 and not data.readonly
+            data[:] = b"hello"
+        loan = writer.loan(timestamp=77)
+        assert len(loan.data) == 64 and loan.is_open
+        loan.data[:3] = b"abc"
+        loan.commit(3)
+        assert not loan.is_open
+        assert writer.wait_for_acks(LONG)
+        first, second = reader.take(10)
+        assert (first, second, second.sample_info.source_timestamp) == (b"hello", b"abc", 77)
+
+    def test_discarded_loans_are_never_sent(self, participant):
+        writer, reader = pair(participant)
+        with pytest.raises(KeyError), writer.loan(5) as data:
+            data[:] = b"wrong"
+            raise KeyError
+        writer.loan(5).discard()
+        loan = writer.loan(5)
+        del loan
+        with pytest.raises(DDSException) as caught:
+            open_loan = writer.loan(5)
+            writer.loan(5)
+        assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+        with pytest.raises(DDSException):
+            writer.write(b"x")
+        open_loan.discard()
+        open_loan.discard()
+        with pytest.raises(DDSException) as caught:
+            open_loan.commit()
+        assert caught.value.code == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
+        writer.write(b"right")
+        assert writer.wait_for_acks(LONG)
+        assert reader.take(10) == [b"right"]
+
+    def test_the_memory_is_out_of_reach_afterwards(self, participant):
+        writer, _ = pair(participant)
+        with writer.loan(5) as data:
+            pass
+        with pytest.raises(ValueError):
+            data[0] = 1
+
+    def test_records(self, participant):
+        np = pytest.importorskip("numpy")
+        dtype = np.dtype([("altitude", "<f8"), ("speed", "<f4", (2,))])
+        writer, reader = pair(participant, dtype)
+        assert reader.topic.spec.size_max == dtype.itemsize
+        with writer.loan() as record:
+            record["altitude"] = 9750.5
+            record["speed"][:] = 1, 2
+        assert writer.wait_for_acks(LONG)
+        (sample,) = reader.take()
+        assert sample.altitude == sample["altitude"] == 9750.5
+        assert sample.speed.tolist() == [1, 2]
+        assert sample.sample_info.node == 1
+
+    def test_types_that_are_encoded(self, participant):
+        writer, _ = pair(participant, Message)
+        with pytest.raises(DDSException) as caught:
+            writer.loan()
+        assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
+
+
+def test_numpy_types(participant):
+    np = pytest.importorskip("numpy")
+    dtype = np.dtype([("x", "<f8"), ("n", "<i4")])
+    writer, reader = pair(participant, dtype)
+    rows = np.array([(1.5, 1), (2.5, 2)], dtype)
+    writer.write(rows[0])
+    writer.write((3.5, 3))
+    assert writer.write_many(rows[::-1]) == 2
+    assert writer.write_many([(4.5, 4)]) == 1
+    assert writer.write_many(rows[:0]) == 0
+    assert writer.wait_for_acks(LONG)
+    assert [(one.x, one.n) for one in reader.take(10)] == [(1.5, 1), (3.5, 3), (2.5, 2), (1.5, 1), (4.5, 4)]
+    for bad in (rows, "x", (1, 2, 3), np.float64(1)):
+        with pytest.raises(TypeError):
+            writer.write(bad)
+    with pytest.raises(TypeError):
+        writer.write_many(np.zeros(3))
+    numbers, number_reader = pair(participant, np.dtype("<f8"), name="numbers")
+    numbers.write(2.5)
+    assert numbers.wait_for_acks(LONG)
+    (one,) = number_reader.read()
+    assert one.value == 2.5 and one == 2.5 and one.sample_info.node == 1
+    for bad in (np.dtype(object), np.dtype(("f4", (3,))), np.dtype("V0")):
+        with pytest.raises(TypeError):
+            Topic(participant, "bad", bad)
+
+
+def test_protobuf_types(participant):
+    from google.protobuf.wrappers_pb2 import DoubleValue, StringValue
+
+    writer, reader = pair(participant, StringValue)
+    writer.write(StringValue(value="hello"))
+    writer.write_many([StringValue(value="a"), StringValue(value="b")])
+    assert writer.wait_for_acks(LONG)
+    (first,) = reader.read()
+    assert isinstance(first, ProtobufSample)
+    assert first.value == first.message.value == "hello"
+    assert first == StringValue(value="hello")
+    assert first.sample_info.node == 1
+    assert [one.value for one in reader.take(10)] == ["hello", "a", "b"]
+    writer.write(first)
+    with pytest.raises(TypeError):
+        writer.write(DoubleValue(value=1))
+    assert reader.topic.typename == "google.protobuf.StringValue"
+    with pytest.raises(DDSException, match="exists with another definition"):
+        Topic(participant, "topic", DoubleValue)
+
+
+def test_matching_is_known_when_the_second_end_is_made(participant):
+    topic = Topic(participant, "topic", bytes)
+    writer = DataWriter(participant, topic)
+    assert writer.get_matched_subscriptions() == []
+    assert not writer.get_publication_matched_status().total_count
+    readers = [DataReader(participant, topic) for _ in range(3)]
+    assert len(set(writer.matched_sub)) == 3
+    status = writer.get_publication_matched_status()
+    assert (status.total_count, status.total_count_change, status.current_count) == (3, 3, 3)
+    assert status.last_subscription_handle in writer.get_matched_subscriptions()
+    status = readers[0].get_subscription_matched_status()
+    assert (status.current_count, status.last_publication_handle) == (1, readers[0].matched_pub[0])
+    alive = readers[0].get_liveliness_changed_status()
+    assert (alive.alive_count, alive.alive_count_change, alive.not_alive_count) == (1, 1, 0)
+    readers.pop().close()
+    status = writer.get_publication_matched_status()
+    assert (status.total_count, status.current_count, status.current_count_change) == (3, 2, -1)
+    data = writer.get_matched_subscription_data(writer.matched_sub[0])
+    assert data.topic_name == "topic" and data.type_name == "bytes" and data.node_id == 1
+    assert data.key in {one.guid for one in readers}
+    assert data.participant_key.bytes[:12] == participant.guid.bytes[:12]
+    assert writer.get_matched_subscription_data(12345) is None
+    del readers
+    gc.collect()
+    assert writer.get_matched_subscriptions() == []
+    assert writer.get_publication_matched_status().current_count == 0
+
+
+def test_matching_across_nodes(two_nodes):
+    one, two = two_nodes
+    writer = DataWriter(one, Topic(one, "topic", bytes))
+    reader = DataReader(two, Topic(two, "topic", bytes))
+    wait_until(writer.get_matched_subscriptions)
+    assert wait_until(reader.get_matched_publications) == [1 << 16 | writer._handle.writer_id]
+    writer.write(b"x")
+    assert reader.take_one(timeout=LONG) == b"x"
+    writer.close()
+    wait_until(lambda: not reader.get_matched_publications())
+    assert reader.get_subscription_matched_status().current_count == 0
+
+
+def test_incompatible_qos_keeps_them_apart(participant):
+    heard = []
+    topic = Topic(participant, "topic", bytes, qos=Qos(Policy.Durability.TransientLocal))
+    modest = DataWriter(participant, topic, qos=Qos(Policy.Durability.Volatile), listener=Listener(
+        on_offered_incompatible_qos=lambda writer, status: heard.append((writer, status.last_policy_id))))
+    fitting = DataWriter(participant, topic)
+    reader = DataReader(participant, topic, listener=Listener(
+        on_requested_incompatible_qos=lambda reader, status: heard.append((reader, status.last_policy_id))))
+    wait_until(lambda: len(heard) == 2)
+    assert {one: policy for one, policy in heard} == {modest: 2, reader: 2}
+    assert modest.get_offered_incompatible_qos_status().total_count == 1
+    assert reader.get_requested_incompatible_qos_status().last_policy_id == 2
+    assert len(reader.get_matched_publications()) == 1
+    modest.write(b"not for you")
+    fitting.write(b"for you")
+    assert modest.wait_for_acks(LONG) and fitting.wait_for_acks(LONG)
+    assert reader.take(10) == [b"for you"]
+    modest.close()
+    fitting.write(b"again")
+    assert reader.take_one(timeout=LONG) == b"again"
+
+
+def test_publishers(participant):
+    publisher = Publisher(participant)
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    writers = [DataWriter(publisher, topic) for _ in range(2)]
+    for one in writers:
+        one.write(b"x")
+    assert publisher.wait_for_acks(LONG) is True
+    assert len(reader.take(5)) == 2
+    assert writers[0].get_publisher() is publisher is publisher.publisher
+    for call in (publisher.suspend, publisher.resume):
+        with pytest.raises(DDSException) as caught:
+            call()
+        assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
+    for where, what, keywords in [(False, topic, {}), (publisher, False, {}), (publisher, topic, {"qos": 3}),
+                                  (publisher, topic, {"listener": 3}), (publisher, topic, {"qos": Qos().datareader()})]:
+        with pytest.raises(TypeError):
+            DataWriter(where, what, **keywords)
+
+
+def test_a_closed_writer_says_so_and_what_it_wrote_arrives(participant):
+    writer, reader = pair(participant)
+    writer.write(b"last")
+    writer.close()
+    writer.close()
+    for call in (lambda: writer.write(b"x"), lambda: writer.write_many([b"x"]), writer.loan,
+                 lambda: writer.wait_for_acks(1), writer.get_publication_matched_status):
+        with pytest.raises(DDSException) as caught:
+            call()
+        assert caught.value.code == DDSException.DDS_RETCODE_ALREADY_DELETED
+    assert reader.take_one(timeout=LONG) == b"last"
+
+
+def test_slots(participant):
+    topic = Topic(participant, "topic", bytes)
+    assert DataWriter(participant, topic, slots=7)._inbox.slots_count == 7
+    assert DataWriter(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples=9)))._inbox.slots_count == 9
+
+
+def test_a_writer_that_waits_is_woken_by_takes(participant):
+    writer, reader = pair(participant)
+    done = threading.Event()
+
+    def write():
+        for i in range(3000):
+            writer.write(i.to_bytes(2, "big") + bytes(16000))
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    got = [int.from_bytes(one[:2], "big") for one, _ in zip(reader.take_iter(timeout=LONG), range(3000), strict=False)]
+    thread.join(20)
+    assert done.is_set()
+    assert got == list(range(3000))
