@@ -132,10 +132,10 @@ cdef class Engine:
             u32_store_release(&self.driver.stop, 1)
             event_ring(self.bell_fd)
             event_ring(self.resume_fd)
-        if self.thread is not None:
-            self.thread.join()
-        if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
-            step(&(<Epoch>self.epoch).node, realtime_ns())    # a leaver's echo: the others wait for it
+            if self.thread is not None:
+                self.thread.join()   # under the lock: who parks finds the thread ended, not in its last step
+            if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
+                step(&(<Epoch>self.epoch).node, realtime_ns())    # a leaver's echo: the others wait for it
         u32_store_release(&self.driver.running, 0)
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():

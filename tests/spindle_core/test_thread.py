@@ -13,10 +13,10 @@ import weakref
 import pytest
 
 from spindle_core.counters import Counters
-from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.engine import Engine
 from spindle_core.inbox import Inbox
 from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.test_inbox import attach
 from tests.support import wait_until
 
 
@@ -235,38 +235,36 @@ def test_parking_nests_and_excludes() -> None:
         cluster.stop()
 
 
-def test_stopping_while_others_change_bindings() -> None:
-    """Goal: stop() against add_inbox, add_reader and their removal from another thread ends, whoever comes first.
+def test_stopping_while_others_take_things_away() -> None:
+    """Goal: who removes an inbox from an engine that is just stopping may free it: the last step is over by then.
 
-    Method: many short-lived engines; the changing thread goes on until it has seen the engine stopped, and beyond.
+    Method: a predicate thread with much to do is stopped while another thread removes and closes its inboxes.
     """
-    for _ in range(30):
-        cluster = Cluster(1)
-        engine = cluster.engines[0]
-        log = DeliveryLog(8192)
-        engine.bind_log(1, log)
-        begun = threading.Event()
-
-        def change(engine: Engine = engine, begun: threading.Event = begun) -> None:
-            after = 0
-            while after < 3:
-                after += stopped(engine)
-                inbox, cursor = Inbox(64, 4, 1), Cursor(False)
+    switch_interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(60):
+            cluster = Cluster(1, window=64, size_max=4096)
+            engine = cluster.engines[0]
+            inboxes = [Inbox(4096, 64, k) for k in range(40)]
+            for inbox in inboxes:
                 engine.add_inbox(1, inbox)
-                engine.add_reader(1, cursor)
-                begun.set()
-                engine.remove_reader(1, cursor)
-                engine.remove_inbox(1, inbox)
-                inbox.close()
-                cursor.close()
+                attach(inbox, engine).write_many([bytes(4096)] * 64, timeout_s=0)
+            cluster.start()
 
-        cluster.start()
-        thread = threading.Thread(target=change)
-        thread.start()
-        assert begun.wait(30)
-        cluster.stop()
-        thread.join(30)
-        assert not thread.is_alive()
+            def take_away(engine: Engine = engine, inboxes: list[Inbox] = inboxes) -> None:
+                while inboxes and not stopped(engine):
+                    inbox = inboxes.pop()
+                    engine.remove_inbox(1, inbox)
+                    inbox.close()
+
+            thread = threading.Thread(target=take_away)
+            thread.start()
+            cluster.stop()
+            thread.join(30)
+            assert not thread.is_alive()
+    finally:
+        sys.setswitchinterval(switch_interval_s)
 
 
 def test_counters_of_an_engine_stay_while_it_needs_them() -> None:
