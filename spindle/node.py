@@ -64,6 +64,7 @@ ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "PeerCredentia
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
 DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
 JOINER_TIMEOUT_S = 5.0  # for a joiner to exchange memory with everybody; then it is left out
+SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
 
@@ -94,6 +95,8 @@ class Node:
         self._actions: list[m.Action] = []
         self._driving = False
         self._joiner_timer: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._slow_change = (-1, 0)  # view id and ballot of the change that was under way at the timer's last look
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._donating: set[asyncio.Task[Any]] = set()
@@ -250,6 +253,8 @@ class Node:
         if self._started:
             self._topics.stop(stopped)
             self._stop_joiner_timer()
+            if self._slow_timer is not None:
+                self._slow_timer.cancel()
             asyncio.get_running_loop().remove_reader(self.engine.control_fd)
             self._next.close()
             self.engine.stop()
@@ -464,6 +469,20 @@ class Node:
                                    f"{type(error).__name__}: {error}"))
         finally:
             self._driving = False
+        if self._slow_timer is None and self._changing():
+            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_CHANGE_S, self._say_slow)
+
+    def _changing(self) -> bool:
+        return not self._closed and self._machine.phase not in (Phase.OUTSIDE, Phase.STABLE, Phase.GONE)
+
+    def _say_slow(self) -> None:
+        """A view change takes milliseconds; one that doesn't is worth a line, and a look whether a ring got lost."""
+        self._slow_timer = None
+        view = self._machine.next_view
+        if self._changing() and view is not None and (view.view_id, self._machine.ballot) == self._slow_change:
+            LOG.warning("node %d has waited %g s for %s", self.node_id, SLOW_CHANGE_S, self._machine.awaiting())
+        self._slow_change = (view.view_id, self._machine.ballot) if view is not None else (-1, 0)
+        self._drive()
 
     def _carry_out(self, action: m.Action) -> None:
         if isinstance(action, m.Send):

@@ -73,6 +73,7 @@ class FakeNode:
     table: FakeTable | None = None
     preparing: m.Prepare | None = None
     begun: set[tuple[int, int]] = dataclasses.field(default_factory=set)  # from then on others find its row
+    prepared: set[tuple[int, int]] = dataclasses.field(default_factory=set)
     views: list[View] = dataclasses.field(default_factory=list)
     trims: dict[int, dict[int, tuple[int, ...]]] = dataclasses.field(default_factory=dict)
     frozen: dict[int, dict[int, tuple[int, ...]]] = dataclasses.field(default_factory=dict)
@@ -145,11 +146,14 @@ class FakeGroup:
         if isinstance(action, m.Send):
             self.post(node.node_id, action.node_id, action.message)
         elif isinstance(action, m.Prepare):
+            self.check_acknowledged(node, action)
             node.preparing = action
             node.begun.add((action.view.view_id, action.ballot))
         elif isinstance(action, m.Wedge):
             self.wedge(node)
         elif isinstance(action, m.DeliverToTrim):
+            for member in node.views[-1].members:
+                assert self.nodes[member.node_id].crashed or node.views[-1].view_id in self.nodes[member.node_id].frozen
             node.trims[node.views[-1].view_id] = action.trims
         elif isinstance(action, m.Install):
             node.table = FakeTable(self, action.view, node.node_id)
@@ -170,8 +174,28 @@ class FakeGroup:
             node.failed = action
             self.hang_up(node)
 
+    def own_row(self, node_id: int) -> dict[str, int]:
+        """The columns of a node as it has them itself, not as far as they have landed elsewhere."""
+        table = self.nodes[node_id].table
+        assert table is not None
+        return table.seen[table.my_rank][0]
+
+    def check_acknowledged(self, node: FakeNode, action: m.Prepare) -> None:
+        """Nobody acts on a proposal that a member has not acknowledged."""
+        for member in node.views[-1].members if node.views else ():
+            assert self.own_row(member.node_id).get("acked", 0) >= action.ballot
+
+    def check_prepared(self, node: FakeNode) -> None:
+        """Nobody stops sending before everybody in both views has the next epoch's memory."""
+        view, ballot = node.machine.next_view, node.machine.ballot
+        assert view is not None
+        for member in {*node.views[-1].members, *view.members}:
+            other = self.nodes[member.node_id]
+            assert other.crashed or (view.view_id, ballot) in other.prepared, f"{member} is not prepared"
+
     def wedge(self, node: FakeNode) -> None:
         assert node.table is not None
+        self.check_prepared(node)
         view = node.views[-1]
         frozen = node.table.seen[node.table.my_rank][2]
         for topic in view.topics:
@@ -213,6 +237,7 @@ class FakeGroup:
                 continue
             if (wanted.view.view_id, wanted.ballot) not in other.begun:
                 return False
+        node.prepared.add((wanted.view.view_id, wanted.ballot))
         node.machine.prepared(wanted.ballot)
         self.drive(node)
         return True
