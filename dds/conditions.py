@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost
 from dds.qos import Qos
-from dds.wake import Deadline, Waker, wait_readable
+from dds.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
     from dds.domain import DomainParticipant
@@ -183,6 +183,8 @@ class WaitSet(Entity):
 
     def _look(self) -> int:
         """How many are triggered; makes sure that the waker rings when that may have changed."""
+        if not self._open or self._runtime.session.gone:
+            park()
         self._check_open()
         self._waker.clear()
         count = self._count()

@@ -23,6 +23,7 @@ from dds.internal import dds_domain_default
 from dds.listener import Listener
 from dds.matching import Runtime
 from dds.qos import DomainParticipantQos, Qos
+from dds.wake import exit_begins
 
 if TYPE_CHECKING:
     from spindle.client import Session
@@ -116,6 +117,7 @@ class DomainParticipant(Entity):
         self._closer = functools.partial(_close_participant, self._runtime, shared_domain)
         self._enter(None, own, listener)
         _participants.add(self)
+        _close_at_exit()
 
     @property
     def session(self) -> Session:
@@ -200,6 +202,7 @@ def _unshare(domain_id: int, session: Session) -> None:
 
 def _close_all() -> None:
     """At the end of the program: leave the group cleanly, and never hang because something is still open."""
+    exit_begins()
     reaper.flush(2.0)
     for participant in list(_participants):
         try:
@@ -210,6 +213,10 @@ def _close_all() -> None:
             logging.getLogger("dds").debug("closing %r at exit: %s", participant, error)
 
 
-atexit.register(_close_all)
+@functools.cache
+def _close_at_exit() -> None:
+    """Only once there is a session: what is registered later runs earlier, and sessions end themselves at exit."""
+    atexit.register(_close_all)
+
 
 __all__ = ["Domain", "DomainParticipant"]

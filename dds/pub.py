@@ -142,8 +142,8 @@ class DataWriter(Entity, Generic[T]):
             raise TypeError(f"topic must be a Topic, not {topic!r}")
         own = policies.check("DataWriter", qos, DataWriterQos)
         check_listener(listener)
-        publisher = (publisher_or_participant if isinstance(publisher_or_participant, Publisher)
-                     else Publisher(publisher_or_participant))
+        given = isinstance(publisher_or_participant, Publisher)
+        publisher = publisher_or_participant if given else Publisher(publisher_or_participant)  # type: ignore[arg-type]
         self._topic = topic
         self.data_type = topic.data_type
         self._enter(publisher, own, listener)
@@ -160,6 +160,8 @@ class DataWriter(Entity, Generic[T]):
             self._inbox = self._handle.inbox
         except BaseException:
             self._open = False
+            if not given:
+                publisher.close()
             raise
         self._matches = Matches(self, topic.name, True, self._qos)
         self._closer = functools.partial(_close_writer, self._handle, self._runtime, self._matches, self._guid())

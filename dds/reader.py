@@ -27,7 +27,7 @@ from dds.matching import Matches, encode_qos
 from dds.qos import Policy, Qos
 from dds.status import DDSStatus, InstanceState, SampleLostStatus, SampleState, ViewState
 from dds.topic import Topic
-from dds.wake import Deadline, Hub, Waker, wait_readable
+from dds.wake import Deadline, Hub, Waker, park, wait_readable
 
 if TYPE_CHECKING:
     from dds.matching import Runtime
@@ -58,21 +58,17 @@ class ReaderCore(Entity):
         self._info_type: Any = FirstSampleInfo
         self.read_own_writes = True
         self._enter(subscriber, own, listener)
-        try:
-            topic._check_open()
-            extra = Qos(*(one for one in subscriber._qos if one.__scope__ == "PresentationAccessScope"))
-            info, self._qos = topic._settle(own, extra, is_writer=False)
-            self._depth = policies.history_depth(self._qos)
-            self._keep_all = not self._depth and not policies.best_effort(self._qos)
-            from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
-            limits = self._limits()
-            with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
-                self._handle = self._runtime.session.open_reader(
-                    topic.name, keep_all=self._keep_all, from_history=from_history, endpoint=encode_qos(self._qos),
-                    guid=self._guid())
-        except BaseException:
-            self._open = False
-            raise
+        topic._check_open()
+        extra = Qos(*(one for one in subscriber._qos if one.__scope__ == "PresentationAccessScope"))
+        info, self._qos = topic._settle(own, extra, is_writer=False)
+        self._depth = policies.history_depth(self._qos)
+        self._keep_all = not self._depth and not policies.best_effort(self._qos)
+        from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
+        limits = self._limits()
+        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
+            self._handle = self._runtime.session.open_reader(
+                topic.name, keep_all=self._keep_all, from_history=from_history, endpoint=encode_qos(self._qos),
+                guid=self._guid())
         self._log = self._handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
         topic_filter = topic._filter
@@ -233,10 +229,10 @@ class ReaderCore(Entity):
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return False
-                readable = wait_readable([self._log.fileno(), waker.fd], left_s)
-                if self._log.fileno() in readable:
-                    self._clear_ring(waker)
-                if waker.fd in readable:
+                rung = self._log.wait_or(waker.fd, -1.0 if left_s is None else left_s)
+                if rung & 1:
+                    self._hub.woken(waker)
+                if rung & 2:
                     waker.clear()
             return True
         finally:
@@ -247,6 +243,8 @@ class ReaderCore(Entity):
 
         Raises DDSNodeLost if nothing can come any more.
         """
+        if not self._open:
+            park()
         self._check_open()
         if self._something(condition):
             return True
@@ -254,6 +252,7 @@ class ReaderCore(Entity):
         if self._something(condition):
             return True
         if self._log.is_gone:
+            park()
             self._raise_gone()
         return False
 

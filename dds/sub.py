@@ -88,9 +88,15 @@ class DataReader(ReaderCore, Generic[T]):
             raise TypeError(f"topic must be a Topic, not {topic!r}")
         own = policies.check("DataReader", qos, DataReaderQos)
         check_listener(listener)
-        subscriber = (subscriber_or_participant if isinstance(subscriber_or_participant, Subscriber)
-                      else Subscriber(subscriber_or_participant))
-        self._begin(subscriber, topic, own, listener)
+        given = isinstance(subscriber_or_participant, Subscriber)
+        subscriber = subscriber_or_participant if given else Subscriber(subscriber_or_participant)  # type: ignore[arg-type]
+        try:
+            self._begin(subscriber, topic, own, listener)
+        except BaseException:
+            self._open = False
+            if not given:
+                subscriber.close()
+            raise
 
     # --- taking and reading
 

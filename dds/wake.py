@@ -17,6 +17,21 @@ import time
 import weakref
 from collections.abc import Iterable
 
+_exiting = False
+
+
+def exit_begins() -> None:
+    """The program ends: from now on park() holds threads that would only fail."""
+    global _exiting
+    _exiting = True
+
+
+def park() -> None:
+    """Called by a wait that is about to fail because its reader or node is gone: at the end of the program a daemon
+    thread waits for ever instead, and ends with the process. Its traceback would tell nobody anything."""
+    if _exiting and threading.current_thread().daemon:
+        threading.Event().wait()
+
 
 class Waker:
     """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten."""
@@ -75,8 +90,8 @@ class Hub:
         return waker
 
     def exit(self, waker: Waker) -> None:
+        # Not cleared: a ring that is still in it costs its next waiter one look in vain, clearing costs every waiter.
         self.leave(waker)
-        waker.clear()
         self._spare.append(waker)
 
     def woken(self, by: Waker | None = None) -> None:

@@ -1,0 +1,103 @@
+"""Names and imports.
+
+Goal: the layout of cyclonedds-python; a fast import that brings nothing heavy along; clear errors for what isn't there.
+Method: modules are imported in fresh processes; the time is the processor's, so that a busy machine doesn't matter.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+import dds
+
+IMPORT_S_MAX = 0.150
+
+NAMES = {
+    "core": ["DDSException", "Entity", "Listener", "WaitSet", "ReadCondition", "QueryCondition", "GuardCondition",
+             "SampleState", "ViewState", "InstanceState", "DDSStatus", "Qos", "Policy", "Statistics"],
+    "domain": ["Domain", "DomainParticipant"], "topic": ["Topic"], "pub": ["Publisher", "DataWriter"],
+    "sub": ["Subscriber", "DataReader"], "util": ["duration", "timestamp", "isgoodentity"],
+    "qos": ["Qos", "Policy", "LimitedScopeQos", "DomainParticipantQos", "TopicQos", "PublisherQos", "SubscriberQos",
+            "DataWriterQos", "DataReaderQos"],
+    "internal": ["SampleInfo", "InvalidSample", "dds_infinity"],
+    "idl": ["IdlStruct", "IdlUnion", "IdlEnum", "IdlBitmask", "make_idl_struct", "make_idl_union", "make_idl_enum",
+            "make_idl_bitmask"],
+    "idl.annotations": ["key", "keylist", "final", "appendable", "mutable", "autoid", "member_id", "position",
+                        "default_literal", "nested", "must_understand", "xcdrv2", "cdrv0", "bit_bound", "external",
+                        "extensibility", "member_hash_id", "member_name"],
+    "idl.types": ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
+                  "char", "wchar", "byte", "sequence", "array", "bounded_str", "typedef", "case", "default",
+                  "NoneType"],
+    "builtin": ["DcpsEndpoint"],
+}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_names_are_where_programs_look_for_them(module):
+    found = importlib.import_module(f"dds.{module}")
+    for name in NAMES[module]:
+        assert hasattr(found, name), name
+
+
+def test_usual_names_from_the_package_itself():
+    for name in dds.__all__:
+        assert getattr(dds, name) is not None
+
+
+def test_types_are_those_of_the_library():
+    import cyclonedds_idl
+
+    import dds.idl.annotations
+    import dds.idl.types
+
+    assert dds.idl.IdlStruct is cyclonedds_idl.IdlStruct
+    assert dds.idl.types.int32 is cyclonedds_idl.types.int32
+    assert dds.idl.annotations.key is cyclonedds_idl.annotations.key
+
+
+@pytest.mark.parametrize("module", ["dynamic", "qos_provider"])
+def test_modules_that_are_not_there_say_so(module):
+    with pytest.raises(ImportError, match=f"Spindle has no dds.{module}"):
+        importlib.import_module(f"dds.{module}")
+    with pytest.raises(AttributeError, match=f"Spindle has no {module}"):
+        getattr(dds, module)
+
+
+@pytest.mark.parametrize(("module", "name"), [
+    ("dds.builtin", "BuiltinTopicDcpsParticipant"), ("dds.builtin", "BuiltinDataReader"), ("dds.core", "QueryWhatever"),
+    ("dds.internal", "dds_c_t"), ("dds", "StatusCondition"), ("dds", "ContentFilteredTopic"), ("dds", "nonsense")])
+def test_names_that_are_not_there_say_so(module, name):
+    with pytest.raises(AttributeError, match=name):
+        getattr(importlib.import_module(module), name)
+    with pytest.raises(ImportError, match=name):
+        exec(f"from {module} import {name}")
+
+
+def test_statistics_point_to_the_counters(participant):
+    from dds.core import Statistics
+
+    with pytest.raises(dds.DDSException, match="counters"):
+        Statistics(participant)
+    assert participant.session.counters().snapshot()["laps"] >= 1
+
+
+def test_the_import_is_fast_and_brings_nothing_heavy():
+    program = """
+import json, sys, time
+before = time.process_time()
+import dds
+import spindle.client
+took = time.process_time() - before
+print(json.dumps([took, sorted(sys.modules)]))
+"""
+    times = []
+    for _ in range(3):
+        took, modules = json.loads(subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout)
+        times.append(took)
+        heavy = {"numpy", "asyncio", "google.protobuf", "cyclonedds_idl", "mcap", "rich", "uvloop", "click", "uuid"}
+        assert not heavy & set(modules)
+    assert min(times) < IMPORT_S_MAX

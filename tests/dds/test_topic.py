@@ -1,0 +1,158 @@
+"""Topics: one definition in the group, and the level that follows from the Qos.
+
+Goal: who decides a topic's level, and what becomes of those who want another.
+Method: topics on one and two embedded nodes; the agreed specification is asked from the node.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from dds import DataReader, DataWriter, DDSException, Domain, DomainParticipant, Policy, Qos, Topic
+from dds.idl import IdlStruct
+from dds.idl.types import int32
+from spindle.config import NodeConfig
+from spindle.levels import Level
+from tests.dds.test_sub import LONG, Message
+from tests.support import wait_until
+
+BEST_EFFORT = Qos(Policy.Reliability.BestEffort)
+RELIABLE = Qos(Policy.Reliability.Reliable(1_000_000_000))
+TRANSIENT_LOCAL = Qos(Policy.Durability.TransientLocal)
+
+
+def test_names_and_types(participant):
+    topic = Topic(participant, "name", Message)
+    assert topic.name == topic.get_name() == "name"
+    assert topic.typename == topic.get_type_name() == "Message"
+    assert topic.data_type is Message
+    assert topic.get_inconsistent_topic_status().total_count == 0
+    for bad in (str, int, dict, "bytes", None, object()):
+        with pytest.raises(TypeError, match="no type for a topic"):
+            Topic(participant, "bad", bad)
+    with pytest.raises(TypeError):
+        Topic(None, "name", bytes)
+    with pytest.raises(TypeError):
+        Topic(participant, 5, bytes)
+    for bad in ("", "x" * 256, "line\nbreak"):
+        with pytest.raises(DDSException) as caught:
+            Topic(participant, bad, bytes, qos=RELIABLE)
+        assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+    with pytest.raises(DDSException) as caught:
+        topic.set_c_topic_filter(None)
+    assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
+
+
+@pytest.mark.parametrize(("qos", "level"), [
+    (BEST_EFFORT, Level.UNORDERED), (RELIABLE, Level.ATOMIC), (TRANSIENT_LOCAL, Level.VOLATILE)], ids=repr)
+def test_a_topic_that_says_its_level_is_declared_with_it(participant, qos, level):
+    topic = Topic(participant, "topic", bytes, qos=qos)
+    assert topic.spec.level == level
+    assert participant.session.topics()[0].spec == topic.spec
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    assert reader.matched_pub
+    writer.write(b"x")
+    assert reader.take_one(timeout=LONG) == b"x"
+
+
+@pytest.mark.parametrize(("end", "qos", "level"), [
+    (DataWriter, None, Level.ATOMIC), (DataReader, None, Level.ATOMIC), (DataWriter, BEST_EFFORT, Level.UNORDERED),
+    (DataReader, BEST_EFFORT, Level.ATOMIC), (DataWriter, TRANSIENT_LOCAL, Level.VOLATILE),
+    (DataReader, TRANSIENT_LOCAL, Level.VOLATILE)], ids=repr)
+def test_otherwise_the_first_end_decides(participant, end, qos, level):
+    topic = Topic(participant, "topic", bytes)
+    assert topic.spec is None
+    first = end(participant, topic, qos=qos)
+    assert topic.spec.level == level
+    assert first.topic is topic
+
+
+@pytest.mark.parametrize("qos", [BEST_EFFORT, RELIABLE, TRANSIENT_LOCAL], ids=repr)
+def test_ends_that_say_nothing_go_by_the_topic(participant, qos):
+    first = DataWriter(participant, Topic(participant, "topic", bytes, qos=qos))
+    plain = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(participant, plain), DataWriter(participant, plain)
+    assert len(reader.matched_pub) == 2
+    for one in (first, writer):
+        one.write(b"x")
+        assert reader.take_one(timeout=LONG) == b"x"
+
+
+def test_a_writer_that_offers_more_than_the_topic_gives_is_refused(participant):
+    topic = Topic(participant, "topic", bytes)
+    DataReader(participant, topic)
+    with pytest.raises(DDSException, match="is atomic in the group") as caught:
+        DataWriter(participant, topic, qos=TRANSIENT_LOCAL)
+    assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
+    DataWriter(participant, topic, qos=BEST_EFFORT)
+    fast = Topic(participant, "fast", bytes, qos=BEST_EFFORT)
+    with pytest.raises(DDSException, match="is unordered in the group"):
+        DataWriter(participant, fast, qos=RELIABLE)
+    assert participant.children == [topic, fast]
+
+
+def test_a_reader_that_asks_for_more_is_told_by_its_status(participant):
+    topic = Topic(participant, "topic", bytes, qos=RELIABLE)
+    writer, reader = DataWriter(participant, topic), DataReader(participant, topic, qos=TRANSIENT_LOCAL)
+    assert reader.matched_pub == [] == writer.matched_sub
+    assert reader.get_requested_incompatible_qos_status().total_count == 1
+
+
+def test_another_definition_is_refused_with_both_named(participant):
+    @dataclass
+    class Other(IdlStruct, typename="Message"):
+        text: int32
+
+    Topic(participant, "topic", Message, qos=RELIABLE, size_max=100)
+    for data_type, keywords, difference in [
+        (bytes, {}, "type_name is 'Message' in the group, you want 'bytes'"), (Other, {}, "type_hash"),
+        (Message, {"qos": TRANSIENT_LOCAL}, "level is ATOMIC in the group, you want VOLATILE"),
+        (Message, {"size_max": 200}, "size_max is 100 in the group, you want 200")]:
+        with pytest.raises(DDSException, match=difference) as caught:
+            Topic(participant, "topic", data_type, **keywords)
+        assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
+    assert Topic(participant, "topic", Message).spec.size_max == 100
+
+
+def test_sizes(participant):
+    @dataclass
+    class Fixed(IdlStruct):
+        a: int32
+
+    assert Topic(participant, "fixed", Fixed, qos=RELIABLE).spec.size_max == 8
+    assert Topic(participant, "open", Message, qos=RELIABLE).spec.size_max == 16384
+    qos = TRANSIENT_LOCAL + Qos(Policy.History.KeepLast(7))
+    topic = Topic(participant, "sized", bytes, qos=qos, size_max=5, window=9)
+    assert (topic.spec.size_max, topic.spec.window, topic.spec.history_depth) == (5, 9, 7)
+    with pytest.raises(DDSException):
+        Topic(participant, "absurd", bytes, qos=RELIABLE, size_max=1 << 40)
+
+
+def test_finding_topics(participant):
+    assert participant.find_topic("topic") is None
+    Topic(participant, "topic", Message, qos=RELIABLE)
+    assert participant.find_topic("topic", Message).spec.level == Level.ATOMIC
+    with pytest.raises(DDSException):
+        participant.find_topic("topic", bytes)
+
+
+def test_two_nodes_agree_on_the_first_definition(two_nodes):
+    one, two = two_nodes
+    Topic(one, "topic", bytes, qos=TRANSIENT_LOCAL)
+    other = Topic(two, "topic", bytes)
+    assert wait_until(lambda: other.spec).level == Level.VOLATILE
+    with pytest.raises(DDSException, match="level is VOLATILE in the group, you want UNORDERED"):
+        Topic(two, "topic", bytes, qos=BEST_EFFORT)
+
+
+def test_logged_topics_are_kept_on_disk(tmp_path):
+    """Level, acknowledgement from disk, and history; what the file holds is the journal's own test."""
+    Domain(7, NodeConfig(domain_id=7, journal_dir=tmp_path))
+    with DomainParticipant(7, embedded=True) as participant:
+        topic = Topic(participant, "logged", bytes, qos=Qos(Policy.Durability.Persistent))
+        assert topic.spec.level == Level.LOGGED
+        reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+        writer.write(b"x")
+        assert writer.wait_for_acks(LONG, persisted=True)
+        assert DataReader(participant, topic).take(5) == reader.take(5) == [b"x"]
+    assert list(tmp_path.rglob("*.mcap"))
