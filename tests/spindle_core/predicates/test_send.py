@@ -1,0 +1,107 @@
+"""The send predicate: one push for all there is, the smallest windows, fairness between writers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spindle_core.engine import Switches
+from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.predicates.test_order import SWITCHES
+
+
+@settings(max_examples=80, deadline=None)
+@given(n=st.integers(1, 3), slots=st.integers(1, 3), sizes=st.lists(st.integers(0, 64), max_size=40), switches=SWITCHES)
+def test_a_window_of_one_carries_everything(n: int, slots: int, sizes: list[int], switches: Switches) -> None:
+    """Goal: the smallest window, one slot, is slow but right, whatever is switched off. (The largest messages too.)
+
+    Method: all nodes send in turn through windows of one; each message waits until the former is delivered everywhere.
+    """
+    cluster = Cluster(n, window=1, size_max=64, switches=switches)
+    readers = [cluster.reader(i) for i in range(n)]
+    writers = [cluster.writer(i, slots=slots) for i in range(n)]
+    sent: list[list[bytes]] = [[] for _ in range(n)]
+    for k, size in enumerate(sizes):
+        who = k % n
+        message = bytes([who + 1]) * size
+        if writers[who].committed - writers[who].consumed == slots:
+            cluster.settle()
+        writers[who].write(message, timeout_s=0)
+        sent[who].append(message)
+    cluster.settle()
+    logs = [r.take(1000) for r in readers]
+    assert all(log == logs[0] for log in logs)
+    assert sorted(logs[0]) == sorted(m for messages in sent for m in messages)
+    for who in range(n):
+        assert [m for m in logs[0] if m and m[0] == who + 1] == [m for m in sent[who] if m]
+
+
+@pytest.mark.parametrize("window", [3, 8])
+def test_batches_go_over_the_end_of_the_ring(window: int) -> None:
+    """Goal: paper, section 3.2: a push carries what is there, at most two ranges of slots, wherever in the ring it lies.
+
+    Method: batches of every size from every place of the ring; pushes per batch (a second one where the sender had to
+    look again how many slots are free), and what arrives.
+    """
+    cluster = Cluster(2, window=window, senders=[0])
+    reader, writer = cluster.reader(1), cluster.writer(0)
+    k = 0
+    for n in [*range(1, window + 1), *range(window, 0, -1)] * 2:
+        before = cluster.engines[0].counters.snapshot()
+        messages = [b"%d" % (k + i) for i in range(n)]
+        writer.write_many(messages, timeout_s=0)
+        cluster.settle()
+        after = cluster.engines[0].counters.snapshot()
+        assert 1 <= after["send_batches"] - before["send_batches"] <= 2
+        assert after["send_messages"] - before["send_messages"] == n
+        assert after["sent_bytes"] - before["sent_bytes"] == sum(map(len, messages))
+        assert reader.take(99) == messages
+        k += n
+
+
+def test_writers_of_one_node_share_its_slots() -> None:
+    """Goal: with slots scarce, no writer of a node starves behind another that always has more.
+
+    Method: three writers keep their inboxes full before a window of two; after many passes each has had its share.
+    """
+    cluster = Cluster(2, window=2, senders=[0])
+    writers = [cluster.writer(0, slots=4) for _ in range(3)]
+    for _ in range(200):
+        for who, writer in enumerate(writers):
+            while writer.committed - writer.consumed < 4:
+                writer.write(b"%d" % who, timeout_s=0)
+        cluster.engines[0].step_once()
+        cluster.engines[1].step_once()
+    shares = [writer.consumed for writer in writers]
+    assert min(shares) > max(shares) / 2 > 10
+
+
+def test_a_full_ring_is_a_stall_and_not_a_loss() -> None:
+    """Goal: messages wait in their inbox while no slot is free; the stall is counted, and ends with delivery."""
+    cluster = Cluster(2, window=2, senders=[0])
+    reader, writer = cluster.reader(1), cluster.writer(0, slots=8)
+    writer.write_many([b"%d" % k for k in range(8)], timeout_s=0)
+    for _ in range(5):
+        cluster.engines[0].step_once()
+    assert writer.consumed == 2 and cluster.engines[0].counters.snapshot()["stalls"] > 0
+    cluster.settle()
+    assert reader.take(9) == [b"%d" % k for k in range(8)] and writer.acknowledged == 8
+
+
+def test_a_removed_inbox_is_left_alone() -> None:
+    """Goal: what was taken over from an inbox goes out, what wasn't stays in it, and can be taken by adding it again."""
+    cluster = Cluster(1, window=2)
+    reader, writer = cluster.reader(0), cluster.writer(0, slots=8)
+    inbox = cluster.kept[-1]
+    writer.write_many([b"%d" % k for k in range(5)], timeout_s=0)
+    cluster.engines[0].step_once()
+    cluster.engines[0].remove_inbox(1, inbox)
+    cluster.engines[0].remove_inbox(1, inbox)
+    cluster.settle()
+    assert writer.consumed < 5
+    got = reader.take(9)
+    assert got == [b"%d" % k for k in range(writer.consumed)]
+    cluster.engines[0].add_inbox(1, inbox)
+    cluster.settle()
+    assert got + reader.take(9) == [b"%d" % k for k in range(5)]
