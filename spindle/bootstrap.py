@@ -119,13 +119,14 @@ def connect(path: Path | str) -> socket.socket:
     return sock
 
 
-def scan(config: NodeConfig) -> list[Found]:
-    """All live nodes of the domain on this host, by id; leftovers of our own user are removed. Hold the lock."""
+def scan(config: NodeConfig, own_id: int = 0) -> list[Found]:
+    """All live nodes of the domain on this host but `own_id`, by id; leftovers of our own user are removed. Hold the
+    lock."""
     found: list[Found] = []
     try:
         for entry in sorted(os.scandir(config.domain_dir), key=lambda one: one.name):
             match = _SOCKET_NAME.fullmatch(entry.name)
-            if match is None:
+            if match is None or int(match[1]) == own_id:
                 continue
             try:
                 found.append(Found(int(match[1]), connect(entry.path)))

@@ -7,14 +7,11 @@ Rules:
 - Everything here runs on one event loop; only journals call in from threads, through call_soon_threadsafe.
 - A node stops in one of two ways: `stop()` leaves the group in order; `fail()` ends at once with an error that it tells
   to the peers, to the applications (event GONE) and to whoever waits in `wait_stopped()` or `run()`.
-- The machine's actions are carried out in their order, and nothing in that waits (a reader without room for the last
-  messages of an epoch gets them later, see `spindle.ports`), so a view change takes milliseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
@@ -24,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.announcements import Announcements
 from spindle.bootstrap import Found, listen, lowest_free_id, newcomer_lock, prepare_directory, scan, socket_path
+from spindle.changes import Changes
 from spindle.client.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
 from spindle.endpoints import Endpoint
-from spindle.epochs import NextEpoch
 from spindle.errors import (
     ConnectionEnded,
     JoinFailed,
@@ -34,12 +31,11 @@ from spindle.errors import (
     NodeStopped,
     SpindleError,
     WireError,
-    error_from_wire,
 )
-from spindle.history import Donation, received
+from spindle.history import received
 from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
-from spindle.membership.machine import Machine, Phase
+from spindle.membership.machine import Phase
 from spindle.peers import Peer, Peers
 from spindle.ports import ReaderPort, WriterPort
 from spindle.proto import node_pb2 as pb
@@ -57,14 +53,11 @@ if TYPE_CHECKING:
     from spindle.wire import Connection
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
-    from spindle_core.epoch import Epoch
 
 ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "PeerCredentials"], None]
 
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
 DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
-JOINER_TIMEOUT_S = 5.0  # for a joiner to exchange memory with everybody; then it is left out
-SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
 
@@ -82,24 +75,15 @@ class Node:
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.node_id = config.node_id
-        self._machine: Machine
-        self._next: NextEpoch
-        self._topics: TopicTable
-        self._epoch: Epoch | None = None
+        self._changes: Changes
         self._view: View | None = None  # installed
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._application_handler: ApplicationHandler | None = None
         self._listeners: list[Callable[[Event], None]] = []
-        self._actions: list[m.Action] = []
-        self._driving = False
-        self._joiner_timer: asyncio.TimerHandle | None = None
-        self._slow_timer: asyncio.TimerHandle | None = None
-        self._slow_change = (-1, 0)  # view id and ballot of the change that was under way at the timer's last look
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._donating: set[asyncio.Task[Any]] = set()
         self._started = self._closed = False
         self._stopping = False
         self._error: SpindleError | None = None
@@ -133,12 +117,10 @@ class Node:
                         switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
                                           config.null_sends, config.post_after_unlock))
                     self._peers.me = me
-                    self._machine = Machine(me)
-                    self._next = NextEpoch(self.engine, self._peers, self.node_id, self._prepared, self.fail)
-                    self._topics = TopicTable(self.engine, config, self.node_id, self._machine, self._drive,
-                                              self._journal_failed)
+                    self._changes = Changes(
+                        self.engine, config, me, self._peers, on_installed=self._on_installed,
+                        on_left=self._changed.set, fail=self.fail, on_journal_failure=self._journal_failed)
                     self.engine.start()
-                    asyncio.get_running_loop().add_reader(self.engine.control_fd, self._columns_changed)
                     self._started = True
                     await self._enter(found, deadline)
                 finally:
@@ -171,10 +153,10 @@ class Node:
                                  f"{self.config.join_timeout_s:g} s; see their logs, or stop them")
             for one in found:
                 one.close()
-            found[:] = scan(self.config)
+            found[:] = scan(self.config, self.node_id if self._reception is not None else 0)
         self._listen()
-        self._machine.form(secrets.randbits(64))
-        self._drive()
+        self._changes.machine.form(secrets.randbits(64))
+        self._changes.drive()
         self._check_failed()
 
     def _listen(self) -> None:
@@ -185,14 +167,15 @@ class Node:
         """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
         while self._view is None:
             self._check_failed()
-            if not self._peers.connected and self._machine.phase is Phase.OUTSIDE:
+            if not self._peers.connected and self._changes.machine.phase is Phase.OUTSIDE:
                 return False
             self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
             except asyncio.TimeoutError:
-                raise JoinFailed(f"node {self.node_id} waited {self.config.join_timeout_s:g} s for "
-                                 f"{self._machine.awaiting()}; see `spindle status` of the other nodes") from None
+                what = self._changes.machine.awaiting()
+                raise JoinFailed(f"node {self.node_id} waited {self.config.join_timeout_s:g} s for {what}; see what "
+                                 "`spindle status` says of the other nodes") from None
         return True
 
     async def stop(self) -> None:
@@ -201,12 +184,12 @@ class Node:
             return
         if self._error is None and not self._closed and not self._stopping and self._view is not None:
             self._stopping = True
-            await self._topics.flush(FLUSH_TIMEOUT_S)
-            if self._donating:
-                await asyncio.wait(self._donating, timeout=DONATE_TIMEOUT_S)
-            self._machine.leave()
-            self._drive()
-        while self._view is not None and self._machine.phase is not Phase.GONE and not self._closed:
+            await self._changes.topics.flush(FLUSH_TIMEOUT_S)
+            if self._changes.donating:
+                await asyncio.wait(self._changes.donating, timeout=DONATE_TIMEOUT_S)
+            self._changes.machine.leave()
+            self._changes.drive()
+        while self._view is not None and self._changes.machine.phase is not Phase.GONE and not self._closed:
             self._changed.clear()
             await self._changed.wait()
         await self._close(self._error)
@@ -229,7 +212,7 @@ class Node:
         LOG.error("node %d stops: %s", self.node_id, error)
         self._error = error
         self._changed.set()
-        self._topics.stop(NodeStopped(str(error)))
+        self._changes.topics.stop(NodeStopped(str(error)))
         # In the background: fail() is called from callbacks, and the peers should be told before the sockets close.
         self._spawn(self._close(error))
 
@@ -251,14 +234,10 @@ class Node:
         self._peers.refusing = stopped
         await self._peers.close(error)
         if self._started:
-            self._topics.stop(stopped)
-            self._stop_joiner_timer()
-            if self._slow_timer is not None:
-                self._slow_timer.cancel()
-            asyncio.get_running_loop().remove_reader(self.engine.control_fd)
-            self._next.close()
+            self._changes.topics.stop(stopped)
+            self._changes.stop()
             self.engine.stop()
-            await self._topics.close()
+            await self._changes.topics.close()
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
         if self._view is not None:
@@ -313,11 +292,11 @@ class Node:
 
     async def close_writer(self, port: WriterPort) -> None:
         """Ends a writer after what it had committed. Idempotent."""
-        await self._topics.close_writer(port)
+        await self._changes.topics.close_writer(port)
 
     async def close_reader(self, port: ReaderPort) -> None:
         """Ends a reader. Idempotent."""
-        self._topics.close_reader(port)
+        self._changes.topics.close_reader(port)
 
     def announce_endpoint(self, endpoint: Endpoint) -> None:
         """Tells the group of a reader or writer; replaces what was announced under the same guid."""
@@ -346,12 +325,12 @@ class Node:
         members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
         from spindle.node_status import status_of
 
-        return status_of(self, self._machine, self._view, self._epoch, self._topics, self._started_s)
+        return status_of(self, self._changes, self._started_s)
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
             raise NodeStopped(f"node {self.node_id} does not run" + (f": {self._error}" if self._error else ""))
-        return self._topics
+        return self._changes.topics
 
     def _tell(self, event: Event) -> None:
         for callback in list(self._listeners):
@@ -374,12 +353,12 @@ class Node:
             if self._view.rank_of(peer.node_id) is None:
                 self._peers.send(peer.node_id, message_to_wire(m.CurrentView(self._view)))
         if self._started:
-            self._next.added(peer)
+            self._changes.next.added(peer)
 
     def _on_message(self, peer: Peer, message: pb.PeerMessage, fds: list[int]) -> None:
         kind = message.WhichOneof("body")
         if kind == "row_offer":
-            self._next.take_offer(peer.node_id, message.row_offer, fds)
+            self._changes.next.take_offer(peer.node_id, message.row_offer, fds)
         elif kind == "endpoint_added":
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
@@ -394,8 +373,8 @@ class Node:
             if isinstance(told, m.JoinRequest) and told.member.node_id != peer.node_id:
                 raise WireError(f"{peer} asks to join as node {told.member.node_id}")
             if told is not None:
-                self._machine.receive(peer.node_id, told)
-        self._drive()
+                self._changes.machine.receive(peer.node_id, told)
+        self._changes.drive()
 
     async def _meet(self, peer: Peer, told: m.CurrentView) -> None:
         """A newcomer connects to all members of the view before it asks to join."""
@@ -411,8 +390,8 @@ class Node:
                 except SpindleError as error:
                     self.fail(error)
                     return
-        self._machine.receive(peer.node_id, told)
-        self._drive()
+        self._changes.machine.receive(peer.node_id, told)
+        self._changes.drive()
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
@@ -422,139 +401,24 @@ class Node:
         member = self._known_member(peer)
         farewell = peer.farewell
         why = farewell.text if farewell is not None and farewell.kind else ""
-        self._machine.peer_gone(member, peer.left, why)
-        self._drive()
+        self._changes.machine.peer_gone(member, peer.left, why)
+        self._changes.drive()
 
     def _known_member(self, peer: Peer) -> Member:
-        for view in (self._view, self._machine.next_view, self._machine.view):
+        for view in (self._view, self._changes.machine.next_view, self._changes.machine.view):
             if view is not None and (member := view.member(peer.node_id)) is not None:
                 return member
         return Member(peer.node_id, peer.incarnation, "", peer.conn.peer.pid, peer.conn.peer.uid)
 
     def _take_history(self, chunk: pb.HistoryChunk) -> None:
-        for local in self._topics.local.values():
+        for local in self._changes.topics.local.values():
             if local.topic_id == chunk.topic_id:
                 local.take_history(chunk.view_id, received(chunk), chunk.last)
 
-    # --- the machine
-
-    def _columns_changed(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.engine.control_fd)
-        self._drive()
-
-    def _prepared(self, ballot: int) -> None:
-        self._machine.prepared(ballot)
-        self._drive()
-
-    def _drive(self) -> None:
-        """Steps the machine and carries out what it asks for, until it asks for nothing."""
-        if self._driving or self._closed or self._error is not None:
-            return
-        self._driving = True
-        try:
-            while self._error is None:
-                self._machine.step()
-                actions = self._machine.take_actions()
-                if not actions:
-                    break
-                for action in actions:
-                    if self._error is None:
-                        self._carry_out(action)
-        except SpindleError as error:
-            self.fail(error)
-        except Exception as error:
-            LOG.exception("membership of node %d", self.node_id)
-            self.fail(SpindleError(f"the membership of node {self.node_id} failed by a defect: "
-                                   f"{type(error).__name__}: {error}"))
-        finally:
-            self._driving = False
-        if self._slow_timer is None and self._changing():
-            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_CHANGE_S, self._say_slow)
-
-    def _changing(self) -> bool:
-        return not self._closed and self._machine.phase not in (Phase.OUTSIDE, Phase.STABLE, Phase.GONE)
-
-    def _say_slow(self) -> None:
-        """A view change takes milliseconds; one that doesn't is worth a line, and a look whether a ring got lost."""
-        self._slow_timer = None
-        view = self._machine.next_view
-        if self._changing() and view is not None and (view.view_id, self._machine.ballot) == self._slow_change:
-            LOG.warning("node %d has waited %g s for %s", self.node_id, SLOW_CHANGE_S, self._machine.awaiting())
-        self._slow_change = (view.view_id, self._machine.ballot) if view is not None else (-1, 0)
-        self._drive()
-
-    def _carry_out(self, action: m.Action) -> None:
-        if isinstance(action, m.Send):
-            self._peers.send(action.node_id, message_to_wire(action.message))
-        elif isinstance(action, m.Prepare):
-            self._next.prepare(action.view, action.ballot)
-            self._stop_joiner_timer()
-            self._joiner_timer = asyncio.get_running_loop().call_later(
-                JOINER_TIMEOUT_S, self._part_with_late_joiners, action.ballot)
-        elif isinstance(action, m.Wedge):
-            self.engine.wedge()
-        elif isinstance(action, m.DeliverToTrim):
-            assert self._view is not None
-            self._topics.deliver_to_trim(self._view, action.trims)
-        elif isinstance(action, m.Install):
-            self._install(action.view)
-        elif isinstance(action, m.Left):
-            LOG.info("node %d has left", self.node_id)
-            self._changed.set()
-        elif isinstance(action, m.Rejected):
-            if action.request_id == 0:
-                self.fail(error_from_wire(action.kind, action.text))
-            self._topics.rejected(action)
-        elif isinstance(action, m.Failed):
-            self.fail(error_from_wire(action.kind, action.text))
-
-    def _part_with_late_joiners(self, ballot: int) -> None:
-        """A joiner that hangs must not hold up the others' view changes: its end lets the leader propose anew."""
-        for node_id in self._machine.late_joiners(ballot):
-            peer = self._peers.connected.get(node_id)
-            if peer is not None:
-                LOG.warning("%s is not ready to join after %g s: it is left out", peer, JOINER_TIMEOUT_S)
-                peer.conn.finish()
-
-    def _stop_joiner_timer(self) -> None:
-        if self._joiner_timer is not None:
-            self._joiner_timer.cancel()
-            self._joiner_timer = None
-
-    def _install(self, view: View) -> None:
-        self._stop_joiner_timer()
-        before, epoch = self._view, self._next.take(view.view_id)
-        donations = self._topics.before_install(view)
-        unsent = self.engine.install(epoch)
-        self._epoch, self._view = epoch, view
-        self._machine.installed(epoch)
-        for topic_id, count in unsent.items():
-            LOG.warning("topic %d: %d messages of closed writers were not sent", topic_id, count)
-        LOG.info("view %d: nodes %s", view.view_id, " ".join(map(str, view.node_ids)))
-        self._topics.installed(view)
-        for donation in donations:
-            task = self._spawn(self._donate(donation))
-            self._donating.add(task)
-            task.add_done_callback(self._donating.discard)
-        for node_id in list(self._peers.connected):
-            if view.rank_of(node_id) is None:
-                self._peers.send(node_id, message_to_wire(m.CurrentView(view)))
+    def _on_installed(self, view: View, before: View | None) -> None:
+        self._view = view
+        self._changed.set()
         self._tell(Event(VIEW, view=self.view()))
         for topic in view.topics:
             if before is None or before.topic(topic.spec.name) is None:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))
-        self._changed.set()
-        for member in view.members:
-            if member.node_id != self.node_id and member.node_id not in self._peers.connected:
-                self._machine.peer_gone(member)
-
-    async def _donate(self, donation: Donation) -> None:
-        try:
-            count = await donation.run(self._peers.connected.get(donation.node_id))
-            LOG.info("gave node %d a history of %d messages", donation.node_id, count)
-        except SpindleError as error:  # its connection ended; that it is gone is told by on_gone
-            LOG.debug("history for node %d: %s", donation.node_id, error)
-        finally:
-            if not self._closed:
-                donation.close()

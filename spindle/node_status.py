@@ -6,16 +6,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spindle.membership.machine import Machine
+    from spindle.changes import Changes
     from spindle.node import Node
     from spindle.topic_table import TopicTable
-    from spindle.view import Topic, View
+    from spindle.view import Topic
     from spindle_core.epoch import Epoch
 
 
-def status_of(node: Node, machine: Machine, view: View | None, epoch: Epoch | None, topics: TopicTable,
-              started_s: float) -> dict[str, Any]:
+def status_of(node: Node, changes: Changes, started_s: float) -> dict[str, Any]:
     """See Node.status."""
+    machine, view = changes.machine, changes.view
     return {
         "node_id": node.node_id,
         "domain_id": node.config.domain_id,
@@ -31,7 +31,7 @@ def status_of(node: Node, machine: Machine, view: View | None, epoch: Epoch | No
              "address": member.address}
             for member in (view.members if view is not None else ())
         ],
-        "topics": [_topic(topic, epoch, topics) for topic in (view.topics if view is not None else ())],
+        "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],
     }
 
 

@@ -34,160 +34,27 @@ Rules:
 
 from __future__ import annotations
 
-import array
 import contextlib
-import dataclasses
 import os
 import select
 import socket
-import struct
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.access import PeerCredentials
 from spindle.errors import ConnectionEnded, SpindleError, WireError
+from spindle.frames import HEADER, Frame, FrameDecoder, Limits, close_all, encode, ended, receive_some, send_some
 
 if TYPE_CHECKING:
     import asyncio
 
-HEADER = struct.Struct("<IHH")
-READ_BYTES = 1 << 16  # taken from the socket at a time
-FDS_PER_CALL = 64  # descriptors the kernel may hand over in one recvmsg (its own limit is 253)
-_FD_BYTES = array.array("i").itemsize
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Limits of one connection. Sizes in bytes, times in seconds."""
-
-    frame_bytes_max: int = 4 << 20  # of one body
-    fds_max: int = 32  # of one frame, received
-    frame_time_s: float = 5.0  # from a frame's first byte to its last
-    queue_bytes_max: int = 64 << 20  # waiting for an end that does not read
-    frames_waiting_max: int = 256  # received, not yet asked for by receive(): then reading pauses
-
-
-class Frame:
-    """One received frame: `body` bytes, and descriptors that the receiver must take or close."""
-
-    __slots__ = ("body", "fds")
-
-    def __init__(self, body: bytes, fds: list[int]) -> None:
-        self.body = body
-        self.fds = fds
-
-    def take_fds(self) -> list[int]:
-        """Hands the descriptors over to the caller."""
-        taken, self.fds = self.fds, []
-        return taken
-
-    def close_fds(self) -> None:
-        """Closes the descriptors that nobody took."""
-        close_all(self.take_fds())
-
-
-def close_all(fds: Iterable[int]) -> None:
-    """Closes descriptors, whatever state they are in."""
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-
-
-def encode(body: bytes, fd_count: int = 0) -> bytes:
-    """Header and body of one frame."""
-    return HEADER.pack(len(body), fd_count, 0) + body
-
-
-class FrameDecoder:
-    """Bytes and descriptors in, frames out; no input or output of its own.
-
-    Invariant: `fds` holds the descriptors received for frames that are not complete yet, in order of arrival.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self._buffer = bytearray()
-        self._fds: deque[int] = deque()
-
-    @property
-    def partial(self) -> bool:
-        """True in the middle of a frame."""
-        return bool(self._buffer) or bool(self._fds)
-
-    def feed(self, data: bytes, fds: Sequence[int] = ()) -> list[Frame]:
-        """The frames completed by `data`. Raises WireError on a malformed or oversized one; call close() then."""
-        self._fds.extend(fds)
-        buffer = self._buffer
-        buffer += data
-        frames: list[Frame] = []
-        start = 0
-        try:
-            while len(buffer) - start >= HEADER.size:
-                length, fd_count, zero = HEADER.unpack_from(buffer, start)
-                self._check(length, fd_count, zero)
-                end = start + HEADER.size + length
-                if len(buffer) < end:
-                    break
-                if len(self._fds) < fd_count:
-                    raise WireError(f"a frame announces {fd_count} descriptors but {len(self._fds)} came with it")
-                own_fds = [self._fds.popleft() for _ in range(fd_count)]
-                frames.append(Frame(bytes(buffer[start + HEADER.size : end]), own_fds))
-                start = end
-            if len(self._fds) > self.limits.fds_max:
-                raise WireError(f"{len(self._fds)} descriptors came in one frame, limit {self.limits.fds_max}")
-            if len(buffer) == start and self._fds:
-                raise WireError(f"{len(self._fds)} descriptors came that no frame announces")
-        except WireError:
-            for frame in frames:
-                frame.close_fds()
-            raise
-        del buffer[:start]
-        return frames
-
-    def _check(self, length: int, fd_count: int, zero: int) -> None:
-        if zero:
-            raise WireError("malformed frame header; the other end does not speak this protocol")
-        if length > self.limits.frame_bytes_max:
-            raise WireError(f"a frame of {length} bytes is over the limit of {self.limits.frame_bytes_max}")
-        if fd_count > self.limits.fds_max:
-            raise WireError(f"a frame with {fd_count} descriptors is over the limit of {self.limits.fds_max}")
-
-    def close(self) -> None:
-        """Closes descriptors of the incomplete frame."""
-        close_all(self._fds)
-        self._fds.clear()
-        self._buffer.clear()
-
-
-def _receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec."""
-    data, ancillary, flags, _ = sock.recvmsg(
-        READ_BYTES, socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES), socket.MSG_CMSG_CLOEXEC
-    )
-    fds = array.array("i")
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(content[: len(content) - len(content) % _FD_BYTES])
-    if flags & socket.MSG_CTRUNC:
-        close_all(fds)
-        raise WireError(f"more than {FDS_PER_CALL} descriptors at once, or this process can open no more (ulimit -n)")
-    return data, list(fds)
-
-
-def _send_some(sock: socket.socket, data: memoryview, fds: Sequence[int]) -> int:
-    if fds:
-        return sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-    return sock.send(data)
-
-
-def _ended(label: str, decoder: FrameDecoder) -> ConnectionEnded:
-    if decoder.partial:
-        return ConnectionEnded(f"{label} closed the connection in the middle of a frame", clean=False)
-    return ConnectionEnded(f"{label} closed the connection")
+__all__ = [
+    "HEADER", "BlockingConnection", "Connection", "Frame", "FrameDecoder", "Limits", "Listener", "close_all", "encode",
+]
 
 
 class Connection:
@@ -228,10 +95,10 @@ class Connection:
     def _readable(self) -> bool:
         """Takes what is there, at most READ_BYTES; False if there was nothing, or this was the end."""
         try:
-            data, fds = _receive_some(self._sock)
+            data, fds = receive_some(self._sock)
             if not data:
                 close_all(fds)
-                raise _ended(self.label, self._decoder)
+                raise ended(self.label, self._decoder)
             frames = self._decoder.feed(data, fds)
         except (BlockingIOError, InterruptedError):
             return False
@@ -338,7 +205,7 @@ class Connection:
         data = memoryview(encode(body, len(fds)))
         if not self._out:
             try:
-                sent = _send_some(self._sock, data, fds)
+                sent = send_some(self._sock, data, fds)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
@@ -362,7 +229,7 @@ class Connection:
         try:
             while self._out:
                 data, fds = self._out[0]
-                sent = _send_some(self._sock, data, fds)
+                sent = send_some(self._sock, data, fds)
                 close_all(fds)
                 self._out_bytes -= sent
                 if sent == len(data):
@@ -407,7 +274,7 @@ class Connection:
         then ends as if it had closed."""
         while not self.closed and self._readable():
             pass
-        self._end(_ended(self.label, self._decoder))
+        self._end(ended(self.label, self._decoder))
 
     def _end(self, error: SpindleError | None) -> None:
         if self.closed:
@@ -421,7 +288,7 @@ class Connection:
         if error is not None and self.last_word is not None and not isinstance(error, ConnectionEnded):
             if not self._out:
                 with contextlib.suppress(OSError):  # as far as it fits: the other end may have stopped reading
-                    _send_some(self._sock, memoryview(encode(self.last_word(error))), ())
+                    send_some(self._sock, memoryview(encode(self.last_word(error))), ())
         self._sock.close()
         self._decoder.close()
         for _, fds in self._out:
@@ -480,7 +347,7 @@ class BlockingConnection:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while left:
             try:
-                sent = _send_some(self._sock, left, fds)
+                sent = send_some(self._sock, left, fds)
             except (BlockingIOError, InterruptedError):
                 if not self._poll(select.POLLOUT, deadline):
                     return False
@@ -495,10 +362,10 @@ class BlockingConnection:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._frames:
             try:
-                data, fds = _receive_some(self._sock)
+                data, fds = receive_some(self._sock)
                 if not data:
                     close_all(fds)
-                    raise _ended(self.label, self._decoder)
+                    raise ended(self.label, self._decoder)
                 self._frames.extend(self._decoder.feed(data, fds))
             except (BlockingIOError, InterruptedError):
                 if not self._poll(select.POLLIN, deadline):

@@ -21,6 +21,6 @@ def writer_of(node: Node, port: WriterPort) -> InboxWriter:
 
 def reader_of(node: Node, port: ReaderPort) -> LogReader:
     """What the application would make of the descriptors of a reader."""
-    log = node._topics.local[port.topic].log
+    log = node._changes.topics.local[port.topic].log
     assert log is not None
     return local_reader(node.engine, log, port.cursor)

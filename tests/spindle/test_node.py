@@ -392,3 +392,16 @@ async def test_memory_of_a_topic_has_a_limit_that_is_named(group: Group) -> None
     node = await group.start()
     with pytest.raises(Exception, match="smaller window or size_max"):
         await node.declare_topic(TopicSpec("t", size_max=64 << 20, window=65536))
+
+
+@with_group
+async def test_join_while_the_only_member_leaves(group: Group) -> None:
+    """However the two meet, the newcomer ends up as the only member of a group, and at once."""
+    for pause_s in (0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008):
+        first = await group.start()
+        leaving = asyncio.ensure_future(first.stop())
+        await asyncio.sleep(pause_s)
+        second = await asyncio.wait_for(group.start(), 5)
+        await leaving
+        await until(lambda second=second: second.view().node_ids == (second.node_id,), "alone")
+        await second.stop()
