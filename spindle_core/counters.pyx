@@ -8,8 +8,8 @@ from libc.stdint cimport uint64_t
 from spindle_core.memory cimport Mapping
 
 COUNTER_NAMES = (
-    "pushes", "posts", "posted_bytes", "rings", "sleeps", "laps", "busy_laps", "busy_ns", "lap_ns_max", "nulls", "stalls",
-    "send_batches", "send_messages", "sent_bytes", "receive_batches", "receive_messages", "delivery_batches",
+    "pushes", "posts", "posted_bytes", "rings", "sleeps", "laps", "busy_laps", "busy_ns", "lap_ns_max", "nulls",
+    "stalls", "send_batches", "send_messages", "sent_bytes", "receive_batches", "receive_messages", "delivery_batches",
     "delivery_messages", "delivered_bytes", "delivery_blocked", "persisted_messages", "refused_messages",
     "resent_messages", "corrupt_slots", "view_id", "view_changes",
 )

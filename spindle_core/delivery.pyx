@@ -28,7 +28,6 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.events cimport event_ring
 from spindle_core.layout cimport (
-    CACHE_LINE,
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
     LOG_DATA,
@@ -44,9 +43,6 @@ from spindle_core.layout cimport (
     record_stride,
 )
 from spindle_core.memory cimport Mapping
-
-from spindle_core.message import MessageInfo  # noqa: F401
-from spindle_core.reader import Block, LogReader  # noqa: F401  the readers' side, under the same name
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 

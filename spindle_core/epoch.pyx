@@ -26,7 +26,6 @@ from spindle_core.atomics cimport (
 from spindle_core.events cimport event_ring
 from spindle_core.fabric.shm cimport ShmFabric
 from spindle_core.layout cimport (
-    BELL_MAGIC,
     CACHE_LINE,
     LAYOUT_VERSION,
     MESSAGE_SIZE_MAX,
@@ -51,7 +50,8 @@ from spindle_core.state cimport LEVEL_LOGGED, LEVEL_UNORDERED, sender_t, subgrou
 from dataclasses import dataclass
 
 CONTROL_COLUMNS = (
-    "heartbeat", "proposed", "acked", "committed", "prepared", "wedged", "trimmed", "trim_echoed", "installed", "leaving",
+    "heartbeat", "proposed", "acked", "committed", "prepared", "wedged", "trimmed", "trim_echoed", "installed",
+    "leaving",
     "suspected0", "suspected1", "suspected2", "suspected3",
 )
 AREAS = {
@@ -244,7 +244,8 @@ cdef class Epoch:
                 raise ValueError(f"a row of {row.size} bytes is too small")
             h = <row_header *>row.base
             if u64_load_acquire(&h.magic) != ROW_MAGIC or h.layout_version != LAYOUT_VERSION:
-                raise ValueError(f"the row of rank {rank} has another layout version: run the same release on all nodes")
+                raise ValueError(f"the row of rank {rank} has another layout version: run the same release on all"
+                                 " nodes")
             if h.epoch != self.node.epoch or h.node_id != self.node_ids[rank]:
                 raise ValueError(f"the row is node {h.node_id}'s of epoch {h.epoch}; expected node"
                                  f" {self.node_ids[rank]}'s of epoch {self.epoch}")
@@ -355,7 +356,7 @@ cdef class Epoch:
         return [u64_load_acquire(&counts[k]) for k in range(s.n_senders)]
 
     def stability(self, topic_id):
-        """{members, senders: node ids; published: per sender; received, delivered, persisted: per member}, as counts."""
+        """{members, senders: node ids; published: per sender; received, delivered, persisted: per member}, counts."""
         cdef subgroup_t *s = self.subgroup(topic_id)
         cdef uint32_t k
         if not self.columns_ready:

@@ -10,7 +10,7 @@ header that makes no sense is counted as refused and skipped. Messages keep the 
 import os
 import time
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport (
@@ -20,7 +20,6 @@ from spindle_core.atomics cimport (
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
-    u64_store_relaxed,
 )
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.layout cimport (
@@ -141,7 +140,8 @@ cdef class InboxWriter:
         self.space_fd = -1
         self.bell_fd = -1
 
-    def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None, int bell_fd):
+    def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None,
+                 int bell_fd):
         self.ring = ring
         self.progress = progress
         self.bell = bell
@@ -196,12 +196,12 @@ cdef class InboxWriter:
         """Waits until the node has consumed so many; 1 when it has, 0 on timeout. The GIL is released."""
         cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
         cdef double left
-        cdef int timeout_ms, spins, r
+        cdef int timeout_ms, r, _
         cdef inbox_header *header = self.header
         cdef inbox_progress *seen = self.seen
         cdef bell_page *node_bell = self.node_bell
         cdef int space_fd = self.space_fd, bell_fd = self.bell_fd
-        for spins in range(YIELDS):
+        for _ in range(YIELDS):
             if u64_load_acquire(&seen.consumed) >= until_consumed:
                 return 1
             if timeout_s == 0:

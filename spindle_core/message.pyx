@@ -3,8 +3,6 @@
 A message type (message_type) is bytes with the record header hidden behind the payload (message_bytes.h): one object
 per message. The info object is made when somebody asks for it.
 """
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
-
 from spindle_core.layout cimport log_record
 
 

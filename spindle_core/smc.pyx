@@ -51,7 +51,8 @@ cdef uint64_t claim(subgroup_t *s, uint64_t n) noexcept nogil:
     return first
 
 
-cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t writer_id, uint64_t source_ns) noexcept nogil:
+cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t writer_id,
+                      uint64_t source_ns) noexcept nogil:
     cdef slot_header *h = slot_of(s.senders[s.my_sender].slots, s, index)
     h.index = index
     h.size = size

@@ -55,7 +55,7 @@ cdef struct subgroup_t:
     subgroup_columns **member_columns
     sender_t *senders
     subgroup_columns *mine
-    uint64_t *received_by_sender # in my row: frozen counts at wedge; acknowledgements if unordered
+    uint64_t *received_by_sender  # in my row: frozen counts at wedge; acknowledgements if unordered
     uint64_t **members_received_by_sender
     int32_t my_sender            # rank among the senders, -1 if not one
     uint64_t columns_offset, counts_offset, slots_offset   # in every row

@@ -5,7 +5,7 @@ One thread evaluates all predicates of a node. It never takes the GIL, allocates
 machine with more runnable threads than cores the one that it would spin for may be the one that it keeps from
 running.
 """
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from spindle_core.atomics cimport (
     cpu_relax,

@@ -13,19 +13,23 @@ per sender.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.atomics cimport fence_store_load, u32_load_relaxed, u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.atomics cimport (
+    fence_store_load,
+    u32_load_relaxed,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+)
 from spindle_core.counters cimport (
     C_CORRUPT,
     C_DELIVERED_BYTES,
     C_DELIVERY_BATCHES,
     C_DELIVERY_BLOCKED,
     C_DELIVERY_MESSAGES,
-    C_POSTED_BYTES,
-    C_PUSHES,
     C_RINGS,
 )
 from spindle_core.delivery cimport log_commit, log_publish, log_reserve, log_ring_readers, log_set_blocked
-from spindle_core.fabric.fabric cimport POST_RING, post_t
+from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, log_record, slot_header, subgroup_columns
 from spindle_core.smc cimport slot_of
 from spindle_core.sst cimport flush_posts, push
@@ -33,7 +37,6 @@ from spindle_core.state cimport (
     LEVEL_LOGGED,
     LEVEL_UNORDERED,
     PERSIST_MARKS,
-    POSTS_MAX,
     UPCALL_BATCH,
     delivery_t,
     node_t,
@@ -111,7 +114,6 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
 
 cdef void finish(node_t *node, subgroup_t *s, pass_t *p) noexcept nogil:
     """Shows readers what was appended, and counts the pass."""
-    cdef uint64_t head
     if s.upcall != NULL:
         flush_upcall(s, p)
     if p.messages == 0:
@@ -139,9 +141,6 @@ cdef void push_delivered(node_t *node, subgroup_t *s) noexcept nogil:
     SYNC POINT: reuse. Pairs with delivered_min(): I am done with these slots. And Dekker with want_delivered(): it
     stores what it wants, then looks at my number; I store my number, then look at what it wants.
     """
-    cdef uint32_t i
-    cdef uint64_t wanted
-    cdef post_t *post
     u64_store_release(&s.mine.delivered, s.delivered)
     push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)
     ring_wanting(node, s)

@@ -7,10 +7,9 @@ Why it ends: a null never raises the highest index in the subgroup, so once appl
 nulls follows and then nothing. Nulls that a sender declared in advance (a silence of so many rounds) do not count
 as activity, or everybody else would have to keep up with a silence.
 """
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_relaxed
-from spindle_core.layout cimport subgroup_columns
 from spindle_core.smc cimport claimable, fill_nulls, want_delivered
 from spindle_core.sst cimport flush_posts, lock_subgroup, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, sender_t, subgroup_t

@@ -97,8 +97,8 @@ cdef void acknowledge(subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t p
     what has been consumed by now, and may be reached already.
     """
     cdef bint changed = False
-    cdef int turn
-    for turn in range(2):
+    cdef int _
+    for _ in range(2):
         if box.ack_count <= box.progress.acknowledged:
             box.ack_count = box.consumed
             box.ack_index = box.ack_next_index
@@ -142,7 +142,8 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
     cdef bint known = False, open_ends = False
     for i in range(n):
         box = s.inboxes[(s.inbox_next + i) % n]
-        if box.progress.acknowledged < box.consumed or (s.level == LEVEL_LOGGED and box.progress.persisted < box.consumed):
+        if (box.progress.acknowledged < box.consumed
+                or (s.level == LEVEL_LOGGED and box.progress.persisted < box.consumed)):
             if not known:
                 known = True
                 delivered = delivered_min(s)

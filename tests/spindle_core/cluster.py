@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from spindle_core.delivery import Cursor, DeliveryLog, LogReader
+from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
 from spindle_core.inbox import Inbox, InboxWriter
 from spindle_core.memory import Mapping
+from spindle_core.reader import LogReader
 
 
 class Cluster:

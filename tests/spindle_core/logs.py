@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 
-from spindle_core.delivery import Cursor, DeliveryLog, LogReader
+from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.memory import Mapping
+from spindle_core.reader import LogReader
 
 RECORD = 64  # bytes of a record's header; records are multiples of it
 RING = 4096  # offset of the ring in a log's mapping

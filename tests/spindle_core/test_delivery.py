@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spindle_core.delivery import Block, Cursor, DeliveryLog, LogReader
+from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.message import message_type
+from spindle_core.reader import Block, LogReader
 from tests.spindle_core.logs import (
     CURSOR_ARMED,
     CURSOR_INDEX,

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spindle_core.delivery import Cursor, DeliveryLog, LogReader, MessageInfo
+from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.errors import CoreError, NodeGone
 from spindle_core.memory import Mapping
-from spindle_core.message import message_info, message_type
-from spindle_core.reader import Block
+from spindle_core.message import MessageInfo, message_info, message_type
+from spindle_core.reader import Block, LogReader
 from tests.spindle_core.logs import (
     KIND_JUMP,
     LOG_CAPACITY,
