@@ -119,14 +119,18 @@ class ReaderCore(Entity):
                 samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
             else:
                 samples = self._take_decoded(n)
-        except ValueError:
-            if not self._open:
-                raise closed(repr(self)) from None
-            raise
+        except ValueError as error:
+            raise self._not_now(error) from None
         if samples:
             self._consumed += len(samples)
             self._info_type = self._live_info
         return samples
+
+    def _not_now(self, error: ValueError) -> DDSException:
+        """What to raise when the log refuses: the reader is closed, or a batch is open."""
+        if not self._open:
+            return closed(repr(self))
+        return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r}: {error}")
 
     def _skip(self) -> None:
         """KeepLast: leave all but the newest behind. They are replaced, not lost, so what was lost is counted here."""
@@ -196,12 +200,14 @@ class ReaderCore(Entity):
         with self._lock:
             self._check_open()
             intake = self._intake
-            if mask == ANY and accepts is None and handle is None:
-                intake.pull(n)
-            elif mask == UNREAD and accepts is None and handle is None:
-                intake.pull(len(intake) - intake.unread + n)
+            if accepts is None and handle is None and mask in (ANY, UNREAD):
+                wanted = n if mask == ANY else len(intake) - intake.unread + n
             else:
-                intake.pull(EVERYTHING)
+                wanted = EVERYTHING
+            try:
+                intake.pull(wanted)
+            except ValueError as error:
+                raise self._not_now(error) from None
             self._look_for_lost()
             found = []
             for entry in intake.matching(mask, accepts, handle):

@@ -45,3 +45,19 @@ cdef inline int event_wait(int fd, int timeout_ms) noexcept nogil:
         event_clear(fd)
         return 1
     return r
+
+
+cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:
+    """Blocks until one of two is readable: 1, 2 or 3; 0 on timeout or a signal. Clears the first only."""
+    cdef pollfd p[2]
+    cdef int r
+    p[0].fd = fd
+    p[1].fd = other_fd
+    p[0].events = p[1].events = POLLIN
+    p[0].revents = p[1].revents = 0
+    if poll(p, 2, timeout_ms) <= 0:
+        return 0
+    r = (1 if p[0].revents else 0) | (2 if p[1].revents else 0)
+    if r & 1:
+        event_clear(fd)
+    return r

@@ -9,7 +9,7 @@ follows every copy). A reader that keeps all is never overtaken; another counts 
 import os
 import time
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from spindle_core.atomics cimport (
     fence_load_load,
@@ -20,7 +20,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
     u64_store_relaxed,
 )
-from spindle_core.events cimport event_clear, event_ring, event_wait, poll
+from spindle_core.events cimport event_clear, event_ring, event_wait, event_wait_two, poll
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CACHE_LINE,
@@ -169,7 +169,8 @@ cdef class LogReader:
                 with nogil:
                     poll(NULL, 0, 1)
         if position <= self.position or offset > self.capacity or offset % CACHE_LINE:
-            raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the daemon")
+            raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the"
+                            " daemon")
         self.lost += index - self.index
         self.position = position
         self.offset = offset
@@ -255,8 +256,8 @@ cdef class LogReader:
         """Up to `n` results of decode(view); the read-only view is valid during the call only.
 
         Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` (or of setting
-        the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in the attribute
-        `taken` of the exception, the one it failed on is skipped.
+        the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in
+        the attribute `taken` of the exception, the one it failed on is skipped.
         """
         cdef log_record *r
         cdef uint64_t size, position
@@ -414,6 +415,19 @@ cdef class LogReader:
             with nogil:
                 event_wait(data_fd, timeout_ms)
             PyErr_CheckSignals()
+
+    def wait_or(self, int other_fd, double timeout_s=-1.0):
+        """Waits once for data or for `other_fd` to be readable: 1 data may be there, 2 the other is readable (and stays
+        so), 3 both, 0 neither in time. May wake up without data; says nothing of a node that is gone.
+        """
+        cdef int timeout_ms, result, data_fd = self.data_fd
+        if self.arm():
+            return 1
+        timeout_ms = -1 if timeout_s < 0 else <int>min(timeout_s * 1000.0, 2e9) + 1
+        with nogil:
+            result = event_wait_two(data_fd, other_fd, timeout_ms)
+        PyErr_CheckSignals()
+        return result
 
     cdef raise_gone(self):
         raise NodeGone("the node behind this reader has stopped: attach again once a daemon runs")
