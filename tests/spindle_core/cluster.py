@@ -30,7 +30,8 @@ class Cluster:
     ) -> None:
         everybody = tuple(range(n))
         if specs is None:
-            specs = [SubgroupSpec(1, everybody, tuple(senders if senders is not None else everybody), window, size_max, level)]
+            sending = tuple(senders if senders is not None else everybody)
+            specs = [SubgroupSpec(1, everybody, sending, window, size_max, level)]
         self.n = n
         self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
@@ -76,8 +77,8 @@ class Cluster:
                 return passes
         raise AssertionError(f"not quiet after {passes_max} passes")
 
-    def reader(self, node: int, topic_id: int = 1, *, keep_all: bool = True, from_history: bool = False, capacity: int = 1 << 20,
-               hot: int = 64 << 10, keep_history: bool = False) -> LogReader:
+    def reader(self, node: int, topic_id: int = 1, *, keep_all: bool = True, from_history: bool = False,
+               capacity: int = 1 << 20, hot: int = 64 << 10, keep_history: bool = False) -> LogReader:
         """A reader of a topic on one node (0-based), with the node's log made on first use."""
         engine = self.engines[node]
         log = self.logs.get((node, topic_id))

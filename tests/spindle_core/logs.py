@@ -26,6 +26,7 @@ CURSOR_POSITION, CURSOR_INDEX, CURSOR_ARMED = 8, 16, 24
 START_POSITION, START_OFFSET = 64, 72
 
 U64_MAX = (1 << 64) - 1
+CAPACITIES = (4096, 8192, 16384, 65536)  # small: everything wraps all the time
 
 
 def stride(size: int) -> int:

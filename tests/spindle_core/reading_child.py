@@ -71,8 +71,16 @@ def read_all(reader: LogReader, how: str) -> dict[str, object]:
         pass
     except CoreError as e:
         error = str(e)
-    return {"last": last, "torn": torn, "backwards": backwards, "gaps": gaps, "taken": taken, "lost": reader.lost,
-            "index": reader.position_index, "error": error}
+    return {
+        "last": last,
+        "torn": torn,
+        "backwards": backwards,
+        "gaps": gaps,
+        "taken": taken,
+        "lost": reader.lost,
+        "index": reader.position_index,
+        "error": error,
+    }
 
 
 def main() -> None:

@@ -30,7 +30,8 @@ def change_view(cluster: Cluster, epoch: int, specs: list[SubgroupSpec]) -> None
 
 
 @settings(max_examples=120, deadline=None)
-@given(n=st.integers(1, 4), window=st.sampled_from([1, 2, 5]), first=SCRIPT, second=SCRIPT, level=st.sampled_from([1, 2, 3]))
+@given(n=st.integers(1, 4), window=st.sampled_from([1, 2, 5]), first=SCRIPT, second=SCRIPT,
+       level=st.sampled_from([1, 2, 3]))
 def test_nothing_is_lost_or_doubled_across_views(n, window, first, second, level):
     """D2, D8, D9, D10 in the clean case: whatever was in flight at the wedge is delivered once, everywhere, in order.
 
@@ -340,7 +341,8 @@ def test_control_columns_only_grow_and_areas_are_guarded():
         a.set("proposed", 2)
     a.write_area("proposal", b"next view")
     a.push()
-    assert b.get(0, "proposed") == 3 and b.read_area(0, "proposal") == b"next view" and b.read_area(1, "proposal") == b""
+    assert b.get(0, "proposed") == 3
+    assert b.read_area(0, "proposal") == b"next view" and b.read_area(1, "proposal") == b""
     cluster.engines[1].step_once()
     assert os.eventfd_read(cluster.engines[1].control_fd) == 1
     a.row.view()[4096 + 16] ^= 1

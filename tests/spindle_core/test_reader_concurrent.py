@@ -27,7 +27,10 @@ class Child:
         fds = (log.mapping.fd, self.cursor.mapping.fd, self.cursor.data_fd)
         self.process = subprocess.Popen(
             [sys.executable, str(CHILD), *map(str, fds), how],
-            pass_fds=fds, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            pass_fds=fds,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
 
     def result(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from spindle_core.counters import Counters
 from spindle_core.engine import Engine
 from spindle_core.inbox import Inbox
 from tests.spindle_core.cluster import Cluster
-from tests.spindle_core.test_inbox import attach
+from tests.spindle_core.inboxes import attach
 from tests.support import wait_until
 
 
@@ -187,7 +187,10 @@ def test_forgetting_to_stop_neither_crashes_nor_hangs(how: str) -> None:
     """
     for _ in range(3):
         run = subprocess.run(
-            [sys.executable, "-c", FORGOTTEN, how], capture_output=True, text=True, timeout=60,
+            [sys.executable, "-c", FORGOTTEN, how],
+            capture_output=True,
+            text=True,
+            timeout=60,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, "end of the program\n", "")

@@ -138,7 +138,7 @@ class FabricConformance:
     # ---- small messages ----
 
     def test_small_messages_are_fifo_and_bounded(self):
-        """In order per peer; full says BlockingIOError and goes on once the peer has taken some; too long is refused."""
+        """In order per peer; full says BlockingIOError and goes on once the peer took some; too long is refused."""
         a, b = self.make_peers(2)
         for k in range(SMALL_MESSAGE_SLOTS):
             a.fabric.send(1, b"%d" % k)

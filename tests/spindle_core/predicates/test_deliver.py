@@ -15,7 +15,9 @@ SLOT_HEADER = 32
 
 @settings(max_examples=80, deadline=None)
 @given(n=st.integers(1, 4), window=st.sampled_from([1, 2, 8]), script=SCRIPT, switches=SWITCHES)
-def test_unordered_topics_are_complete_and_fifo(n: int, window: int, script: list[tuple[str, int]], switches: Switches) -> None:
+def test_unordered_topics_are_complete_and_fifo(
+    n: int, window: int, script: list[tuple[str, int]], switches: Switches
+) -> None:
     """Goal: D1, D2, D5 without the order: every member gets every message once, each sender's in its order, and no null
     is ever sent; writers learn of it.
 
@@ -89,9 +91,13 @@ def test_delivery_goes_on_where_a_slow_reader_stopped_it(
 @pytest.mark.parametrize(
     ("offset", "value", "length"),
     [
-        (0, 5, 8), (0, (1 << 64) - 1, 8),     # stamp of another message
-        (8, 65, 4), (8, (1 << 32) - 1, 4),    # more than size_max
-        (12, 0, 2), (12, 3, 2), (12, 65535, 2),   # a kind that doesn't exist
+        (0, 5, 8),
+        (0, (1 << 64) - 1, 8),  # stamp of another message
+        (8, 65, 4),
+        (8, (1 << 32) - 1, 4),  # more than size_max
+        (12, 0, 2),
+        (12, 3, 2),
+        (12, 65535, 2),  # a kind that doesn't exist
     ],
 )
 def test_an_impossible_slot_stops_its_topic_only(offset: int, value: int, length: int) -> None:

@@ -15,7 +15,8 @@ from tests.spindle_core.cluster import Cluster
     window=st.sampled_from([1, 2, 3, 8]),
     script=st.lists(
         st.one_of(
-            st.tuples(st.just("write"), st.integers(0, 3)), st.tuples(st.just("step"), st.integers(0, 3)),
+            st.tuples(st.just("write"), st.integers(0, 3)),
+            st.tuples(st.just("step"), st.integers(0, 3)),
             st.tuples(st.just("silence"), st.integers(0, 3)),
         ),
         max_size=60,

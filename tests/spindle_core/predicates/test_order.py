@@ -36,8 +36,8 @@ SCRIPT = st.lists(st.tuples(st.sampled_from("wwsss"), st.integers(0, 4)), max_si
 
 
 @settings(max_examples=150, deadline=None)
-@given(n=st.integers(1, 5), window=st.sampled_from([1, 2, 3, 8]), senders=st.sets(st.integers(0, 4), min_size=1), script=SCRIPT,
-       switches=SWITCHES)
+@given(n=st.integers(1, 5), window=st.sampled_from([1, 2, 3, 8]), senders=st.sets(st.integers(0, 4), min_size=1),
+       script=SCRIPT, switches=SWITCHES)
 def test_total_order_and_completeness(n, window, senders, script, switches):
     """D1, D2, D5, D6, D7: all members deliver the same sequence: every sender's messages, each once, in its order.
 
@@ -166,7 +166,7 @@ def test_declared_silence_costs_one_number_and_wakes_nobody():
     assert cluster.engines[0].counters.snapshot()["nulls"] == 1000
     late = cluster.writer(0)
     late.write(b"late")
-    for k in range(1000):
+    for _ in range(1000):
         writer.write(b"more", timeout_s=0)
         cluster.settle()
     assert readers[2].take(2000).count(b"late") == 1

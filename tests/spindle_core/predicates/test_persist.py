@@ -41,8 +41,14 @@ def test_more_deliveries_than_marks() -> None:
 @settings(max_examples=80, deadline=None)
 @given(
     n=st.integers(1, 3),
-    steps=st.lists(st.one_of(st.tuples(st.just("write"), st.integers(0, 2)), st.tuples(st.just("step"), st.integers(0, 2)),
-                             st.tuples(st.just("sync"), st.integers(0, 2))), max_size=80),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.integers(0, 2)),
+            st.tuples(st.just("step"), st.integers(0, 2)),
+            st.tuples(st.just("sync"), st.integers(0, 2)),
+        ),
+        max_size=80,
+    ),
 )
 def test_persisted_is_never_early_and_never_stuck(n: int, steps: list[tuple[str, int]]) -> None:
     """Goal: persisted(writer) <= what the slowest journal has of its messages, with nulls between them; when all have

@@ -17,8 +17,14 @@ def received_count(counts: list[int]) -> int:
 
 
 @settings(max_examples=100, deadline=None)
-@given(n=st.integers(1, 5), window=st.sampled_from([1, 3, 8]), senders=st.sets(st.integers(0, 4), min_size=1), script=SCRIPT,
-       nulls=st.booleans(), batch=st.booleans())
+@given(
+    n=st.integers(1, 5),
+    window=st.sampled_from([1, 3, 8]),
+    senders=st.sets(st.integers(0, 4), min_size=1),
+    script=SCRIPT,
+    nulls=st.booleans(),
+    batch=st.booleans(),
+)
 def test_the_received_number_is_the_formula(
     n: int, window: int, senders: set[int], script: list[tuple[str, int]], nulls: bool, batch: bool
 ) -> None:
@@ -69,7 +75,7 @@ def test_a_published_count_from_nowhere_is_not_delivered() -> None:
         cluster = Cluster(2, senders=[0])
         reader = cluster.reader(1)
         row = cluster.epochs[0].row.view()
-        at = 4096 + 2 * (256 << 10)   # the first subgroup's columns, published first
+        at = 4096 + 2 * (256 << 10)  # the first subgroup's columns, published first
         row[at : at + 8] = lie.to_bytes(8, "little")
         for _ in range(20):
             for engine in cluster.engines:

@@ -39,7 +39,7 @@ def test_a_window_of_one_carries_everything(n: int, slots: int, sizes: list[int]
 
 @pytest.mark.parametrize("window", [3, 8])
 def test_batches_go_over_the_end_of_the_ring(window: int) -> None:
-    """Goal: paper, section 3.2: a push carries what is there, at most two ranges of slots, wherever in the ring it lies.
+    """Goal: paper, section 3.2: a push carries all there is, at most two ranges of slots, wherever in the ring that is.
 
     Method: batches of every size from every place of the ring; pushes per batch (a second one where the sender had to
     look again how many slots are free), and what arrives.
@@ -90,7 +90,7 @@ def test_a_full_ring_is_a_stall_and_not_a_loss() -> None:
 
 
 def test_a_removed_inbox_is_left_alone() -> None:
-    """Goal: what was taken over from an inbox goes out, what wasn't stays in it, and can be taken by adding it again."""
+    """Goal: what was taken over from an inbox goes out, the rest stays, and goes out when it is added again."""
     cluster = Cluster(1, window=2)
     reader, writer = cluster.reader(0), cluster.writer(0, slots=8)
     inbox = cluster.kept[-1]
