@@ -183,10 +183,10 @@ class WaitSet(Entity):
 
     def _look(self) -> int:
         """How many are triggered; makes sure that the waker rings when that may have changed."""
+        self._waker.clear()  # first: what is rung from here on is looked at below, or ends the next wait
         if not self._open or self._runtime.session.gone:
             park()
         self._check_open()
-        self._waker.clear()
         count = self._count()
         if not count:
             for reader in self._readers():

@@ -47,12 +47,13 @@ class Losses:
 class Instance:
     """An instance in one reader. Types without a key have one, with handle 1."""
 
-    __slots__ = ("entries", "handle", "new")
+    __slots__ = ("entries", "gone", "handle", "new")
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self.new = True  # none of its samples was returned yet
-        self.entries: collections.deque[Entry] = collections.deque()  # for KeepLast with a key
+        self.entries: collections.deque[Entry] = collections.deque()  # for KeepLast only
+        self.gone = 0  # entries in there that were taken
 
 
 class Entry:
@@ -96,24 +97,25 @@ class Intake:
         self.single = Instance(1)
         self.instances: dict[int, Instance] = {}
         self.unread = 0
-        self.failed = 0  # samples that could not be decoded where their content was needed
+        self._gone = 0  # entries that only wait to be swept
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.entries) - self._gone
 
     # --- coming in
 
     def pull(self, wanted: int) -> None:
         """Take samples from the log until `wanted` are kept, or it is empty, or there is no room."""
-        if self.depth and self.handle_of is None:
-            self.log.skip_to_last(self.depth)
-            self.losses.look()
-            wanted = max(wanted, len(self.entries) + self.depth)
-        while len(self.entries) < wanted:
+        if self.depth:
+            wanted = 1 << 62  # only who has seen all knows which are the last
+            if self.handle_of is None:
+                self.log.skip_to_last(self.depth)
+                self.losses.look()
+        while len(self) < wanted:
             room = self._room()
             if room <= 0:
                 return
-            pairs = self.log.take_pairs(min(PULL, room, wanted - len(self.entries)))
+            pairs = self.log.take_pairs(min(PULL, room, wanted - len(self)))
             if not pairs:
                 return
             for payload, live in pairs:
@@ -123,20 +125,17 @@ class Intake:
         if self.depth:
             return PULL  # KeepLast makes its own room
         if self.limit:
-            return self.limit - len(self.entries)
-        if len(self.entries) >= KEPT_MAX:
-            self._give_up_read(len(self.entries) - KEPT_MAX + PULL)
-        return KEPT_MAX - len(self.entries)
+            return self.limit - len(self)
+        if len(self) >= KEPT_MAX:
+            self._give_up_read(len(self) - KEPT_MAX + PULL)
+        return KEPT_MAX - len(self)
 
     def _give_up_read(self, count: int) -> None:
-        kept: collections.deque[Entry] = collections.deque()
         for entry in self.entries:
-            if entry.read and count > 0:
+            if entry.read and not entry.gone and count > 0:
                 count -= 1
-                entry.gone = True
-            else:
-                kept.append(entry)
-        self.entries = kept
+                self.drop(entry)
+        self.sweep_all()
 
     def _admit(self, payload: bytes, live: Any) -> None:
         if self.blocked and (live.sender << 16 | live.writer) in self.blocked:
@@ -163,24 +162,25 @@ class Intake:
     def _make_room(self, instance: Instance, entry: Entry) -> None:
         """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""
         instance.entries.append(entry)
+        if len(instance.entries) > self.depth and instance.gone:
+            instance.entries = collections.deque(one for one in instance.entries if not one.gone)
+            instance.gone = 0
         while len(instance.entries) > self.depth:
-            oldest = instance.entries.popleft()
-            if not oldest.gone:
-                self.drop(oldest)
-        if self.entries and self.entries[0].gone:
-            self.sweep()
+            self.drop(instance.entries.popleft())
+            instance.gone = 0
+        if self._gone > 64 and self._gone > len(self):  # an old sample in front must not keep them all
+            self.sweep_all()
 
     # --- going out
 
     def drop(self, entry: Entry) -> None:
-        """Forget an entry at the next sweep()."""
-        entry.gone = True
-        if not entry.read:
-            self.unread -= 1
-
-    def sweep(self) -> None:
-        while self.entries and self.entries[0].gone:
-            self.entries.popleft()
+        """The entry counts no more; sweep_all() forgets it."""
+        if not entry.gone:
+            entry.gone = True
+            self._gone += 1
+            entry.instance.gone += 1
+            if not entry.read:
+                self.unread -= 1
 
     def matching(self, mask: int, accepts: Callable[[Any], bool] | None, handle: int | None) -> Iterator[Entry]:
         """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""
@@ -222,17 +222,18 @@ class Intake:
                 entry.read = True
                 self.unread -= 1
             entry.instance.new = False
-            entry.gone = entry.gone or take
-        if take:
-            self.sweep_all()
+            if take:
+                self.drop(entry)
+        self.sweep_all()
         return samples
 
     def sweep_all(self) -> None:
         """Forget what is gone, wherever it stands."""
-        self.sweep()
-        if any(entry.gone for entry in self.entries):
+        if not self._gone:
+            return
+        while self.entries and self.entries[0].gone:
+            self.entries.popleft()
+            self._gone -= 1
+        if self._gone:
             self.entries = collections.deque(entry for entry in self.entries if not entry.gone)
-        if self.depth and self.handle_of is not None:
-            return  # their own deques are bounded by depth
-        if self.depth:
-            self.single.entries = collections.deque(entry for entry in self.single.entries if not entry.gone)
+            self._gone = 0

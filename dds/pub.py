@@ -5,8 +5,8 @@ that it shares with its node, and that is all; the node sends what has come in b
 copy. A full ring means that the group can't keep up, or that a reader which keeps all doesn't take: then write() waits,
 up to Reliability.max_blocking_time.
 
-Rules: samples of one writer are delivered in the order in which they were written. A writer is for one thread at a
-time. What was written when the writer is closed is still sent.
+Rules: samples of one writer are delivered in the order in which they were written. Several threads may write with one
+writer, except while a loan is open. What was written when the writer is closed is still sent.
 """
 
 from __future__ import annotations
@@ -168,22 +168,29 @@ class DataWriter(Entity, Generic[T]):
         self._timeout_s = policies.blocking_time_s(self._qos)
         LocalWriters.of(self._runtime.session.domain_id, topic.name).add(self._handle)
         # write() without a detour: looked up on the instance, with everything it needs at hand.
-        self.write = _bind_write(self._codec, self._inbox, self._timeout_s, topic.name)  # type: ignore[method-assign]
+        self._write = _bind_write(self._codec, self._inbox, self._timeout_s, topic.name)
+        self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
+        if self._shortcut:
+            self.write = self._write  # type: ignore[method-assign]
         self._runtime.add(self._matches)
 
     def close(self) -> None:
         """Close the writer. What was written is still sent. Idempotent."""
-        self.write = _closed_write(repr(self))  # type: ignore[method-assign]
+        self._write = _closed_write(repr(self))
+        if self._shortcut:
+            self.write = self._write  # type: ignore[method-assign]
         super().close()
 
     # --- writing
+
+    _shortcut = False
 
     def write(self, sample: T | Any, timestamp: int | None = None) -> None:
         """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now.
 
         Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost.
         """
-        raise closed(repr(self))  # replaced in __init__
+        self._write(sample, timestamp)
 
     def write_many(self, samples: Iterable[T] | Any, timestamp: int | None = None) -> int:
         """Write many samples with few wake-ups of the node; for NumPy types an array, one sample per record.

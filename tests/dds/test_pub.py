@@ -303,6 +303,20 @@ def test_a_closed_writer_says_so_and_what_it_wrote_arrives(participant):
     assert reader.take_one(timeout=LONG) == b"last"
 
 
+def test_a_writer_class_of_ones_own(participant):
+    class Shouting(DataWriter):
+        def write(self, sample, timestamp=None):
+            super().write(sample.upper(), timestamp)
+
+    topic = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(participant, topic), Shouting(participant, topic)
+    writer.write(b"hello")
+    assert reader.take_one(timeout=LONG) == b"HELLO"
+    writer.close()
+    with pytest.raises(DDSException):
+        writer.write(b"hello")
+
+
 def test_slots(participant):
     topic = Topic(participant, "topic", bytes)
     assert DataWriter(participant, topic, slots=7)._inbox.slots_count == 7

@@ -408,6 +408,37 @@ def test_keep_last_counts_per_instance(participant):
     assert reader.take(10) == [State(1, 5)]
 
 
+def test_keep_last_per_instance_after_some_were_taken(participant):
+    writer, reader = pair(participant, State, qos=Qos(Policy.History.KeepLast(2)))
+    write_all(writer, [State(1, 1), State(1, 2)])
+    last = QueryCondition(reader, ANY, lambda sample: sample.value == 2)
+    assert reader.take(5, condition=last) == [State(1, 2)]
+    write_all(writer, [State(1, 3)])
+    assert reader.read(5) == [State(1, 1), State(1, 3)]
+    write_all(writer, [State(1, 4)])
+    assert reader.take(5) == [State(1, 3), State(1, 4)]
+
+
+def test_replaced_samples_behind_an_old_one_are_forgotten(participant):
+    writer, reader = pair(participant, State, qos=Qos(Policy.History.KeepLast(1)))
+    write_all(writer, [State(0, 0)])
+    for start in range(0, 1000, 100):
+        write_all(writer, [State(1, i) for i in range(start, start + 100)])
+        assert reader.read(5) == [State(0, 0), State(1, start + 99)]
+    assert len(reader._intake) == 2 and len(reader._intake.entries) < 200
+
+
+def test_an_open_batch_is_in_the_way(participant):
+    writer, reader = pair(participant)
+    write_all(writer, [b"a", b"b"])
+    with reader.take_batch(1):
+        for call in (reader.take, reader.read):
+            with pytest.raises(DDSException) as caught:
+                call()
+            assert caught.value.code == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
+    assert reader.take(5) == [b"b"]
+
+
 def test_topic_filter(participant):
     topic = Topic(participant, "filtered", Message)
     topic.set_topic_filter(lambda topic, sample: "x" not in sample.text)
