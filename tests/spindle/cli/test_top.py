@@ -93,6 +93,7 @@ def test_live(stand_in: StandInNode) -> None:
         seen = read_until(main, b"flight/air")
         stand_in.do(lambda: stand_in.counters.set("view_id", 42))
         seen += read_until(main, b"view 42")
+        seen += read_until(main, b"q quits")  # the next frame's end: all of what is looked for below has come
         os.write(main, b"q")
         wait_until(lambda: process.poll() is not None or not read_some(main), what="top ends")
         assert process.wait(10) == 0
