@@ -30,7 +30,7 @@ class Child:
             pass_fds=fds,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"},
         )
 
     def result(self) -> dict[str, int]:

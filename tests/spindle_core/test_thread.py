@@ -191,7 +191,7 @@ def test_forgetting_to_stop_neither_crashes_nor_hangs(how: str) -> None:
             capture_output=True,
             text=True,
             timeout=60,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"},
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, "end of the program\n", "")
 
