@@ -105,19 +105,21 @@ class Intake:
     # --- coming in
 
     def pull(self, wanted: int) -> None:
-        """Take samples from the log until `wanted` are kept, or it is empty, or there is no room."""
+        """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room."""
         if self.depth:
             wanted = 1 << 62  # only who has seen all knows which are the last
             if self.handle_of is None:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
-        while len(self) < wanted:
+        left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
+        while left > 0 and len(self) < wanted:
             room = self._room()
             if room <= 0:
                 return
-            pairs = self.log.take_pairs(min(PULL, room, wanted - len(self)))
+            pairs = self.log.take_pairs(min(PULL, room, left, wanted - len(self)))
             if not pairs:
                 return
+            left -= len(pairs)
             for payload, live in pairs:
                 self._admit(payload, live)
 

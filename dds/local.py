@@ -5,9 +5,9 @@ is expected to find x, because there a local write reaches local readers before 
 when the group has it, some tens of microseconds later. So a read that finds less than was asked for, while samples
 written in this process are on their way, waits for them a little.
 
-Rules: a wait takes at most WAIT_S, and all of them together no more than a budget, which time refills. The budget is
-generous for reads that found nothing, as they follow a single write, and small for those that found something: a
-program that writes and takes in a loop keeps its speed, and one that polls loses a small share of its time.
+Rules: waiting is paid from two budgets, which time refills. The one for a read that has found nothing yet is generous:
+it follows a single write, or a program that would ask again at once. The one for a read that has found less than it
+wanted is small, so that a program that writes and takes in a loop keeps its speed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from spindle.client import WriterHandle
 
     InboxWriter = Any
-
-WAIT_S = 0.1  # of one read
-
 
 class Budget:
     """Seconds to spend: `most_s` at first, and again after a while, because `share` of the time is added."""
@@ -37,7 +34,7 @@ class Budget:
         now = time.monotonic()
         self._left_s = min(self._most_s, self._left_s + (now - self._looked_at) * self._share)
         self._looked_at = now
-        return min(WAIT_S, self._left_s)
+        return self._left_s
 
     def spend(self, seconds: float) -> None:
         self._left_s -= seconds

@@ -176,23 +176,22 @@ class ReaderCore(Entity):
         coming = self._local.on_their_way()
         if not coming:
             return self._log.pending > 0
-        start = time.monotonic()
-        budget = self._local.budget_short if found else self._local.budget_empty
-        allowance_s = budget.left_s()
-        waker = self._hub.enter()
+        log, local, waker = self._log, self._local, self._hub.enter()
         try:
-            while self._log.pending < wanted and any(inbox.acknowledged < count for inbox, count in coming):
-                left_s = allowance_s - (time.monotonic() - start)
-                if left_s <= 0 or self._log.is_gone:
+            while (pending := log.pending) < wanted and any(inbox.acknowledged < count for inbox, count in coming):
+                budget = local.budget_short if found or pending else local.budget_empty
+                left_s = budget.left_s()
+                if left_s <= 0 or log.is_gone:
                     break
+                start = time.monotonic()
                 self._arm()
-                if self._log.pending < wanted:
+                if log.pending == pending:
                     # Arrival rings; that the others have it too does not, hence the short steps.
-                    if self._log.fileno() in wait_readable([self._log.fileno(), waker.fd], min(left_s, 0.0005)):
+                    if log.fileno() in wait_readable((log.fileno(), waker.fd), min(left_s, 0.0005)):
                         self._clear_ring(waker)
+                budget.spend(time.monotonic() - start)
         finally:
             self._hub.exit(waker)
-            budget.spend(time.monotonic() - start)
         return self._log.pending > 0
 
     def _search(self, n: int, mask: int, accepts: Callable[[Any], bool] | None, handle: int | None, take: bool
