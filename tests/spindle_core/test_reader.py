@@ -293,6 +293,32 @@ def test_arming_asks_for_one_ring() -> None:
     reader.clear()
 
 
+def test_waiting_for_data_or_something_else() -> None:
+    """Goal: wait_or() says what woke it: 1 data, 2 the other descriptor (which stays readable), 3 both, 0 neither."""
+    log = DeliveryLog(4096)
+    reader, _ = add_reader(log)
+    other = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        assert reader.wait_or(other, 0) == 0 and reader.wait_or(other, 0.01) == 0
+        os.eventfd_write(other, 1)
+        assert reader.wait_or(other) == 2 and reader.wait_or(other, 0) == 2
+        woken: list[int] = []
+        os.eventfd_read(other)
+        thread = threading.Thread(target=lambda: woken.append(reader.wait_or(other, 30)))
+        thread.start()
+        assert append(log, b"x")
+        thread.join(30)
+        assert woken == [1] and reader.wait_or(other, 30) == 1
+        assert reader.take(9) == [b"x"]
+        assert reader.arm() is False and append(log, b"y")
+        assert reader.wait_or(other, 30) == 1
+    finally:
+        os.close(other)
+    reader.close()
+    with pytest.raises(ValueError, match="closed"):
+        reader.wait_or(-1, 0)
+
+
 def test_the_end_of_the_node_wakes_and_leaves_what_was_delivered() -> None:
     """Goal: after stop() or mark_gone() a reader gets what is there, then NodeGone; a sleeper wakes up.
 
