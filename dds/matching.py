@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from dds.entity import handle_of
 from dds.exceptions import translate
 from dds.listener import Dispatcher
-from dds.policies import DEFAULT, POLICY_IDS, incompatible_policy
-from dds.qos import Policy, Qos
+from dds.policies import DEFAULT, incompatible_policy
+from dds.qos import Qos
 from dds.status import (
     IncompatibleQosStatus,
     LivelinessChangedStatus,
@@ -268,9 +268,4 @@ def _on_event(runtime_ref: weakref.ref[Runtime], event: Event) -> None:
         runtime.on_event(event)
 
 
-def describe_policy(policy_id: int) -> str:
-    """Name of the policy with this id of DDS, for people."""
-    return next((name for name, number in POLICY_IDS.items() if number == policy_id), str(policy_id))
-
-
-__all__ = ["Matches", "Policy", "Remote", "Runtime"]
+__all__ = ["Matches", "Remote", "Runtime"]

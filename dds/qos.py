@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 
 class BasePolicy:
@@ -522,8 +522,6 @@ class DataReaderQos(LimitedScopeQos):
     for_entity = "DataReader"
     supported_scopes = _DATA | {"ReaderDataLifecycle", "TimeBasedFilter", "Userdata"}
 
-
-EntityKind = Literal["DomainParticipant", "Topic", "Publisher", "Subscriber", "DataWriter", "DataReader"]
 
 __all__ = [
     "BasePolicy", "DataReaderQos", "DataWriterQos", "DomainParticipantQos", "LimitedScopeQos", "Policy", "PublisherQos",

@@ -1,6 +1,6 @@
 """Types of topics: what a program may hand to Topic(...) and how samples of it become bytes.
 
-- `bytes`: write any object with a buffer; read `BytesSample`, a bytes with `sample_info`.
+- `bytes`: write any object with a buffer; read bytes with `sample_info`.
 - a class derived from IdlStruct or IdlUnion: instances of it, as CDR; those that are read have `sample_info`.
 - a NumPy dtype without objects: write a record or tuple, or in place by loan(); read records with their fields as
   attributes and `sample_info`, or many at once without a copy by take_batch().
@@ -39,7 +39,8 @@ class Codec(Protocol):
 
 
 class BytesSample(bytes):
-    """A sample of a topic of bytes: bytes with `sample_info`."""
+    """A sample of a topic of bytes that was read or chosen: bytes with `sample_info`. Those that take() gets straight
+    from the log are of a class of the same name in `dds.live`; both are bytes."""
 
     sample_info: Any
 
@@ -267,4 +268,4 @@ def codec_for(data_type: Any, version: int = 0) -> Codec:
                     "a NumPy dtype or a protobuf message class")
 
 
-__all__ = ["BytesSample", "Codec", "PlainSample", "ProtobufSample", "codec_for"]
+__all__ = ["Codec", "PlainSample", "ProtobufSample", "codec_for"]
