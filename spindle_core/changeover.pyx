@@ -200,7 +200,7 @@ cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) except? 0xF
                 i += h.run
                 continue
             i += 1
-            if not claimable(new) or h.size > new.size_max:
+            if not claimable(new, 1) or h.size > new.size_max:
                 raise CoreError(f"topic {new.topic_id}: the new view's window is smaller than the old one's")
             index = claim(new, 1)
             fill_header(new, index, h.size, h.writer_id, h.source_ns)

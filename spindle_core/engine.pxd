@@ -15,6 +15,7 @@ cdef class Engine:
     cdef readonly int bell_fd
     cdef readonly int control_fd
     cdef readonly Epoch epoch            # installed, or None
+    cdef object counters_kept            # a view that keeps the page mapped
     cdef dict bindings                   # topic id -> Binding
     cdef object thread
     cdef object lock

@@ -91,6 +91,7 @@ cdef class Engine:
         self.incarnation = incarnation
         self.switches = switches if switches is not None else Switches()
         self.counters = counters if counters is not None else Counters.create()
+        self.counters_kept = self.counters.mapping.view()   # Counters.close() must not take them from the thread
         self.bindings = {}
         self.lock = threading.RLock()
         self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
@@ -488,7 +489,7 @@ cdef class Engine:
         try:
             if s.closed:
                 raise Wedged("the view is changing: try again when the next one is installed")
-            if not claimable(s):
+            if not claimable(s, 1):
                 raise WriteTimeout("no free slot to declare silence in: the group is not delivering")
             from_index = s.claimed
             if u64_load_relaxed(&s.mine.silent_until) != from_index:

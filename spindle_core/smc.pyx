@@ -10,6 +10,7 @@ subgroup's lock.
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from spindle_core.atomics cimport fence_store_load, u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header, subgroup_columns
 from spindle_core.sst cimport push
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
@@ -35,9 +36,9 @@ cdef uint64_t delivered_min(subgroup_t *s) noexcept nogil:
     return (least + s.n_senders - 1 - r) // s.n_senders
 
 
-cdef uint64_t claimable(subgroup_t *s) noexcept nogil:
-    """How many indices can be claimed now."""
-    if s.claimed >= s.limit:
+cdef uint64_t claimable(subgroup_t *s, uint64_t wanted) noexcept nogil:
+    """How many indices can be claimed now. Looks at the members' columns only if fewer than `wanted` are known to be."""
+    if s.limit < s.claimed + wanted:
         s.limit = delivered_min(s) + s.window
         if s.claimed >= s.limit:
             return 0
@@ -121,3 +122,15 @@ cdef void want_delivered(node_t *node, subgroup_t *s) noexcept nogil:
     push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)
     # Dekker with ring_wanting() of the deliver predicate: I look at its number after I said what I want.
     fence_store_load()
+
+
+cdef void end_silence(node_t *node, subgroup_t *s) noexcept nogil:
+    """I have messages, but the rest of a declared silence fills my window: takes the declaration back.
+
+    The nulls of the silence stay, but count as activity from now on, so that the others catch up with them and my
+    next slot comes free even if they have nothing to say.
+    """
+    cdef uint64_t end = u64_load_relaxed(&s.mine.silent_until)
+    if u64_load_relaxed(&s.mine.silent_from) < end and s.published >= end:
+        u64_store_release(&s.mine.silent_from, end)
+        push(node, s, s.columns_offset, sizeof(subgroup_columns), POST_RING)

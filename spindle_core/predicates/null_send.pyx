@@ -50,7 +50,7 @@ cdef int null_send(node_t *node, subgroup_t *s) noexcept nogil:
         return 0
     lock_subgroup(s)
     if target > s.claimed:
-        if claimable(s):
+        if claimable(s, 1):
             sent = <int>(target - s.claimed)
             fill_nulls(s, target - s.claimed)
         else:

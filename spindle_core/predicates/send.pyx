@@ -24,6 +24,7 @@ from spindle_core.smc cimport (
     claim,
     claimable,
     delivered_min,
+    end_silence,
     fill_header,
     mark_ready,
     slot_of,
@@ -60,9 +61,10 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
     cdef int taken = 0
     if waiting == 0:
         return 0
-    n = claimable(s)
+    n = claimable(s, waiting if waiting < most else most)
     if n == 0:
         node.counters[C_STALLS] += 1
+        end_silence(node, s)
     if n > waiting:
         n = waiting
     if n > most:
@@ -173,10 +175,11 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     if s.n_inboxes:
         again = serve_inboxes(node, s)
     if s.claim_waiting:
-        if claimable(s) == 0:
+        if claimable(s, 1) == 0:
             node.counters[C_STALLS] += 1
+            end_silence(node, s)
             want_delivered(node, s)
-        if claimable(s):         # again: a member may have delivered before it could see that I wait
+        if claimable(s, 1):         # again: a member may have delivered before it could see that I wait
             s.claim_waiting = 0
             event_ring(s.space_fd)
     if s.claimed != s.published:

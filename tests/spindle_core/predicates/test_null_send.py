@@ -113,3 +113,25 @@ def test_a_busy_sender_is_never_held_up_by_idle_ones() -> None:
         writer.write(b"%d" % k, timeout_s=0)
         assert cluster.settle() < 12
         assert all(r.take(2) == [b"%d" % k] for r in readers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(2, 4), window=st.sampled_from([1, 2, 8]), rounds=st.integers(1, 100), messages=st.integers(1, 12))
+def test_a_declared_silence_is_taken_back_when_there_is_something_to_say(
+    n: int, window: int, rounds: int, messages: int
+) -> None:
+    """Goal: who declares a long silence and then writes is not held up by it, although nobody else has anything to say.
+
+    Method: one node declares, then writes more than its window holds; everybody delivers all of it, and it ends.
+    """
+    cluster = Cluster(n, window=window)
+    readers = [cluster.reader(i) for i in range(n)]
+    writer = cluster.writer(0, slots=16)
+    cluster.engines[0].declare_silence(1, rounds)
+    cluster.settle()
+    sent = [b"%d" % k for k in range(messages)]
+    writer.write_many(sent, timeout_s=0)
+    cluster.settle()
+    assert [r.take(100) for r in readers] == [sent] * n
+    assert writer.acknowledged == messages
+    assert cluster.settle() == 0
