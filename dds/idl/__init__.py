@@ -11,8 +11,7 @@ gives; `dds.idl.codec` writes and reads it faster.
         longitude: types.float32
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: `from dds.idl import annotations` would give that.
 from cyclonedds_idl import (
     IdlBitmask,
     IdlEnum,
