@@ -158,7 +158,7 @@ class NodeConfig:
         "core", "busy_poll_us", "int",
         "How long the predicate thread spins for more work before it sleeps on its doorbell. More lowers latency and "
         "costs CPU; 0 sleeps at once.",
-        50, unit="us", low=0, high=1_000_000,
+        10, unit="us", low=0, high=1_000_000,
     )  # fmt: skip
     batch_send: bool = _key(
         "core", "batch_send", "bool",

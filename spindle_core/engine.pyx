@@ -82,7 +82,7 @@ cdef class Engine:
         self.bell_fd = self.control_fd = self.resume_fd = -1
         memset(&self.driver, 0, sizeof(self.driver))
 
-    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=20):
+    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=10):
         if not 0 <= node_id < 1 << 32:
             raise ValueError(f"node id {node_id}: must be between 0 and {(1 << 32) - 1}")
         if not 0 <= busy_poll_us <= 1_000_000:

@@ -8,10 +8,18 @@ Why the lock can go before the post (paper, section 3.4): columns only grow, so 
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport cpu_relax, u32_exchange_acquire, u32_load_relaxed, u32_store_release
+from spindle_core.atomics cimport (
+    cpu_relax,
+    fence_store_load,
+    u32_exchange_acquire,
+    u32_load_relaxed,
+    u32_store_release,
+    u64_load_acquire,
+)
 from spindle_core.counters cimport C_POSTED_BYTES, C_POSTS, C_PUSHES, C_RINGS
 from spindle_core.events cimport sched_yield
-from spindle_core.fabric.fabric cimport post_t
+from spindle_core.fabric.fabric cimport POST_RING, post_t
+from spindle_core.layout cimport subgroup_columns
 from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
 
 cdef int SPINS_BEFORE_YIELD = 32
@@ -51,6 +59,33 @@ cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t lengt
         p.length = length
         node.n_posts += 1
     node.counters[C_POSTED_BYTES] += length * (s.n_members - 1)
+
+
+cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
+    """Pushes my columns after my received number grew; rings only members that have as much themselves.
+
+    Who still lacks one of these messages is rung by its sender, and finds my number when it wakes up: a ring from me
+    would only cost a system call and hit a thread that is waking up anyway.
+
+    SYNC POINT: acknowledge. Dekker with the same place at the other member: each stores its number, then looks at the
+    other's; so at least one of the two sees both, and delivers or rings.
+    """
+    cdef uint32_t i
+    cdef post_t *p
+    node.counters[C_PUSHES] += 1
+    fence_store_load()
+    if node.n_posts + s.n_members > POSTS_MAX:
+        flush_posts(node)
+    for i in range(s.n_members):
+        if s.members[i] == node.my_rank:
+            continue
+        p = &node.posts[node.n_posts]
+        p.peer = s.members[i]
+        p.flags = POST_RING if u64_load_acquire(&s.member_columns[i].received) >= s.received else 0
+        p.offset = s.columns_offset
+        p.length = sizeof(subgroup_columns)
+        node.n_posts += 1
+    node.counters[C_POSTED_BYTES] += sizeof(subgroup_columns) * (s.n_members - 1)
 
 
 cdef void lock_subgroup(subgroup_t *s) noexcept nogil:

@@ -4,6 +4,10 @@ One thread evaluates all predicates of a node. It never takes the GIL, allocates
 `busy_poll_ns` without work it blocks on its doorbell; until then it gives its core away between passes, because on a
 machine with more runnable threads than cores the one that it would spin for may be the one that it keeps from
 running.
+
+It waits a little longer, up to PATIENCE_NS, while messages are here that some member has not acknowledged: those
+acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls, two wake-ups
+of an idle core). With everything delivered there is nothing to expect, and it sleeps.
 """
 from libc.stdint cimport uint64_t
 
@@ -19,11 +23,26 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.events cimport event_ring, event_wait, sched_yield
-from spindle_core.state cimport node_t
+from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
 from spindle_core.step cimport step
 
 cdef int RELAXES_BEFORE_YIELD = 4
+cdef uint64_t PATIENCE_NS = 150_000
 cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two clocks is read again
+
+
+cdef bint expecting(node_t *node) noexcept nogil:
+    """Something was received and not delivered: the other members' received numbers will follow soon."""
+    cdef uint32_t i, r
+    cdef subgroup_t *s
+    for i in range(node.n_subgroups):
+        s = &node.subgroups[i]
+        if s.mine == NULL or s.held or s.blocked or s.level == LEVEL_UNORDERED:
+            continue
+        for r in range(s.n_senders):
+            if s.senders[r].received > s.deliver_index + (r < s.deliver_rank):
+                return not node.wedged
+    return False
 
 
 cdef inline void tell_control(node_t *node) noexcept nogil:
@@ -83,7 +102,7 @@ cdef void drive(driver_t *d) noexcept nogil:
             idle += 1
             if idle <= RELAXES_BEFORE_YIELD:
                 cpu_relax()
-            elif now - last_work < d.busy_poll_ns:
+            elif now - last_work < d.busy_poll_ns or (now - last_work < PATIENCE_NS and expecting(d.node)):
                 sched_yield()
                 now = monotonic_ns()
             else:

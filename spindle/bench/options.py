@@ -64,7 +64,7 @@ class MulticastOptions:
     claim: int = 0  # core: slots that a sender claims at once at most; 0: an eighth of the window
     pace_per_s: float = 0.0  # messages per second of each sender; 0: as fast as it goes
     sample_every: int = 0  # 0: chosen
-    busy_poll_us: int = 50
+    busy_poll_us: int = 10
     timeout_s: float = 60.0
     node_options: dict[str, Any] = field(default_factory=dict)
 

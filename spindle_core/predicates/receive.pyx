@@ -8,9 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_acquire, u64_store_release
 from spindle_core.counters cimport C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
-from spindle_core.fabric.fabric cimport POST_RING
-from spindle_core.layout cimport subgroup_columns
-from spindle_core.sst cimport flush_posts, lock_subgroup, push, unlock_subgroup
+from spindle_core.sst cimport flush_posts, lock_subgroup, push_received, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
@@ -30,7 +28,7 @@ cdef inline void acknowledge(node_t *node, subgroup_t *s) noexcept nogil:
         s.received = received
         # SYNC POINT: receive. Pairs with the deliver predicate's minimum.
         u64_store_release(&s.mine.received, received)
-        push(node, s, s.columns_offset, sizeof(subgroup_columns), POST_RING)
+        push_received(node, s)
 
 
 cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
