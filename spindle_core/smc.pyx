@@ -37,7 +37,7 @@ cdef uint64_t delivered_min(subgroup_t *s) noexcept nogil:
 
 
 cdef uint64_t claimable(subgroup_t *s, uint64_t wanted) noexcept nogil:
-    """How many indices can be claimed now. Looks at the members' columns only if fewer than `wanted` are known to be."""
+    """How many indices can be claimed now. Looks at the members only if fewer than `wanted` are known to be free."""
     if s.limit < s.claimed + wanted:
         s.limit = delivered_min(s) + s.window
         if s.claimed >= s.limit:

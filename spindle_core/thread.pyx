@@ -6,8 +6,8 @@ machine with more runnable threads than cores the one that it would spin for may
 running.
 
 It waits a little longer, up to PATIENCE_NS, while messages are here that some member has not acknowledged: those
-acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls, two wake-ups
-of an idle core). With everything delivered there is nothing to expect, and it sleeps.
+acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
+wake-ups of an idle core). With everything delivered there is nothing to expect, and it sleeps.
 """
 from libc.stdint cimport uint64_t
 

@@ -37,7 +37,7 @@ NUMERIC = [(field, key) for field, key, _ in keys() if key.low is not None]
 
 def test_defaults_work_and_an_empty_file_gives_them() -> None:
     assert parse_config("") == NodeConfig() == load_config(None)
-    assert NodeConfig().busy_poll_us == 50
+    assert NodeConfig().busy_poll_us == 10
     assert NodeConfig().default_size_max == 16384
     assert NodeConfig().journal_dir is None
     assert NodeConfig().metrics_listen is None
