@@ -10,10 +10,12 @@ from libc.stdint cimport uint32_t, uint64_t
 from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.layout cimport slot_header
+from spindle_core.predicates.receive cimport receive
+from spindle_core.predicates.send cimport send
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport subgroup_t
-from spindle_core.thread cimport driver_t
+from spindle_core.thread cimport driver_t, stop_driving, try_to_drive
 
 cdef int YIELDS_BEFORE_SLEEP = 16
 
@@ -73,7 +75,14 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
             fill_header(s, first + i, sizes[i], 0, source_ns)
         mark_ready(s, first, n)
     unlock_subgroup(s)
+    # Pairs with the predicate thread's fence between `asleep` and its last look for work.
     fence_store_load()
     if u32_load_relaxed(&driver.bell.asleep):
+        if try_to_drive(driver):
+            # It is blocked: publish and acknowledge right here, and wake it for what comes after.
+            if driver.node == s.node and not s.node.wedged:
+                send(s.node, s)
+                receive(s.node, s)
+            stop_driving(driver)
         event_ring(driver.bell_fd)
     return in_time

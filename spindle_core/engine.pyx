@@ -453,7 +453,8 @@ cdef class Engine:
         Raises ValueError (no sender there, too large), WriteTimeout, Wedged (between two views: try again).
         """
         cdef const unsigned char[::1] source = data
-        cdef subgroup_t *s = self.installed().subgroup(topic_id)
+        cdef Epoch epoch = self.installed()      # kept while this waits, whatever is installed meanwhile
+        cdef subgroup_t *s = epoch.subgroup(topic_id)
         cdef uint64_t first = 0
         cdef uint32_t size
         cdef int timeout_ms = -1 if timeout_s < 0 else <int>(timeout_s * 1000)

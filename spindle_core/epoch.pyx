@@ -168,6 +168,7 @@ cdef class Epoch:
         cdef uint32_t i
         for i, spec in enumerate(self.subgroups):
             s = &self.node.subgroups[i]
+            s.node = &self.node
             s.topic_id = spec.topic_id
             s.level = spec.level
             s.window = spec.window

@@ -36,6 +36,9 @@ cdef struct delivery_t:
 ctypedef void (*upcall_fn)(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
 
 
+cdef struct node_t
+
+
 cdef struct sender_t:
     subgroup_columns *columns    # the sender's line, in its row
     char *slots                  # its ring, in its row
@@ -47,6 +50,7 @@ cdef struct sender_t:
 
 
 cdef struct subgroup_t:
+    node_t *node                 # that it belongs to
     uint32_t topic_id, level, n_members, n_senders
     uint64_t window              # slots
     uint64_t size_max, stride    # bytes

@@ -12,6 +12,7 @@ cdef struct driver_t:
     uint32_t park                # asked to park
     uint32_t parked              # is parked
     uint32_t running
+    uint32_t driving             # held by who evaluates predicates: this thread whenever it is not blocked
     int resume_fd
     int bell_fd
     bell_page *bell
@@ -20,3 +21,5 @@ cdef struct driver_t:
 
 
 cdef void drive(driver_t *d) noexcept nogil
+cdef bint try_to_drive(driver_t *d) noexcept nogil
+cdef void stop_driving(driver_t *d) noexcept nogil

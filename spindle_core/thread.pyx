@@ -16,6 +16,7 @@ from spindle_core.atomics cimport (
     fence_store_load,
     monotonic_ns,
     realtime_ns,
+    u32_exchange_acquire,
     u32_load_acquire,
     u32_store_relaxed,
     u32_store_release,
@@ -51,6 +52,24 @@ cdef inline void tell_control(node_t *node) noexcept nogil:
         event_ring(node.control_fd)
 
 
+cdef bint try_to_drive(driver_t *d) noexcept nogil:
+    """Takes the predicates over while this thread is blocked; False if it isn't (or somebody else has them).
+
+    So that an application thread that has just committed a message can publish it itself: the wake-up of this thread is
+    then no part of the message's way. SYNC POINT: drive. Pairs with stop_driving().
+    """
+    return u32_exchange_acquire(&d.driving, 1) == 0
+
+
+cdef void stop_driving(driver_t *d) noexcept nogil:
+    u32_store_release(&d.driving, 0)
+
+
+cdef inline void resume_driving(driver_t *d) noexcept nogil:
+    while not try_to_drive(d):
+        sched_yield()            # an application is publishing: a few microseconds
+
+
 cdef void sleep(driver_t *d) noexcept nogil:
     """Blocks until rung. Announce, look once more, block: no ring is lost in between."""
     cdef node_t *node = d.node
@@ -63,10 +82,12 @@ cdef void sleep(driver_t *d) noexcept nogil:
         tell_control(node)
     if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
         d.counters[C_SLEEPS] += 1
+        stop_driving(d)
         if node != NULL:
             node.fabric.wait(node.fabric.self, -1)
         else:
             event_wait(d.bell_fd, -1)
+        resume_driving(d)
     u32_store_relaxed(&d.bell.asleep, 0)
 
 
@@ -74,6 +95,7 @@ cdef void drive(driver_t *d) noexcept nogil:
     """Runs until d.stop. The node may be exchanged while parked."""
     cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0, offset = realtime_ns() - before
     cdef int done, idle = 0
+    resume_driving(d)
     while not u32_load_acquire(&d.stop):
         if u32_load_acquire(&d.park):
             u32_store_release(&d.parked, 1)
@@ -113,4 +135,5 @@ cdef void drive(driver_t *d) noexcept nogil:
         before = now
         if laps % CLOCK_EVERY_LAPS == 0:
             offset = realtime_ns() - monotonic_ns()
+    stop_driving(d)
     u64_store_release(&d.bell.stopped, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -265,6 +266,44 @@ def test_threads_deliver_and_stop_cleanly():
 
 def _asleep(engine: Engine) -> bool:
     return engine.bell.view()[12:16] == b"\x01\x00\x00\x00"
+
+
+def test_a_writer_publishes_itself_while_the_predicate_thread_sleeps():
+    """Direct writes find the predicate thread asleep or awake, from two threads of one node at once; nothing is lost.
+
+    Method: bursts of writes, then wait until everybody sleeps again; order and completeness on all nodes at the end.
+    """
+    cluster = Cluster(3, window=4)
+    readers = [cluster.reader(i) for i in range(3)]
+    cluster.start()
+    rounds, burst = 40, 3
+
+    def write(engine: Engine, t: int, k: int) -> None:
+        for i in range(burst):
+            engine.write(1, b"%d:%d:%d" % (t, k, i), 0, 30)
+
+    try:
+        for k in range(rounds):
+            wait_until(lambda: all(_asleep(e) for e in cluster.engines), 30)
+            threads = [threading.Thread(target=write, args=(cluster.engines[k % 3], t, k)) for t in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+        logs = []
+        for r in readers:
+            got: list[bytes] = []
+            while len(got) < rounds * burst * 2:
+                assert r.wait(30)
+                got += r.take(1000)
+            logs.append(got)
+    finally:
+        cluster.stop()
+    assert logs[0] == logs[1] == logs[2]
+    for t in range(2):
+        assert [m for m in logs[0] if m.startswith(b"%d:" % t)] == [
+            b"%d:%d:%d" % (t, k, i) for k in range(rounds) for i in range(burst)
+        ]
 
 
 def test_view_changes_under_threads_and_load():
