@@ -44,6 +44,9 @@ from spindle_core.state cimport (
     subgroup_t,
 )
 
+cdef uint64_t SHOW_EVERY_MIN = 64    # sequence numbers of one pass after which others may see how far it is
+
+
 cdef enum outcome:
     TAKEN
     SKIPPED        # a null
@@ -173,7 +176,8 @@ cdef inline void mark_persist(subgroup_t *s) noexcept nogil:
 cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many sequence numbers (nulls included) were delivered."""
     cdef pass_t p
-    cdef uint64_t stable, n, first = s.delivered
+    cdef uint64_t stable, n, first = s.delivered, shown = first
+    cdef uint64_t every = (s.window >> 3) * s.n_senders
     cdef uint32_t i
     cdef outcome o
     if s.held:
@@ -190,6 +194,8 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
         return 0
     if not node.batch_delivery:
         stable = first + 1
+    if every < SHOW_EVERY_MIN:
+        every = SHOW_EVERY_MIN
     p.n_batch = 0
     p.messages = p.bytes = 0
     o = TAKEN
@@ -203,6 +209,15 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
         if s.deliver_rank == s.n_senders:
             s.deliver_rank = 0
             s.deliver_index += 1
+        if s.delivered >= shown + every:
+            # Within a long pass readers see messages and slots come free bit by bit, by stores alone; doorbells and the
+            # push follow at its end, once.
+            if s.upcall != NULL:
+                flush_upcall(s, &p)
+            if s.log != NULL:
+                log_publish(s.log)
+            shown = s.delivered
+            u64_store_release(&s.mine.delivered, shown)
     finish(node, s, &p)
     if o == DAMAGED:
         node.counters[C_CORRUPT] += 1

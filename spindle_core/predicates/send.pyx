@@ -162,6 +162,14 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
     return False
 
 
+cdef inline bint worth_waking(subgroup_t *s) noexcept nogil:
+    """A quarter of the window is free, or all that will come free by itself: a wake-up for each slot would cost more
+    than the slot."""
+    cdef uint64_t quarter = s.window >> 2 if s.window >= 4 else 1
+    cdef uint64_t n = claimable(s, quarter)
+    return n >= quarter or (n > 0 and delivered_min(s) >= s.committed)
+
+
 cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many messages (nulls included) were published; 1 also when another pass has something to do."""
     cdef uint64_t first, n, run, start
@@ -175,11 +183,12 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     if s.n_inboxes:
         again = serve_inboxes(node, s)
     if s.claim_waiting:
-        if claimable(s, 1) == 0:
-            node.counters[C_STALLS] += 1
-            end_silence(node, s)
+        if not worth_waking(s):
+            if claimable(s, 1) == 0:
+                node.counters[C_STALLS] += 1
+                end_silence(node, s)
             want_delivered(node, s)
-        if claimable(s, 1):         # again: a member may have delivered before it could see that I wait
+        if worth_waking(s):         # again: a member may have delivered before it could see that I wait
             s.claim_waiting = 0
             event_ring(s.space_fd)
     if s.claimed != s.published:
