@@ -107,6 +107,9 @@ class MembershipError(SpindleError):
     exit_code = 11
 
 
+KNOWN_EVERYWHERE = (__name__, SpindleError.__module__)  # modules whose error classes both ends of a connection have
+
+
 def _classes() -> dict[str, type[SpindleError]]:
     found: dict[str, type[SpindleError]] = {}
     queue: list[type[SpindleError]] = [SpindleError]
@@ -123,8 +126,8 @@ def error_from_wire(kind: str, message: str) -> SpindleError:
 
 
 def error_to_wire(error: BaseException) -> tuple[str, str]:
-    """Class name and text of `error` for the other end. A foreign exception travels as SpindleError with its own name
-    in front of the text."""
+    """Class name and text of `error` for the other end. A subclass that is defined elsewhere travels as the nearest
+    class that every end knows, a foreign exception as SpindleError with its own name in front of the text."""
     if isinstance(error, SpindleError):
-        return type(error).__name__, str(error)
+        return next(one.__name__ for one in type(error).__mro__ if one.__module__ in KNOWN_EVERYWHERE), str(error)
     return SpindleError.__name__, f"{type(error).__name__}: {error}"

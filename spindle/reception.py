@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from spindle import __version__
-from spindle.errors import ProtocolMismatch, SpindleError, WireError, error_to_wire
+from spindle.errors import ConnectionEnded, ProtocolMismatch, SpindleError, WireError, error_to_wire
 from spindle.peers import MAGIC, PROTOCOL
 from spindle.proto import opening_pb2
 from spindle.wire import Connection, Limits, Listener
@@ -68,6 +68,10 @@ class Reception:
             frame = await conn.receive(self._timeout_s)
             frame.close_fds()
             self._admit(conn, _opening(frame.body))
+        except ConnectionEnded as error:
+            # Somebody only looked whether we are alive; one that stops in the middle of a frame is worth a line.
+            LOG.log(logging.DEBUG if error.clean else logging.WARNING, "%s went away: %s", conn.peer, error)
+            conn.close()
         except (SpindleError, TimeoutError) as error:
             LOG.warning("closed a connection of %s: %s", conn.peer, error)
             kind, text = error_to_wire(error)

@@ -203,7 +203,7 @@ def latency_section(plan: Plan) -> list[Line]:
 
 
 def switches_section(plan: Plan) -> list[Line]:
-    """All sets and each switch alone. Without batch_send the core claims message by message, as the paper's baseline."""
+    """All sets and each switch alone. Without batch_send the core claims one message at a time, as in the paper."""
     names = ["baseline", *SWITCHES, "batching", "nulls", "spindle"]
     runs = [MulticastOptions(switches=name) for name in names]
     found = dict(zip(names, alternate(plan, runs), strict=True))

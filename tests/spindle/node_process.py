@@ -1,6 +1,6 @@
 """A node as a process of its own that does what it is told: JSON commands in, JSON answers out, a line each.
 
-Commands: start, publish (a thread that writes until told to stop), subscribe (a thread that notes everything delivered),
+Commands: start, publish (a thread that writes until told to stop), subscribe (a thread that notes what is delivered),
 stop_publishing, deliveries, status, leave. The first word of an answer is "ok" or the name of an error class.
 """
 
