@@ -96,7 +96,7 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
     """The DDS form of an error of the layers below, `doing` in front of its text. For `raise translate(e) from e`."""
     if isinstance(error, DDSException):
         return error
-    text = f"{doing}: {error}" if doing else str(error)
+    text = str(error) if not doing or str(error).startswith(doing) else f"{doing}: {error}"
     if isinstance(error, TimeoutError):
         return DDSTimeout(text)
     if isinstance(error, ConnectionError):
