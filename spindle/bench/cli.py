@@ -128,6 +128,17 @@ def limit(nodes: int, size: int, senders: str, count: int, window: int, repeat: 
 
 
 @bench.command()
+@click.option("--rounds", type=click.IntRange(10, 100_000), default=3000, show_default=True, help="Rings.")
+@click.option("--gap-us", type=click.FloatRange(0, 1e6), default=1000, show_default=True, help="Silence before each.")
+@json_option
+def wakeup(rounds: int, gap_us: float, as_json: bool) -> None:
+    """What one doorbell costs: the call that rings, and ring to wake-up of an idle thread."""
+    from spindle.bench import doorbell
+
+    show(failing_clearly(lambda: doorbell.run(rounds, gap_us)), as_json)
+
+
+@bench.command()
 @click.option("--block", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Bytes per copy.")
 @click.option("--seconds", type=click.FloatRange(0.01, 10), default=0.15, show_default=True, help="Time at each size.")
 @json_option

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spindle.bench import idle, limit, memcpy, multicast, startup
+from spindle.bench import doorbell, idle, limit, memcpy, multicast, startup
 from spindle.bench.crew import BenchFailed
 from spindle.bench.options import SWITCHES, MulticastOptions
 from spindle.bench.results import markdown_table, median_run, rate_text
@@ -130,6 +130,18 @@ def machine_section(plan: Plan) -> list[Line]:
     ]
 
 
+def doorbell_line(plan: Plan) -> Line:
+    """What a paced message can't do without, measured in the same minute as the latencies."""
+    found = doorbell.run(int(2000 * plan.scale) or 100)
+    return Line(
+        "one doorbell: the call, and ring to wake-up",
+        f"p50 {found['ring_us']['p50']} and {found['wakeup_us']['p50']}, "
+        f"p99 {found['ring_us']['p99']} and {found['wakeup_us']['p99']} us",
+        command=f"{COMMAND} wakeup",
+        figures=found,
+    )
+
+
 def core_section(plan: Plan) -> list[Line]:
     lines = []
     for size, wanted in ((KB, 0.4), (TEN_KB, 0.65)):
@@ -177,7 +189,7 @@ def dds_section(plan: Plan) -> list[Line]:
 
 
 def latency_section(plan: Plan) -> list[Line]:
-    lines = []
+    lines = [doorbell_line(plan)]
     paced = MulticastOptions(senders="one", pace_per_s=1000.0)
     paced = replace(paced, count=max(200, int(paced.messages_each * plan.scale)))
     for what, options in (

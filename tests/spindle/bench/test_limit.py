@@ -11,7 +11,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from spindle.bench import bare, limit, memcpy
+from spindle.bench import bare, doorbell, limit, memcpy
 from spindle.bench.cli import bench
 from spindle.bench.crew import BenchFailed, Crew
 
@@ -69,3 +69,11 @@ def test_workers_end_with_the_crew() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_doorbell_has_a_price() -> None:
+    """Goal: every ring is heard once and both figures are there, the wake-up not before the ring."""
+    result = doorbell.run(rounds=50, gap_us=100)
+    assert result["rounds"] == 50
+    assert 0 < result["ring_us"]["p50"] <= result["ring_us"]["p99"]
+    assert 0 < result["wakeup_us"]["p50"] <= result["wakeup_us"]["p99"]
