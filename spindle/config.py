@@ -262,6 +262,12 @@ class NodeConfig:
         "A connection that has not said who it is by then is closed; also the time a begun frame may take to arrive.",
         5.0, unit="s", low=0.05, high=300,
     )  # fmt: skip
+    open_timeout_s: float = _key(
+        "limits", "open_timeout_s", "float",
+        "How long the group may take to agree when an application declares a topic or opens a reader or writer; then "
+        "the application gets an error that says whom the group waits for.",
+        15.0, unit="s", low=0.1, high=3600,
+    )  # fmt: skip
     # [metrics]
     metrics_listen: str | None = _key(
         "metrics", "listen", "address",

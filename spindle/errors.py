@@ -77,6 +77,10 @@ class NodeStopped(SpindleError, ConnectionError):
     exit_code = 6
 
 
+class GroupSilent(SpindleError, TimeoutError):
+    """The group did not agree on something in time: a member hangs."""
+
+
 class NodeIdTaken(SpindleError):
     """Another live node of the domain has the wanted node id."""
 

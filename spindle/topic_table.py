@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from spindle.errors import (
     ConfigError,
+    GroupSilent,
     JournalError,
     NodeStopped,
     SpindleError,
@@ -260,7 +261,12 @@ class TopicTable:
         self._waiters.append(waiter)
         try:
             self._drive()
-            await waiter.future
+            await asyncio.wait_for(waiter.future, self._config.open_timeout_s)
+        except asyncio.TimeoutError:
+            raise GroupSilent(
+                f"topic {name!r}: the group has not agreed within {self._config.open_timeout_s:g} s; it waits for "
+                f"{self._machine.awaiting() or 'its leader'}. A member hangs: see `spindle status`, stop it or let it "
+                "go on, then try again") from None
         finally:
             self._waiters.remove(waiter)
 

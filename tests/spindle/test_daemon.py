@@ -5,6 +5,7 @@ Goal: what operators and service managers rely on. Method: real daemons as subpr
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from spindle.client import attach
-from spindle.errors import AccessDenied, NodeStopped, SpindleError
+from spindle.errors import AccessDenied, GroupSilent, NodeStopped, SpindleError
 from spindle.topics import TopicSpec
 from spindle.wire import HEADER
 from spindle_core.errors import NodeGone
@@ -204,3 +205,23 @@ def test_ready_soon(runtime_dir: Path) -> None:
             fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
             best = min(best, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
     assert best < 0.3, f"{best * 1000:.0f} ms"
+
+
+def test_a_member_that_hangs_makes_openings_fail_and_not_hang(runtime_dir: Path) -> None:
+    """Goal: what needs the group's agreement ends with a clear error while a member hangs, and works when it goes on.
+    Method: SIGSTOP one of two daemons, declare and open through the other, SIGCONT, open again."""
+    with daemons(runtime_dir, 2, ["--set", "limits.open_timeout_s=0.5"]) as (one, two), attach(node_id=1) as session:
+        session.declare_topic(TopicSpec("before"))
+        os.kill(two.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(GroupSilent, match=r"0\.5 s.*node 2.*hangs"):
+                session.declare_topic(TopicSpec("meanwhile"))
+            with pytest.raises(GroupSilent, match="before"):
+                session.open_writer("before")
+        finally:
+            os.kill(two.pid, signal.SIGCONT)
+        wait_until(lambda: any(topic.spec.name == "meanwhile" for topic in session.topics()), 15)
+        with contextlib.closing(session.open_writer("before")) as writer:
+            writer.inbox.write(b"goes on")
+            assert writer.inbox.wait_acknowledged(10)
+        assert one.terminate() == two.terminate() == 0
