@@ -160,8 +160,10 @@ class Attachments:
         self._stopped = reason or NodeStopped(f"node {self.node.node_id} was stopped; attach again once a daemon runs")
         for app in list(self.apps.values()):
             app.end(self._stopped)
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while tasks := list(self._tasks):
+            await asyncio.gather(*tasks, return_exceptions=True)
+            # Here too: since Python 3.12 gather() of finished tasks returns before their callbacks have run.
+            self._tasks.difference_update(tasks)
 
 
 class Application:
