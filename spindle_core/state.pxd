@@ -86,7 +86,6 @@ cdef struct subgroup_t:
     uint64_t deliver_index       # of the next message in the delivery order
     uint32_t deliver_rank        # and its sender rank
     uint64_t delivered           # sequence numbers delivered
-    uint32_t receive_next        # batch_receive off: sender looked at next
     uint64_t *wanted_rung        # per member: delivered_wanted that I rang for
     bint held                    # delivery waits (a joiner's history)
     bint blocked                 # delivery waits for a keep-all reader

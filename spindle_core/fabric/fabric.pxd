@@ -64,6 +64,5 @@ cdef class Fabric:
     cdef fabric_t table
     cdef readonly uint32_t rank
     cdef readonly uint32_t n_peers
-    cdef list kept              # memory that posted reads land in
 
     cdef int check_peer(self, peer) except -1

@@ -253,7 +253,6 @@ cdef class ShmFabric(Fabric):
         self.bell_fd = bell_fd
         self.memories = []
         self.peers_kept = {}
-        self.kept = []
         s.bell = <bell_page *>bell.base
         s.bell_fd = bell_fd
         s.peers = <shm_peer_t *>calloc(n_peers, sizeof(shm_peer_t))
