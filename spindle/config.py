@@ -153,6 +153,19 @@ class NodeConfig:
         "How long a starting node tries to join the group of its domain before it gives up.",
         10.0, unit="s", low=0.1, high=3600,
     )  # fmt: skip
+    suspect_timeout_s: float = _key(
+        "membership", "suspect_timeout_s", "float",
+        "How long a member may give no sign of life before the others go on without it. Only for members that hang: "
+        "a process that ends is noticed at once. Longer than any pause that is normal on this host; the same on all "
+        "nodes of a domain.",
+        2.0, unit="s", low=0.05, high=60,
+    )  # fmt: skip
+    rejoin: bool = _key(
+        "membership", "rejoin", "bool",
+        "A daemon whose node was cast out of its group, or found itself without a majority, starts a new node instead "
+        "of ending with exit code 12 or 13. Its applications attach again.",
+        False,
+    )  # fmt: skip
     # [core]
     busy_poll_us: int = _key(
         "core", "busy_poll_us", "int",

@@ -20,7 +20,7 @@ END = "<!-- end of keys -->"
 
 SECTION_TEXT = {
     "node": "Who this node is and where it is found.",
-    "membership": "Joining the group.",
+    "membership": "Joining the group, and who is taken for lost.",
     "core": "The predicate thread. The switches are for measuring; leave them on.",
     "topics": "Defaults and memory of topics.",
     "journal": "Logged topics on disk.",

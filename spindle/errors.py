@@ -111,6 +111,18 @@ class MembershipError(SpindleError):
     exit_code = 11
 
 
+class CastOut(SpindleError, ConnectionError):
+    """The other members have gone on without this node, because they took it for dead: it hung, or lost touch."""
+
+    exit_code = 12
+
+
+class NoMajority(SpindleError, ConnectionError):
+    """So many members are lost at once that the rest can't know whether it is the group or a splinter of it."""
+
+    exit_code = 13
+
+
 KNOWN_EVERYWHERE = (__name__, SpindleError.__module__)  # modules whose error classes both ends of a connection have
 
 
