@@ -259,23 +259,35 @@ cdef class Engine:
         self.ring()
         return unsent
 
-    def wedge(self):
-        """The epoch is over for this node: publish what was committed, freeze, say so in the own row.
+    def cut(self, rank):
+        """Nothing is exchanged with this member of the installed epoch any more: neither posts nor doorbells go to it.
+
+        What it still writes can only land in this epoch's memory. No error where there is no such member or no epoch:
+        suspicion comes from elsewhere and may be late.
+        """
+        with self.lock:
+            if self.epoch is not None:
+                (<Epoch>self.epoch).cut(rank)
+
+    def wedge(self, ballot=1, *, open_claim_timeout_s=OPEN_CLAIM_TIMEOUT_S):
+        """The epoch is over for this node: publish what was committed, freeze, set the column "wedged" to `ballot`.
 
         Afterwards nothing is claimed, sent, received or delivered in it. An open direct claim is waited for up to
-        OPEN_CLAIM_TIMEOUT_S and then becomes a null. Idempotent.
+        `open_claim_timeout_s` and then becomes a null. Once wedged, a later call changes nothing: the decision stands.
         """
         cdef Epoch epoch = self.installed()
+        if ballot < 1:
+            raise ValueError(f"ballot {ballot}: must be at least 1")
         if epoch.node.wedged:
             return
         close_claims(epoch)
-        deadline = time.monotonic() + OPEN_CLAIM_TIMEOUT_S
+        deadline = time.monotonic() + open_claim_timeout_s
         while claims_open(epoch) and time.monotonic() < deadline:
             time.sleep(0.0005)
         self.park()
         try:
             freeze(epoch)
-            epoch.set("wedged", 1)
+            epoch.set("wedged", ballot)
         finally:
             self.resume()
         epoch.push()

@@ -289,6 +289,11 @@ cdef class Epoch:
     def has_topic(self, topic_id):
         return topic_id in self.by_topic
 
+    def cut(self, rank):
+        """Ends everything with a peer in this epoch, at once and for good. Nothing to do for others. Idempotent."""
+        if not self.closed and 0 <= rank < self.node.n_rows and rank != self.my_rank:
+            self.node.fabric.cut(self.node.fabric.self, rank)
+
     # ---- control columns ----
 
     def get(self, rank, str column):

@@ -114,6 +114,7 @@ cdef struct node_t:
     bint wedged                  # nothing is sent, received or delivered any more in this epoch
     uint64_t now_ns              # UTC, of this pass
     uint64_t *control_seen       # per row: control_version that the control thread was told of; own row: pushed
+    uint64_t areas_pushed[2]     # versions of the own proposal and trim area that the others were sent
     int control_fd
     bint control_changed         # the driver has to tell the control thread
     post_t posts[POSTS_MAX]

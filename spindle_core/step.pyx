@@ -5,10 +5,17 @@ drives it, and so does the simulator. The caller gives the time.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport u64_load_acquire
-from spindle_core.counters cimport C_PUSHES
+from spindle_core.atomics cimport u32_load_relaxed, u64_load_acquire
+from spindle_core.counters cimport C_POSTED_BYTES, C_PUSHES
 from spindle_core.fabric.fabric cimport POST_RING, post_t
-from spindle_core.layout cimport ROW_AREAS_OFFSET, ROW_SUBGROUPS_OFFSET, row_header
+from spindle_core.layout cimport (
+    CACHE_LINE,
+    PROPOSAL_AREA_SIZE,
+    ROW_AREAS_OFFSET,
+    TRIM_AREA_SIZE,
+    area_header,
+    row_header,
+)
 from spindle_core.predicates.deliver cimport deliver
 from spindle_core.predicates.null_send cimport null_send
 from spindle_core.predicates.persist cimport persist
@@ -18,22 +25,48 @@ from spindle_core.sst cimport flush_posts
 from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
 
 
-cdef void push_control(node_t *node) noexcept nogil:
-    """Pushes my control columns and areas to everybody: the areas first, then the header whose version guards them."""
-    cdef uint32_t i, k
+cdef inline void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
+    cdef uint32_t i
     cdef post_t *p
-    if node.n_posts + 2 * node.n_rows > POSTS_MAX:
+    if node.n_posts + node.n_rows > POSTS_MAX:
         flush_posts(node)
-    for k in range(2):
-        for i in range(node.n_rows):
-            if i == node.my_rank:
-                continue
-            p = &node.posts[node.n_posts]
-            p.peer = i
-            p.flags = POST_RING if k else 0
-            p.offset = 0 if k else ROW_AREAS_OFFSET
-            p.length = sizeof(row_header) if k else ROW_SUBGROUPS_OFFSET - ROW_AREAS_OFFSET
-            node.n_posts += 1
+    for i in range(node.n_rows):
+        if i == node.my_rank:
+            continue
+        p = &node.posts[node.n_posts]
+        p.peer = i
+        p.flags = flags
+        p.offset = offset
+        p.length = length
+        node.n_posts += 1
+    node.counters[C_POSTED_BYTES] += length * (node.n_rows - 1)
+
+
+cdef void push_area(node_t *node, uint32_t which, uint64_t offset, uint64_t room) noexcept nogil:
+    """Posts the used bytes of one of my areas, if they are others than those posted last.
+
+    One that is being written just now is left for the push that follows its writing; a copy that is torn nevertheless
+    is told by its CRC.
+    """
+    cdef area_header *h = <area_header *>(node.rows[node.my_rank] + offset)
+    cdef uint64_t version = u64_load_acquire(&h.version)
+    cdef uint64_t used = sizeof(area_header) + <uint64_t>u32_load_relaxed(&h.size)
+    if version == node.areas_pushed[which] or version & 1:
+        return
+    node.areas_pushed[which] = version
+    post_to_all(node, offset, used if used < room else room, 0)
+
+
+cdef void push_control(node_t *node) noexcept nogil:
+    """Pushes my control columns and areas to everybody.
+
+    Areas first, then the columns that speak of them, then the line with the version that says that there is news: each
+    in a post of its own, because only whole posts are in order.
+    """
+    push_area(node, 0, ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE)
+    push_area(node, 1, ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE)
+    post_to_all(node, CACHE_LINE, sizeof(row_header) - CACHE_LINE, 0)
+    post_to_all(node, 0, CACHE_LINE, POST_RING)
     node.counters[C_PUSHES] += 1
     flush_posts(node)
 

@@ -56,7 +56,7 @@ cdef struct mail_box:
 
 
 cdef inline int ring_peer(shm_peer_t *p) noexcept nogil:
-    if p.bell != NULL and not p.cut and u32_load_relaxed(&p.bell.asleep):
+    if p.bell != NULL and not u32_load_relaxed(&p.cut) and u32_load_relaxed(&p.bell.asleep):
         event_ring(p.bell_fd)
         return 1
     return 0
@@ -217,7 +217,7 @@ cdef int shm_ring(void *self, uint32_t peer) noexcept nogil:
 
 
 cdef void shm_cut(void *self, uint32_t peer) noexcept nogil:
-    (<shm_t *>self).peers[peer].cut = True
+    u32_store_relaxed(&(<shm_t *>self).peers[peer].cut, 1)
 
 
 cdef void shm_prepare_wait(void *self) noexcept nogil:

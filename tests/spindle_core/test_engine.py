@@ -93,6 +93,56 @@ def test_a_wedged_epoch_carries_nothing():
     assert cluster.epochs[0].get(0, "wedged") == 1 and cluster.epochs[1].get(0, "wedged") == 1
 
 
+def test_the_wedge_says_for_which_decision_and_stands():
+    """The column "wedged" is the ballot of the decision now; a later call changes nothing."""
+    cluster = Cluster(2)
+    with pytest.raises(ValueError, match="ballot 0"):
+        cluster.engines[0].wedge(0)
+    cluster.engines[0].wedge(7, open_claim_timeout_s=0)
+    cluster.engines[0].wedge(9)
+    assert cluster.epochs[1].get(0, "wedged") == 7
+
+
+def test_a_cut_member_is_not_rung_any_more():
+    """After cut() no doorbell of that member is touched, the others' are; ranks that don't exist are nobody's error.
+
+    Method: both peers say that they sleep; node 0 publishes, and only the one that isn't cut is rung.
+    """
+    cluster = Cluster(3)
+    writer = cluster.writer(0)
+    cluster.settle()
+    for engine in cluster.engines[1:]:
+        engine.epoch.fabric.prepare_wait()
+    for rank in (1, 1, 0, 3, -1):
+        cluster.engines[0].cut(rank)
+    writer.write(b"x")
+    cluster.engines[0].step_once()
+    assert [engine.epoch.fabric.wait(0) for engine in cluster.engines[1:]] == [False, True]
+    Engine(9).cut(0)
+
+
+def test_a_control_push_carries_what_changed():
+    """A push of control columns posts the header, and of the areas only the used bytes of those that changed."""
+    cluster = Cluster(2)
+    cluster.settle()
+    engine, epoch = cluster.engines[0], cluster.epochs[0]
+
+    def pushed() -> int:
+        before = engine.counters.snapshot()["posted_bytes"]
+        epoch.push()
+        engine.step_once()
+        return engine.counters.snapshot()["posted_bytes"] - before
+
+    header = pushed()
+    assert header < 256
+    epoch.write_area("proposal", bytes(100))
+    assert pushed() == header + 116
+    assert pushed() == header
+    epoch.write_area("trim", b"")
+    epoch.write_area("proposal", bytes(10))
+    assert pushed() == header + 26 + 16
+
+
 def test_a_trim_beyond_what_was_received_is_refused():
     """T3: a trim that this member could not follow is an error, not a guess."""
     cluster = Cluster(2)
