@@ -62,10 +62,10 @@ def encode_qos(qos: Qos) -> bytes:
 
 
 def decode_qos(announced: bytes) -> Qos:
-    """Inverse of encode_qos; DEFAULT for endpoints of programs that announce something else."""
+    """Inverse of encode_qos; DEFAULT for endpoints of programs that announce something else, whatever that is."""
     try:
         return DEFAULT + Qos.fromdict(json.loads(announced)["qos"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return DEFAULT
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 256 << 10  # payload of one frame, if its messages are smaller
 CHUNK_MESSAGES = 1024
+WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
 LAG_POLL_S = 0.005  # between two looks at a log that has not reached the cut yet
 
 Message = tuple[bytes, int, int, int, int, int, int]
@@ -105,7 +106,9 @@ class Donation:
 
 
 def received(chunk: pb.HistoryChunk) -> list[Message]:
-    """The messages of a chunk, ready to be appended."""
+    """The messages of a chunk, ready to be appended. Raises WireError if no log could take one."""
+    if any(one.writer_id > WRITER_ID_MAX for one in chunk.messages):
+        raise WireError(f"a history of topic {chunk.topic_id} names a writer beyond {WRITER_ID_MAX}")
     return [
         (one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id, one.reception_ns)
         for one in chunk.messages

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spindle.errors import SpindleError, TopicLimit
+from spindle.errors import SpindleError, TopicLimit, WireError
 from spindle.history import Donation, Message, local_reader
 from spindle.levels import Level
 from spindle.topics import SLOT_OVERHEAD
@@ -143,7 +143,9 @@ class LocalTopic:
 
     def take_history(self, view_id: int, messages: list[Message], last: bool) -> None:
         """A chunk from the donor. A donor that installs the view before we do sends chunks early: they are kept until
-        we enter it. Chunks of an older view are dropped."""
+        we enter it. Chunks of an older view are dropped. Raises WireError if one is too large for the topic."""
+        if any(len(message[0]) > self.spec.size_max for message in messages):
+            raise WireError(f"a history of topic {self.spec.name!r} has a message of more than {self.spec.size_max} bytes")
         if self._history_of != view_id:
             if view_id > self._entered:
                 self._early.append((view_id, messages, last))
