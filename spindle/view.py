@@ -28,6 +28,11 @@ class Member:
     uid: int = 0
     name: str = ""
 
+    @property
+    def life(self) -> tuple[int, int]:
+        """Node id and incarnation: what tells one life of a node from the next."""
+        return self.node_id, self.incarnation
+
     def __str__(self) -> str:
         return f"node {self.node_id} (pid {self.pid})"
 

@@ -108,7 +108,19 @@ class Prepare:
 
 @dataclasses.dataclass(frozen=True)
 class Wedge:
-    """Stop sending and accepting, freeze the received counts, then set the column "wedged" to 1 and push."""
+    """Stop sending and accepting, freeze the received counts, then set the column "wedged" to `ballot` and push."""
+
+    ballot: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """This member of the installed view takes no part any more: nothing goes to its memory, and its connection, if
+    there still is one, is closed after telling it that it was cast out."""
+
+    node_id: int
+    rank: int
+    why: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,4 +159,4 @@ class Failed:
     text: str
 
 
-Action = Send | Prepare | Wedge | DeliverToTrim | Install | Left | Rejected | Failed
+Action = Send | Prepare | Wedge | Cut | DeliverToTrim | Install | Left | Rejected | Failed

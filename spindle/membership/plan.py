@@ -36,15 +36,20 @@ class Wishes:
             self.topics.pop(key, None)
             self.topics[key] = request
 
-    def drop_node(self, node_id: int) -> None:
-        """Forgets everything a vanished node wished."""
-        self.joins.pop(node_id, None)
-        self.topics = {key: one for key, one in self.topics.items() if key[0] != node_id}
+    def drop(self, member: Member) -> None:
+        """Forgets everything that this life of a node wished: it is gone."""
+        join = self.joins.get(member.node_id)
+        if join is not None and join.incarnation == member.incarnation:
+            del self.joins[member.node_id]
+        self.topics = {key: one for key, one in self.topics.items() if key[0] != member.node_id}
 
     def drop_fulfilled(self, view: View) -> None:
-        """Forgets what `view` fulfils, and wishes of nodes that aren't members."""
+        """Forgets what `view` fulfils, and topic wishes of nodes that aren't members. Who waits until an earlier life
+        of its node id is out of the view goes on waiting."""
         nodes = set(view.node_ids)
-        self.joins = {node_id: member for node_id, member in self.joins.items() if node_id not in nodes}
+        lives = {member.life for member in view.members}
+        self.joins = {
+            node_id: member for node_id, member in self.joins.items() if member.life not in lives}
         self.topics = {
             key: one for key, one in self.topics.items() if key[0] in nodes and not fulfilled(view, key[0], one.wish)
         }
@@ -74,7 +79,8 @@ class Plan:
 
 
 def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
-    """One next view out of all `wishes` and the nodes that are leaving. Joiners beyond NODES_MAX wait."""
+    """One next view out of all `wishes` and the nodes that are leaving or suspected. Joiners beyond NODES_MAX wait, and
+    so do those whose node id is in `view` still."""
     stay = tuple(member for member in view.members if member.node_id not in leaving)
     taken = set(view.node_ids)
     joiners = [member for node_id, member in sorted(wishes.joins.items()) if node_id not in taken]

@@ -2,6 +2,9 @@
 
 One scheduler chooses what happens next, so every interleaving is a sequence of choices. What would be memory and
 sockets is a queue here: per pair of nodes one for pushes and one for messages, each first in, first out.
+
+`shared` groups see each other's rows at once, and the end of a process is certain, as on one host. In the others a push
+lands late or, if its sender crashes, never, and nobody is ever certain.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ class FakeTable:
         assert rank is not None
         self.group, self.view, self.my_rank, self.n_rows = group, view, rank, len(view.members)
         self.seen: list[Row] = [({}, {}, {}) for _ in view.members]
+        if group.shared:
+            self.seen = group.rows.setdefault(view.view_id, self.seen)
 
     def get(self, rank: int, column: str) -> int:
         return self.seen[rank][0].get(column, 0)
@@ -42,15 +47,16 @@ class FakeTable:
         self.seen[self.my_rank][1][area] = data
 
     def read_area(self, rank: int, area: Area) -> bytes:
-        return self.seen[rank][1][area]
+        return self.seen[rank][1].get(area, b"")
 
     def frozen_counts(self, rank: int, topic_id: int) -> Sequence[int]:
         return self.seen[rank][2][topic_id]
 
     def push(self) -> None:
         columns, areas, frozen = self.seen[self.my_rank]
+        self.group.pushed = True
         for rank, member in enumerate(self.view.members):
-            if rank != self.my_rank:
+            if rank != self.my_rank and not self.group.shared:
                 pair = (self.view.members[self.my_rank].node_id, member.node_id)
                 self.group.pushes.setdefault(pair, deque()).append(
                     (self.view.view_id, self.my_rank, (dict(columns), dict(areas), dict(frozen))))
@@ -62,6 +68,7 @@ class HungUp:
 
     member: Member
     left: bool
+    why: str = ""
 
 
 @dataclasses.dataclass
@@ -81,17 +88,28 @@ class FakeNode:
     failed: m.Failed | None = None
     left: bool = False
     crashed: bool = False
+    paused: bool = False
+    given_up: int = 0  # in how many cases it lost its majority
 
     @property
     def running(self) -> bool:
         return not (self.crashed or self.left or self.failed)
 
+    @property
+    def life(self) -> tuple[int, int]:
+        return self.machine.me.life
+
 
 class FakeGroup:
     """All nodes of a run, and everything in flight between them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shared: bool = False) -> None:
         self.random = random.Random(seed)
+        self.shared = shared
+        self.rows: dict[int, list[Row]] = {}  # by view, if they are shared
+        self.pushed = False  # a shared row has changed: everybody looks
+        self.cut: set[tuple[int, int]] = set()  # pairs of node ids between which nothing passes any more
+        self.former: list[FakeNode] = []  # earlier lives
         self.nodes: dict[int, FakeNode] = {}
         self.pushes: dict[tuple[int, int], deque[tuple[int, int, Row]]] = {}
         self.mail: dict[tuple[int, int], deque[m.Message | HungUp]] = {}
@@ -104,6 +122,12 @@ class FakeGroup:
     def start(self, node_id: int) -> FakeNode:
         """The first node forms the group; the others are told a view by somebody."""
         machine = Machine(Member(node_id, incarnation=next(self.incarnations), address=f"node-{node_id}"))
+        if node_id in self.nodes:
+            self.former.append(self.nodes[node_id])
+        for other in self.nodes:
+            self.mail.pop((other, node_id), None)
+            self.pushes.pop((other, node_id), None)
+            self.cut -= {(node_id, other), (other, node_id)}
         node = self.nodes[node_id] = FakeNode(machine, node_id)
         members = [one for one in self.nodes.values() if one.running and one.views]
         if members:
@@ -114,15 +138,27 @@ class FakeGroup:
         return node
 
     def crash(self, node_id: int) -> None:
-        """Everybody gets an end of file, after what was still in flight."""
+        """Everybody gets an end of file, after what was still in flight; of its pushes a part is lost."""
         node = self.nodes[node_id]
         node.crashed = True
+        for (sender, _), queue in self.pushes.items():
+            if sender == node_id:
+                for _ in range(self.random.randrange(len(queue) + 1)):
+                    queue.pop()
         self.hang_up(node)
 
-    def hang_up(self, node: FakeNode) -> None:
+    def hang_up(self, node: FakeNode, why: str = "") -> None:
         for other in self.nodes.values():
             if other is not node:
-                self.mail.setdefault((node.node_id, other.node_id), deque()).append(HungUp(node.machine.me, node.left))
+                self.mail.setdefault((node.node_id, other.node_id), deque()).append(
+                    HungUp(node.machine.me, node.left, why))
+
+    def suspect(self, node_id: int, suspects: int) -> None:
+        """One node takes another for dead, rightly or not."""
+        node = self.nodes[node_id]
+        if node.running and not node.paused:
+            node.machine.suspect(suspects, "it is silent")
+            self.drive(node)
 
     def declare(self, node_id: int, spec: TopicSpec) -> int:
         return self.nodes[node_id].machine.declare(spec)
@@ -134,7 +170,7 @@ class FakeGroup:
 
     def drive(self, node: FakeNode) -> None:
         """Steps the machine and carries out its actions until there are none."""
-        while node.running:
+        while node.running and not node.paused:
             node.machine.step()
             actions = node.machine.take_actions()
             if not actions:
@@ -150,10 +186,15 @@ class FakeGroup:
             node.preparing = action
             node.begun.add((action.view.view_id, action.ballot))
         elif isinstance(action, m.Wedge):
-            self.wedge(node)
+            self.wedge(node, action.ballot)
+        elif isinstance(action, m.Cut):
+            assert node.machine.view is not None
+            if node.machine.view.member(action.node_id) != self.nodes[action.node_id].machine.me:
+                return  # of a former life
+            self.cut |= {(node.node_id, action.node_id), (action.node_id, node.node_id)}
+            self.mail.setdefault((node.node_id, action.node_id), deque()).append(
+                HungUp(node.machine.me, False, "it was cut off"))
         elif isinstance(action, m.DeliverToTrim):
-            for member in node.views[-1].members:
-                assert self.nodes[member.node_id].crashed or node.views[-1].view_id in self.nodes[member.node_id].frozen
             node.trims[node.views[-1].view_id] = action.trims
         elif isinstance(action, m.Install):
             node.table = FakeTable(self, action.view, node.node_id)
@@ -163,8 +204,9 @@ class FakeGroup:
             self.tell_outsiders(node)
             for member in action.view.members:
                 other = self.nodes[member.node_id]
-                if not other.running:
-                    node.machine.peer_gone(member, other.left)
+                told = any(isinstance(one, HungUp) for one in self.mail.get((member.node_id, node.node_id), ()))
+                if member.life != other.life or not (other.running or told):
+                    node.machine.peer_gone(member, other.left and member.life == other.life, ended=self.shared)
         elif isinstance(action, m.Left):
             node.left = True
             self.hang_up(node)
@@ -172,28 +214,30 @@ class FakeGroup:
             node.rejected.append(action)
         elif isinstance(action, m.Failed):
             node.failed = action
-            self.hang_up(node)
+            self.hang_up(node, action.kind)
 
-    def own_row(self, node_id: int) -> dict[str, int]:
-        """The columns of a node as it has them itself, not as far as they have landed elsewhere."""
-        table = self.nodes[node_id].table
-        assert table is not None
-        return table.seen[table.my_rank][0]
+    def life_of(self, member: Member) -> FakeNode:
+        return next(one for one in [*self.nodes.values(), *self.former] if one.life == member.life)
+
+    def live_members(self, node: FakeNode) -> list[Member]:
+        """The members of the installed view that the node doesn't suspect."""
+        return [node.views[-1].members[rank] for rank in node.machine.live_ranks()] if node.views else []
 
     def check_acknowledged(self, node: FakeNode, action: m.Prepare) -> None:
-        """Nobody acts on a proposal that a member has not acknowledged."""
-        for member in node.views[-1].members if node.views else ():
-            assert self.own_row(member.node_id).get("acked", 0) >= action.ballot
+        """Nobody acts on a proposal that a live member has not acknowledged."""
+        for member in self.live_members(node):
+            table = self.life_of(member).table
+            if table is not None and table.view is node.views[-1]:
+                assert table.seen[table.my_rank][0].get("acked", 0) >= action.ballot
 
     def check_prepared(self, node: FakeNode) -> None:
-        """Nobody stops sending before everybody in both views has the next epoch's memory."""
+        """Nobody stops sending before everybody live in both views has the next epoch's memory."""
         view, ballot = node.machine.next_view, node.machine.ballot
         assert view is not None
-        for member in {*node.views[-1].members, *view.members}:
-            other = self.nodes[member.node_id]
-            assert other.crashed or (view.view_id, ballot) in other.prepared, f"{member} is not prepared"
+        for member in {*self.live_members(node), *view.members}:
+            assert (view.view_id, ballot) in self.life_of(member).prepared, f"{member} is not prepared"
 
-    def wedge(self, node: FakeNode) -> None:
+    def wedge(self, node: FakeNode, ballot: int) -> None:
         assert node.table is not None
         self.check_prepared(node)
         view = node.views[-1]
@@ -202,12 +246,12 @@ class FakeGroup:
             if node.node_id in topic.members:
                 frozen[topic.topic_id] = tuple(self.random.randrange(50) for _ in topic.senders)
         node.frozen[view.view_id] = dict(frozen)
-        node.table.set("wedged", 1)
+        node.table.set("wedged", ballot)
         node.table.push()
 
     def tell_outsiders(self, node: FakeNode) -> None:
         for other in self.nodes.values():
-            if other.running and other.machine.phase is Phase.OUTSIDE:
+            if other.running and other.machine.phase in (Phase.OUTSIDE, Phase.ADMITTED):
                 self.post(node.node_id, other.node_id, m.CurrentView(node.views[-1]))
 
     def land_early(self, node: FakeNode) -> None:
@@ -235,7 +279,8 @@ class FakeGroup:
             other = self.nodes[member.node_id]
             if member.node_id == node.node_id or wanted.view.rank_of(node.node_id) is None:
                 continue
-            if (wanted.view.view_id, wanted.ballot) not in other.begun:
+            if other.life != member.life or (node.node_id, member.node_id) in self.cut or (
+                    wanted.view.view_id, wanted.ballot) not in other.begun:
                 return False
         node.prepared.add((wanted.view.view_id, wanted.ballot))
         node.machine.prepared(wanted.ballot)
@@ -246,8 +291,17 @@ class FakeGroup:
         """Everything that could happen next."""
         found = [("push", *pair) for pair, queue in self.pushes.items() if queue]
         found += [("mail", *pair) for pair, queue in self.mail.items() if queue]
-        found += [("prepare", node.node_id, 0) for node in self.nodes.values() if node.running and node.preparing]
-        return found
+        found += [("prepare", node.node_id, 0) for node in self.nodes.values()
+                  if node.running and node.preparing and not node.paused]
+        found += [("look", node.node_id, 0) for node in self.nodes.values() if self.pushed and node.running]
+        return [one for one in found if one[0] not in ("mail", "push") or not self.stuck(*one)]
+
+    def stuck(self, kind: str, sender: int, receiver: int) -> bool:
+        """Nothing is taken by a node that is paused, and who left says so when its row has arrived everywhere."""
+        if self.nodes[receiver].paused and self.nodes[receiver].running:
+            return True
+        first = self.mail[sender, receiver][0] if kind == "mail" else None
+        return isinstance(first, HungUp) and first.left and bool(self.pushes.get((sender, receiver)))
 
     def happen(self) -> bool:
         """One random thing; False if nothing is left that could happen."""
@@ -264,24 +318,45 @@ class FakeGroup:
                     return True
                 options.remove(option)
                 continue
+            if kind == "look":
+                self.look()
+                return True
             node = self.nodes[b]
             if kind == "push":
                 push = self.pushes[a, b].popleft()
-                if node.running:
+                if node.running and (a, b) not in self.cut:
                     self.land(node, push)
             else:
                 message = self.mail[a, b].popleft()
                 if node.running and isinstance(message, HungUp):
-                    node.machine.peer_gone(message.member, message.left)
-                elif node.running and not isinstance(message, HungUp):
+                    node.machine.peer_gone(message.member, message.left, message.why,
+                                           ended=self.shared and message.why != "it was cut off")
+                elif node.running and not isinstance(message, HungUp) and (a, b) not in self.cut:
                     node.machine.receive(a, message)
             self.drive(node)
             return True
         return False
 
+    def look(self) -> None:
+        """Shared rows have changed: everybody looks, in any order."""
+        self.pushed = False
+        nodes = list(self.nodes.values())
+        self.random.shuffle(nodes)
+        for node in nodes:
+            self.drive(node)
+
     def run(self, steps: int = 100_000) -> None:
         """Until nothing can happen any more. AssertionError if that takes too long."""
         for _ in range(steps):
-            if not self.happen():
+            if not self.happen() and not self.give_up():
                 return
         raise AssertionError(f"the group is not at rest after {steps} steps")
+
+    def give_up(self) -> bool:
+        """At rest, who has lost its majority stops; True if somebody did."""
+        for node in self.nodes.values():
+            if node.running and not node.paused and node.machine.in_minority:
+                node.machine.give_up()
+                self.drive(node)
+                return True
+        return False

@@ -181,18 +181,6 @@ def test_wishes_outlive_the_leader_that_was_told(seed: int, before: int) -> None
         assert group.nodes[2].views[-1].has_role(node_id, f"t{node_id}", True, True)
 
 
-@pytest.mark.parametrize("victim", [1, 2, 3])
-def test_a_crashed_member_stops_the_others_with_its_name(victim: int) -> None:
-    group = FakeGroup(11)
-    start(group, 3)
-    group.crash(victim)
-    group.run()
-    for node in group.nodes.values():
-        if node.node_id != victim:
-            assert node.failed is not None and node.failed.kind == "PeerLost"
-            assert "node" in node.failed.text
-
-
 WISHES = st.lists(
     st.tuples(st.sampled_from(["start", "leave", "declare", "role", "idle"]), st.integers(1, 6), st.integers(0, 7)),
     min_size=1, max_size=14)
@@ -242,28 +230,3 @@ def test_any_mix_of_clean_changes(seed: int, members: int, wishes: list[tuple[st
     for (node_id, name), (member, sender) in roles.items():
         if group.nodes[node_id].running and group.nodes[node_id].views:
             assert group.nodes[node_id].views[-1].has_role(node_id, name, member, sender)
-
-
-@settings(max_examples=250, deadline=None)
-@given(seed=st.integers(0, 2**32), admitted=st.booleans(), more=st.integers(0, 40))
-def test_a_joiner_that_vanishes_stops_nobody_until_the_decision_stands(seed: int, admitted: bool, more: int) -> None:
-    """Crash a joiner at a random point, often just when it is admitted: either the group goes on without it, or, if it
-    vanished after the wedge, every member fails with PeerLost; nobody hangs, and another joiner comes in."""
-    group = FakeGroup(seed)
-    start(group, 3)
-    group.declare(1, TopicSpec("t"))  # keeps the leader busy, so that both joiners come in one view
-    group.drive(group.nodes[1])
-    group.start(4)
-    group.start(5)
-    while admitted and group.nodes[4].machine.phase is Phase.OUTSIDE:
-        group.happen()
-    for _ in range(more // 3 if admitted else more):
-        group.happen()
-    group.crash(4)
-    group.run()
-    check_properties(group)
-    failed = [node for node in group.nodes.values() if node.failed]
-    if failed:
-        assert len([node for node in group.nodes.values() if node.running]) == 0
-    else:
-        assert_together(group)

@@ -1,0 +1,198 @@
+"""Goal: members that crash, hang or are wrongly suspected never split the group nor stop the rest of it.
+
+Method: as in test_machine.py, with faults at random points, on rows that are shared (one host: ends are certain) and on
+rows whose pushes land late. After every run: one chain of views (M3 to M5), one trim per view and never beyond what a
+survivor has (T1, T3), nobody stopped but for a reason, and the rest together and at rest.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spindle.levels import Level
+from spindle.membership import messages as m
+from spindle.membership.machine import Phase
+from spindle.topics import TopicSpec
+from tests.spindle.membership.fake_group import FakeGroup, FakeNode
+from tests.spindle.membership.test_machine import assert_together, start
+
+
+def everybody(group: FakeGroup) -> list[FakeNode]:
+    return [*group.nodes.values(), *group.former]
+
+
+def check(group: FakeGroup) -> None:
+    """M1, M3, M5, T1, T3, and no defect: whoever stopped was cast out or in a minority."""
+    agreed: dict[int, object] = {}
+    trims: dict[int, object] = {}
+    for node in everybody(group):
+        ids = [view.view_id for view in node.views]
+        assert ids == list(range(ids[0], ids[0] + len(ids))) if ids else True
+        for view in node.views:
+            assert view.rank_of(node.node_id) is not None
+            assert agreed.setdefault(view.view_id, view) == view
+        for view_id, trim in node.trims.items():
+            assert trims.setdefault(view_id, trim) == trim
+            for topic_id, counts in node.frozen[view_id].items():
+                assert all(a <= b for a, b in zip(trim.get(topic_id, ()), counts, strict=False))
+        assert node.failed is None or node.failed.kind in ("CastOut", "NoMajority"), node.failed
+
+
+def busy(group: FakeGroup, count: int) -> None:
+    """So many members, with a topic that all send in."""
+    start(group, count)
+    for node in group.nodes.values():
+        node.machine.declare(TopicSpec("t", level=Level.VOLATILE))
+        node.machine.take_role(m.Role("t", True, True))
+        group.drive(node)
+    group.run()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_survivors_of_a_crash_go_on(victim: int, shared: bool) -> None:
+    group = FakeGroup(11, shared)
+    busy(group, 3)
+    group.crash(victim)
+    group.run()
+    check(group)
+    assert_together(group)
+    assert not any(node.failed for node in group.nodes.values())
+
+
+def test_two_of_five_at_once() -> None:
+    group = FakeGroup(12)
+    busy(group, 5)
+    group.crash(1)
+    group.crash(4)
+    group.run()
+    check(group)
+    assert_together(group)
+    assert group.nodes[2].views[-1].node_ids == (2, 3, 5)
+
+
+def test_the_last_one_goes_on_where_ends_are_certain() -> None:
+    """Of four members two, then one more crash at once: on one host nobody can be elsewhere."""
+    group = FakeGroup(13, shared=True)
+    busy(group, 4)
+    for victims in ((1, 3), (4,)):
+        for victim in victims:
+            group.crash(victim)
+        group.run()
+        check(group)
+        assert_together(group)
+    assert group.nodes[2].views[-1].node_ids == (2,)
+
+
+def test_a_minority_stops_where_they_are_not() -> None:
+    group = FakeGroup(14)
+    busy(group, 4)
+    group.crash(1)
+    group.crash(3)
+    group.run()
+    check(group)
+    for node_id in (2, 4):
+        failed = group.nodes[node_id].failed
+        assert failed is not None and failed.kind == "NoMajority" and "of 4 members" in failed.text
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_hung_member_is_cast_out_and_says_so(shared: bool) -> None:
+    group = FakeGroup(15, shared)
+    busy(group, 3)
+    group.nodes[1].paused = True
+    group.suspect(2, 1)
+    group.run()
+    assert group.nodes[3].views[-1].node_ids == (2, 3)
+    group.nodes[1].paused = False
+    if not shared:  # in this group nothing lands any more at who is cut off: its connections say it
+        group.nodes[1].machine.give_up()
+    group.drive(group.nodes[1])
+    group.run()
+    check(group)
+    failed = group.nodes[1].failed
+    assert failed is not None and failed.kind in ("CastOut", "NoMajority")
+
+
+def test_an_accused_majority_is_not_told_of_it() -> None:
+    """A member that suspects all others stops, and accuses nobody."""
+    group = FakeGroup(16, shared=True)
+    busy(group, 3)
+    group.suspect(2, 1)
+    group.run()
+    assert group.nodes[1].failed is not None
+    group = FakeGroup(16, shared=True)
+    busy(group, 5)
+    for other in (1, 3, 4):
+        group.nodes[2].machine.suspect(other, "it is silent")
+    assert group.nodes[2].machine.in_minority
+    row = group.nodes[2].table
+    assert row is not None and bin(row.get(row.my_rank, "suspected0")).count("1") <= 2
+
+
+def test_a_restarted_member_waits_for_its_former_life_to_be_gone() -> None:
+    group = FakeGroup(17)
+    busy(group, 3)
+    group.crash(2)
+    group.start(2)
+    group.run()
+    check(group)
+    assert group.nodes[1].views[-1].node_ids == (1, 3, 2)
+    assert group.nodes[1].views[-1].members[2].life == group.nodes[2].life
+    assert_together(group)
+
+
+FAULTS = st.lists(
+    st.tuples(st.sampled_from(["start", "leave", "crash", "pause", "resume", "suspect", "role", "idle"]),
+              st.integers(1, 6), st.integers(0, 11), st.integers(1, 6)),
+    min_size=1, max_size=12)
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 2**32), shared=st.booleans(), members=st.integers(2, 5), faults=FAULTS)
+def test_any_mix_of_faults(seed: int, shared: bool, members: int, faults: list[tuple[str, int, int, int]]) -> None:
+    """Whatever crashes, hangs, is suspected, joins and leaves, and in whatever order things land."""
+    group = FakeGroup(seed, shared)
+    busy(group, members)
+    for kind, node_id, number, other in faults:
+        node = group.nodes.get(node_id)
+        inside = [one for one in group.nodes.values() if one.running and one.views and not one.machine.leaving]
+        if kind == "start" and inside and (node is None or not node.running):
+            group.start(node_id)
+        elif node is None or not node.running:
+            pass
+        elif kind == "leave" and len(inside) > 1 and not node.paused:
+            node.machine.leave()
+            group.drive(node)
+        elif kind == "crash" and len(inside) > 1:
+            group.crash(node_id)
+        elif kind == "pause":
+            node.paused = True
+        elif kind == "resume":
+            node.paused = False
+            group.drive(node)
+        elif kind == "suspect" and other in group.nodes and other != node_id:
+            group.suspect(node_id, other)
+        elif kind == "role" and node.views and not node.paused:
+            node.machine.take_role(m.Role("t", bool(number & 1), False))
+            group.drive(node)
+        for _ in range(number):
+            group.happen()
+        check(group)
+    for node in list(group.nodes.values()):  # who hangs still is taken for dead by all others
+        if node.paused and node.running:
+            for one in group.nodes.values():
+                group.suspect(one.node_id, node.node_id)
+    group.run()
+    for node in group.nodes.values():
+        node.paused = False
+        group.drive(node)
+    group.run()
+    check(group)
+    running = [node for node in group.nodes.values() if node.running and node.views]
+    for node in running:
+        assert node.machine.phase is Phase.STABLE, (node.node_id, node.machine.phase, node.machine.awaiting())
+        assert node.views[-1] == running[0].views[-1]
+        assert set(node.views[-1].node_ids) == {one.node_id for one in running}
