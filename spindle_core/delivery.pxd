@@ -26,6 +26,7 @@ cdef struct log_t:
     bint keeps_history
     uint64_t tail                # position behind the last record, not yet published ones included
     uint64_t tail_offset
+    uint64_t last_offset         # of the newest record, if count > 0: whole until the next one is appended
     uint64_t count               # messages appended
     uint64_t oldest_position
     uint64_t oldest_offset
@@ -48,6 +49,9 @@ cdef class Cursor:
     cdef readonly bint keep_all
     cdef readonly bint from_history
     cdef readonly object start_index
+    cdef readonly object after      # (view id, sequence) or None
+    cdef readonly object next       # (view id, sequence) where it was placed, None in a log that never had a message
+    cdef readonly object kept       # with `after`: KEPT_BEFORE, KEPT_WHOLE or KEPT_LATER
     cdef cursor_page *page
 
 
@@ -61,3 +65,5 @@ cdef class DeliveryLog:
     cdef log_t *pointer(self) noexcept
     cdef int check_open(self) except -1
     cdef int locate(self, uint64_t index, uint64_t *position, uint64_t *offset, uint64_t *found) except -1
+    cdef object locate_after(self, uint64_t view_id, uint64_t sequence, uint64_t *position, uint64_t *offset,
+                             uint64_t *found)

@@ -189,6 +189,7 @@ cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
 cdef void log_commit(log_t *log, uint64_t size) noexcept nogil:
     """The reserved record is filled; readers see it with the next log_publish()."""
     cdef uint64_t stride = record_stride(size)
+    log.last_offset = log.tail_offset
     log.tail += stride
     log.tail_offset += stride
     log.count += 1
@@ -231,20 +232,30 @@ cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil:
 
 # ---- Python's side ---------------------------------------------------------------------------------------------------
 
+# What a log still has for a reader that goes on from a place in the order (Cursor.kept).
+KEPT_BEFORE = 1   # a message before that place: everything from there on is or will be in this log
+KEPT_WHOLE = 2    # none, but everything that was ever appended: nothing is missing, if the log had begun by then
+KEPT_LATER = 3    # only later ones: some in between may be gone
+
+
 cdef class Cursor:
     """The node's side of one reader: where it stands, and the eventfd that wakes it.
 
     keep_all: holds delivery back rather than lose a message. from_history: starts with the oldest retained message
-    (at `start_index`, if that is given and still there), else with the next one delivered.
+    (at `start_index`, if that is given and still there), else with the next one delivered. after: (view id, sequence)
+    of the first message that the reader hasn't had, wherever it had the others from; starts there, or with the oldest
+    retained one behind it, and `kept` says whether any may be missing. The log may still lag behind that place: then
+    the reader itself drops what it has had (LogReader, `after`).
     """
 
     def __cinit__(self):
         self.data_fd = -1
 
-    def __init__(self, bint keep_all, bint from_history=False, start_index=-1):
+    def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None):
         self.keep_all = keep_all
         self.from_history = from_history
         self.start_index = start_index
+        self.after = after
         self.mapping = Mapping.create("spindle-cursor", 4096)
         self.page = <cursor_page *>self.mapping.base
         self.page.magic = CURSOR_MAGIC
@@ -321,6 +332,34 @@ cdef class DeliveryLog:
             found[0] += 1
         return 0
 
+    cdef object locate_after(self, uint64_t view_id, uint64_t sequence, uint64_t *position, uint64_t *offset,
+                             uint64_t *found):
+        """Where the first retained message at or behind this place in the order lies; returns a KEPT_... constant."""
+        cdef log_t *s = &self.state
+        cdef log_record *r
+        cdef bint passed = False
+        position[0] = s.oldest_position
+        offset[0] = s.oldest_offset
+        found[0] = s.oldest_index
+        while position[0] < s.tail:
+            if offset[0] == s.capacity:
+                offset[0] = 0
+            r = <log_record *>(s.ring + offset[0])
+            if r.kind == LOG_JUMP:
+                offset[0] = 0
+                continue
+            if r.view_id > view_id or (r.view_id == view_id and r.sequence >= sequence):
+                break
+            passed = True
+            position[0] += record_stride(r.size)
+            offset[0] += record_stride(r.size)
+            found[0] += 1
+        if not passed and s.count and position[0] == s.tail:
+            # Nothing is retained; but the newest record stays readable, and may be the one before that place.
+            r = <log_record *>(s.ring + s.last_offset)
+            passed = r.view_id < view_id or (r.view_id == view_id and r.sequence < sequence)
+        return KEPT_BEFORE if passed else KEPT_WHOLE if s.oldest_index == 0 else KEPT_LATER
+
     def add_reader(self, Cursor cursor not None):
         """Places the cursor and lets it take part.
 
@@ -330,12 +369,16 @@ cdef class DeliveryLog:
         cdef cursor_start *start = <cursor_start *>(cursor.mapping.base + CURSOR_START_OFFSET)
         cdef uint64_t position, offset, index, wanted
         cdef cursor_t *c
+        cdef log_record *r
         self.check_open()
         if cursor.data_fd < 0:
             raise ValueError("this cursor is closed")
         if s.n_cursors >= CURSORS_MAX:
             raise ValueError(f"this topic has {CURSORS_MAX} readers on this node, which is the limit")
-        if cursor.from_history:
+        if cursor.after is not None:
+            view_id, sequence = cursor.after
+            cursor.kept = self.locate_after(view_id, sequence, &position, &offset, &index)
+        elif cursor.from_history:
             wanted = s.oldest_index
             if self.history_depth and s.count > self.history_depth:
                 wanted = max(wanted, s.count - self.history_depth)
@@ -344,6 +387,14 @@ cdef class DeliveryLog:
             self.locate(wanted, &position, &offset, &index)
         else:
             position, offset, index = s.tail, s.tail_offset, s.count
+        if position < s.tail:
+            r = <log_record *>(s.ring + (offset if offset < s.capacity else 0))
+            if r.kind == LOG_JUMP:
+                r = <log_record *>s.ring
+            cursor.next = r.view_id, r.sequence
+        elif s.count:
+            r = <log_record *>(s.ring + s.last_offset)
+            cursor.next = r.view_id, r.sequence + 1
         start.position = position
         start.offset = offset
         start.index = index

@@ -45,12 +45,13 @@ cdef class InboxWriter:
     cdef readonly uint64_t size_max     # bytes
     cdef readonly uint64_t slots_count
     cdef uint64_t stride, next          # next: messages committed by this writer
-    cdef uint64_t limit                 # messages that may be committed before `consumed` must be read again
+    cdef uint64_t limit                 # messages that may be committed before `freed` must be read again
+    cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`
     cdef bint claimed, gone, closed
     cdef object claim_view, ring_view
 
     cdef char *free_slot(self, double timeout_s) except NULL
-    cdef int await_progress(self, uint64_t until_consumed, double timeout_s) except -1
+    cdef int await_progress(self, uint64_t until, double timeout_s) except -1
     cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept

@@ -41,7 +41,7 @@ from spindle_core.errors import MessageTooLarge, NodeGone, WriteTimeout
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 cdef int YIELDS = 8  # a full ring is usually drained within microseconds: give the core away before sleeping
 
@@ -133,7 +133,8 @@ cdef class InboxWriter:
     """The application's side: claim, fill, commit; or write, which is all three.
 
     For one thread at a time (the GIL is held except while waiting; callers that share one writer between threads
-    hold a lock around it). Takes ownership of the mappings and descriptors.
+    hold a lock around it). Takes ownership of the mappings and descriptors. keep_unacknowledged: a slot is used again only
+    when every member has delivered its message, so that `unacknowledged()` has them all if the node dies.
     """
 
     def __cinit__(self):
@@ -141,7 +142,7 @@ cdef class InboxWriter:
         self.bell_fd = -1
 
     def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None,
-                 int bell_fd):
+                 int bell_fd, bint keep_unacknowledged=False):
         self.ring = ring
         self.progress = progress
         self.bell = bell
@@ -163,7 +164,8 @@ cdef class InboxWriter:
         self.slots = ring.base + INBOX_SLOTS_OFFSET
         self.ring_view = memoryview(ring)
         self.next = u64_load_relaxed(&self.header.committed)
-        self.limit = u64_load_acquire(&self.seen.consumed) + self.slots_count
+        self.freed = &self.seen.acknowledged if keep_unacknowledged else &self.seen.consumed
+        self.limit = u64_load_acquire(self.freed) + self.slots_count
 
     cdef int alive(self) except -1:
         if self.closed:
@@ -183,7 +185,8 @@ cdef class InboxWriter:
         # A loop, because another thread of the application may write while this one waits without the GIL.
         while self.next >= self.limit:
             # SYNC POINT: reuse. Pairs with the send predicate's release of `consumed`: it is done with the slot.
-            self.limit = u64_load_acquire(&self.seen.consumed) + self.slots_count
+            # (`acknowledged` never passes it.)
+            self.limit = u64_load_acquire(self.freed) + self.slots_count
             if self.next < self.limit:
                 break
             if not self.await_progress(self.next - self.slots_count + 1, timeout_s):
@@ -192,17 +195,17 @@ cdef class InboxWriter:
                     " (a reader that keeps all and doesn't take holds its writers back)")
         return self.slots + (self.next % self.slots_count) * self.stride
 
-    cdef int await_progress(self, uint64_t until_consumed, double timeout_s) except -1:
-        """Waits until the node has consumed so many; 1 when it has, 0 on timeout. The GIL is released."""
+    cdef int await_progress(self, uint64_t until, double timeout_s) except -1:
+        """Waits until so many slots have been freed; 1 when it has, 0 on timeout. The GIL is released."""
         cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
         cdef double left
         cdef int timeout_ms, r, _
         cdef inbox_header *header = self.header
-        cdef inbox_progress *seen = self.seen
+        cdef uint64_t *freed = self.freed
         cdef bell_page *node_bell = self.node_bell
         cdef int space_fd = self.space_fd, bell_fd = self.bell_fd
         for _ in range(YIELDS):
-            if u64_load_acquire(&seen.consumed) >= until_consumed:
+            if u64_load_acquire(freed) >= until:
                 return 1
             if timeout_s == 0:
                 return 0
@@ -212,7 +215,7 @@ cdef class InboxWriter:
             # SYNC POINT: space. Pairs with inbox_progressed(): it looks at space_waiting after it raised consumed.
             u64_store_release(&header.space_waiting, u64_load_relaxed(&header.space_waiting) + 1)
             fence_store_load()
-            if u64_load_acquire(&seen.consumed) >= until_consumed:
+            if u64_load_acquire(freed) >= until:
                 return 1
             if self.gone or self.closed or u64_load_relaxed(&node_bell.stopped):
                 self.gone = True
@@ -283,6 +286,8 @@ cdef class InboxWriter:
         try:
             self.usable()
             for data in buffers:
+                if self.gone:
+                    self.alive()   # the node died while the caller made the next message: nobody takes it
                 if self.next >= self.limit:
                     self.publish()
                 if PyBytes_CheckExact(data):
@@ -431,6 +436,29 @@ cdef class InboxWriter:
     @property
     def refused(self):
         return u64_load_acquire(&self.seen.refused) if self.progress.base != NULL else 0
+
+    @property
+    def is_gone(self):
+        return self.gone or u64_load_relaxed(&self.node_bell.stopped) != 0
+
+    def unacknowledged(self):
+        """What was committed and not yet delivered by every member, as far as the node has said: a list of (index,
+        source timestamp, payload). The payload is None where its slot was used again (never, if they are kept).
+
+        Once the node is gone nobody can say whether these were delivered to the others.
+        """
+        cdef uint64_t first = self.acknowledged, k
+        cdef slot_header *h
+        cdef list out = []
+        if self.ring.base == NULL or self.progress.base == NULL:
+            return out
+        for k in range(first, self.next):
+            h = <slot_header *>(self.slots + (k % self.slots_count) * self.stride)
+            if h.index != k or (self.claimed and k + self.slots_count == self.next):
+                out.append((k, 0, None))
+            else:
+                out.append((k, h.source_ns, PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)))
+        return out
 
     def mark_gone(self):
         """The node died: waiting calls wake up and fail with NodeGone, later ones fail at once."""

@@ -20,6 +20,10 @@ cdef class LogReader:
     cdef readonly uint64_t lost              # messages overtaken or skipped, ever
     cdef readonly bint keep_all
     cdef int data_fd, bell_fd
+    cdef readonly uint64_t next_view, next_sequence  # place in the order behind the last message taken
+    cdef bint skips                          # messages before that place may still come: we have had them
+    cdef bint frozen                         # nothing beyond these two is read any more
+    cdef uint64_t frozen_tail, frozen_count
     cdef bint gone, closed
     cdef Block block                         # the open zero-copy batch, if any
 
@@ -27,7 +31,9 @@ cdef class LogReader:
     cdef log_record *peek(self, uint64_t *size) except? NULL
     cdef bint still_there(self, uint64_t position) noexcept
     cdef int overtaken(self) except -1
+    cdef uint64_t last_tail(self) noexcept
     cdef void advance(self, uint64_t size) noexcept
+    cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept
     cdef void publish_position(self) noexcept
     cdef int usable(self) except -1
     cdef bint ended(self)
@@ -41,4 +47,5 @@ cdef class Block:
     cdef readonly uint64_t payload_size      # bytes
     cdef readonly uint64_t count             # messages
     cdef uint64_t first_position, end_position, end_offset, first_index
+    cdef uint64_t last_view, last_sequence   # of its last message
     cdef bint open

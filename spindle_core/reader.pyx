@@ -60,14 +60,16 @@ cdef class LogReader:
     """Reads a delivery log from a cursor. For one thread at a time. Takes ownership of mappings and descriptors.
 
     `bell` and `bell_fd` let a keep-all reader wake a node that waits for it; without them (a log without an engine)
-    nobody is rung.
+    nobody is rung. `place`: (view id, sequence) where it stands in the order; with `skips` it has had everything before
+    that from somewhere else, and drops such messages if the log still brings them.
     """
 
     def __cinit__(self):
         self.data_fd = -1
         self.bell_fd = -1
 
-    def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1):
+    def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1,
+                 place=(0, 0), bint skips=False):
         cdef cursor_start *start
         self.log = log
         self.cursor = cursor
@@ -95,6 +97,8 @@ cdef class LogReader:
         self.index = start.index
         self.keep_all = start.keep_all
         self.tail = self.position
+        self.next_view, self.next_sequence = place
+        self.skips = skips
         if self.offset > self.capacity or self.offset % CACHE_LINE or self.capacity % CACHE_LINE:
             raise ValueError("the cursor doesn't point to a record: the node has to place it first")
 
@@ -105,10 +109,14 @@ cdef class LogReader:
             raise ValueError("a batch is open: release it first")
         return 0
 
+    cdef uint64_t last_tail(self) noexcept:
+        """How far the log has got, or had got when it was frozen for this reader."""
+        return self.frozen_tail if self.frozen else u64_load_acquire(&self.header.tail)
+
     cdef bint look(self) noexcept:
         """Looks how far the log has got; True if there is something to read."""
         # SYNC POINT: deliver. Pairs with log_publish(): records are whole before the tail.
-        self.tail = u64_load_acquire(&self.header.tail)
+        self.tail = self.last_tail()
         if self.position >= self.tail:
             return False
         # SYNC POINT: return. Pairs with return_to_hot(): we had everything when the log went back to its start.
@@ -123,6 +131,7 @@ cdef class LogReader:
         copied from it must be followed by a look at still_there().
         """
         cdef log_record *r
+        cdef bint before
         while True:
             if self.position >= self.tail and not self.look():
                 return NULL
@@ -132,7 +141,16 @@ cdef class LogReader:
             size[0] = u32_load_relaxed(&r.size)   # once: it may change under us
             if r.position == self.position:
                 if r.kind == LOG_DATA and size[0] <= self.capacity - self.offset - sizeof(log_record):
-                    return r
+                    if not self.skips:
+                        return r
+                    before = r.view_id < self.next_view or (
+                        r.view_id == self.next_view and r.sequence < self.next_sequence)
+                    if self.still_there(self.position):
+                        if not before:
+                            self.skips = False
+                            return r
+                        self.advance(size[0])
+                        continue
                 if r.kind == LOG_JUMP and self.offset and self.still_there(self.position):
                     self.offset = 0
                     continue
@@ -140,8 +158,8 @@ cdef class LogReader:
 
     cdef bint still_there(self, uint64_t position) noexcept:
         """False if the record copied from `position` may have been overwritten meanwhile."""
-        if self.keep_all:
-            return True
+        if self.keep_all and not self.gone:
+            return True   # a node that is gone may have gone on without us, if only for a moment
         # SYNC POINT: overtake. Pairs with publish_oldest(): it is raised before anything behind it is overwritten.
         fence_load_load()
         return u64_load_acquire(&self.header.oldest_position) <= position
@@ -182,6 +200,11 @@ cdef class LogReader:
         self.offset += record_stride(size)
         self.index += 1
 
+    cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept:
+        self.next_view = view_id
+        self.next_sequence = sequence + 1
+        self.advance(size)
+
     cdef void publish_position(self) noexcept:
         u64_store_relaxed(&self.page.index, self.index)
         # SYNC POINT: read. Pairs with log_refresh_cursors(): we are done with everything before.
@@ -198,7 +221,7 @@ cdef class LogReader:
         Raises TypeError for others.
         """
         cdef log_record *r
-        cdef uint64_t size, position
+        cdef uint64_t size, position, view_id, sequence
         cdef bint plain = payload_type is bytes
         cdef list out = []
         cdef object payload
@@ -211,6 +234,7 @@ cdef class LogReader:
             if r == NULL:
                 break
             position = self.position
+            view_id, sequence = r.view_id, r.sequence
             if plain:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
             else:
@@ -221,7 +245,7 @@ cdef class LogReader:
                 self.overtaken()
                 continue
             out.append(payload)
-            self.advance(size)
+            self.taken(size, view_id, sequence)
             n -= 1
         self.publish_position()
         return out
@@ -229,7 +253,7 @@ cdef class LogReader:
     def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo):
         """Up to `n` pairs (payload: bytes, info)."""
         cdef log_record *r
-        cdef uint64_t size, position
+        cdef uint64_t size, position, view_id, sequence
         cdef list out = []
         cdef object payload, info
         self.usable()
@@ -239,6 +263,7 @@ cdef class LogReader:
             if r == NULL:
                 break
             position = self.position
+            view_id, sequence = r.view_id, r.sequence
             payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
             info = make_info(info_type, r)
             if self.position != position:
@@ -247,7 +272,7 @@ cdef class LogReader:
                 self.overtaken()
                 continue
             out.append((payload, info))
-            self.advance(size)
+            self.taken(size, view_id, sequence)
             n -= 1
         self.publish_position()
         return out
@@ -260,7 +285,7 @@ cdef class LogReader:
         the attribute `taken` of the exception, the one it failed on is skipped.
         """
         cdef log_record *r
-        cdef uint64_t size, position
+        cdef uint64_t size, position, view_id, sequence
         cdef list out = []
         cdef object view, sample, info
         cdef Py_ssize_t at
@@ -271,8 +296,9 @@ cdef class LogReader:
             if r == NULL:
                 break
             position = self.position
+            view_id, sequence = r.view_id, r.sequence
             info = make_info(info_type, r)
-            if self.keep_all:
+            if self.keep_all and not self.gone:
                 # A part of a view of the mapping, which it keeps mapped, whoever keeps a part of it.
                 at = <char *>r - self.log.base + sizeof(log_record)
                 view = self.log_view[at:at + <Py_ssize_t>size]
@@ -291,14 +317,14 @@ cdef class LogReader:
                     setattr(sample, info_attribute, info)
             except Exception as e:
                 if self.position == position:
-                    self.advance(size)
+                    self.taken(size, view_id, sequence)
                 self.publish_position()
                 e.taken = out
                 raise
             if self.position != position:
                 continue   # decode() let another thread run, and that took this message
             out.append(sample)
-            self.advance(size)
+            self.taken(size, view_id, sequence)
             n -= 1
         self.publish_position()
         return out
@@ -339,24 +365,31 @@ cdef class LogReader:
             r = <log_record *>(self.ring + b.end_offset)
             if r.kind != LOG_DATA or r.size != size or r.position != b.end_position:
                 break
+        r = <log_record *>(self.ring + b.end_offset - b.stride)
+        b.last_view, b.last_sequence = r.view_id, r.sequence
+        if not self.still_there(self.position):   # all of it, or it may be another message's place
+            b.last_view, b.last_sequence = self.next_view, self.next_sequence
         b.open = True
         self.block = b
         return b
 
     def skip_to_last(self, uint64_t depth):
         """KEEP_LAST(depth): skips all but the newest `depth` messages; returns how many were skipped (not `lost`)."""
-        cdef uint64_t count, target, size = 0, skipped = 0
+        cdef uint64_t count, target, view_id, sequence, size = 0, skipped = 0
+        cdef log_record *r
         self.usable()
         self.look()
-        count = u64_load_relaxed(&self.header.count)
+        count = self.frozen_count if self.frozen else u64_load_relaxed(&self.header.count)
         target = count - depth if count > depth else 0
         while self.index < target:
-            if self.peek(&size) == NULL or self.index >= target:
+            r = self.peek(&size)
+            if r == NULL or self.index >= target:
                 break            # the second: peek() found that the log had gone further than that
+            view_id, sequence = r.view_id, r.sequence
             if not self.still_there(self.position):
                 self.overtaken()
                 continue
-            self.advance(size)
+            self.taken(size, view_id, sequence)
             skipped += 1
         self.publish_position()
         return skipped
@@ -367,7 +400,7 @@ cdef class LogReader:
         cdef uint64_t count
         if self.log.base == NULL or self.closed:
             return 0
-        count = u64_load_acquire(&self.header.count)
+        count = self.frozen_count if self.frozen else u64_load_acquire(&self.header.count)
         return count - self.index if count > self.index else 0
 
     @property
@@ -382,7 +415,7 @@ cdef class LogReader:
         # SYNC POINT: wake. Pairs with log_ring_readers(): it looks at `armed` after the tail.
         u64_store_release(&self.page.armed, u64_load_relaxed(&self.page.armed) + 1)
         fence_store_load()
-        return u64_load_acquire(&self.header.tail) > self.position or self.ended()
+        return self.last_tail() > self.position or self.ended()
 
     cdef bint ended(self):
         return self.gone or u64_load_relaxed(&self.header.stopped) != 0
@@ -395,14 +428,14 @@ cdef class LogReader:
         while True:
             if self.closed:
                 raise ValueError("this reader is closed")
-            if u64_load_acquire(&self.header.tail) > self.position:
+            if self.last_tail() > self.position:
                 return True
             if timeout_s == 0:
                 if self.ended():
                     self.raise_gone()
                 return False
             self.arm()
-            if u64_load_acquire(&self.header.tail) > self.position:
+            if self.last_tail() > self.position:
                 return True
             if self.ended():
                 self.raise_gone()
@@ -444,6 +477,39 @@ cdef class LogReader:
         """The node died: who waits wakes up; what was delivered can still be taken."""
         self.gone = True
         event_ring(self.data_fd)
+
+    def freeze(self):
+        """Reads nothing any more beyond what the log holds now; returns the place in the order, (view id, sequence),
+        that comes after all of it: where to go on in another node's log.
+
+        For a log whose node is gone: it may have been killed at any moment, or live on for one.
+        """
+        cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
+        cdef uint64_t next_view = self.next_view, next_sequence = self.next_sequence, tail = self.tail, size = 0
+        cdef uint64_t view_id, sequence
+        cdef bint skips = self.skips
+        cdef log_record *r
+        if not self.frozen and not self.closed:
+            self.gone = True
+            self.frozen_tail = u64_load_acquire(&self.header.tail)
+            self.frozen = True
+        if self.closed:
+            return next_view, next_sequence
+        try:
+            while True:
+                r = self.peek(&size)
+                if r == NULL:
+                    break
+                view_id, sequence = r.view_id, r.sequence
+                if not self.still_there(self.position):
+                    self.overtaken()
+                    continue
+                self.taken(size, view_id, sequence)
+            self.frozen_count = self.index
+            return self.next_view, self.next_sequence
+        finally:
+            self.position, self.offset, self.index, self.lost, self.tail = position, offset, index, lost, tail
+            self.next_view, self.next_sequence, self.skips = next_view, next_sequence, skips
 
     @property
     def is_gone(self):
@@ -504,6 +570,7 @@ cdef class Block:
         reader.index = self.first_index + self.count
         reader.position = self.end_position
         reader.offset = self.end_offset
+        reader.next_view, reader.next_sequence = self.last_view, self.last_sequence + 1
         reader.publish_position()
 
     def __enter__(self):
