@@ -130,7 +130,7 @@ class Changes:
             self._watch_joiners(action.ballot)
             self.next.prepare(action.view, action.ballot)
         elif isinstance(action, m.Wedge):
-            self.engine.wedge()
+            self.engine.wedge(action.ballot)
         elif isinstance(action, m.DeliverToTrim):
             assert self.view is not None
             self.topics.deliver_to_trim(self.view, action.trims)
