@@ -133,8 +133,8 @@ cdef class InboxWriter:
     """The application's side: claim, fill, commit; or write, which is all three.
 
     For one thread at a time (the GIL is held except while waiting; callers that share one writer between threads
-    hold a lock around it). Takes ownership of the mappings and descriptors. keep_unacknowledged: a slot is used again only
-    when every member has delivered its message, so that `unacknowledged()` has them all if the node dies.
+    hold a lock around it). Takes ownership of the mappings and descriptors. keep_unacknowledged: a slot is used again
+    only when every member has delivered its message, so that `unacknowledged()` has them all if the node dies.
     """
 
     def __cinit__(self):
