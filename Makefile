@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize bench proto clean distclean
+.PHONY: help setup ext demo test lint sanitize fuzz bench proto clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -79,6 +79,15 @@ sanitize: setup $(VENV)/.stamp-test  ## Build the core with ASan and UBSan and r
 	    ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_odr_violation=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	    PYTHONPATH=$(CURDIR)/$(SANITIZED) \
 	    $(BIN)/pytest -q -p no:cacheprovider -o pythonpath=$(SANITIZED) $(if $(ARGS),$(ARGS),tests/spindle_core)
+
+$(VENV)/.stamp-fuzz: $(VENV)/.stamp-test
+	$(call say,Installing the fuzzer)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[fuzz]'
+	@touch $@
+
+SECONDS ?= 60
+fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECONDS in all
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
 	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)

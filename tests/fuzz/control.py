@@ -1,0 +1,262 @@
+"""Fuzz targets: control connections, views, trims, membership messages, configuration. Nothing here runs a node."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+from google.protobuf.message import DecodeError
+
+from spindle.announcements import Announcements
+from spindle.attachment_codec import event_from_wire, event_to_wire, spec_from_wire, spec_to_wire
+from spindle.client.attaching import _check_opening
+from spindle.client.events import ENDPOINT_ADDED, Event, ViewInfo
+from spindle.config import keys, parse_config
+from spindle.config_reference import toml_text
+from spindle.endpoints import Endpoint
+from spindle.errors import (
+    ConfigError,
+    MembershipError,
+    ProtocolMismatch,
+    SpindleError,
+    WireError,
+    error_from_wire,
+    error_to_wire,
+)
+from spindle.frames import FrameDecoder, Limits, encode
+from spindle.history import received
+from spindle.layout import ring_bytes, subgroups_of
+from spindle.levels import Level
+from spindle.membership import messages as m
+from spindle.membership.codec import (
+    decode_trim,
+    decode_view,
+    encode_trim,
+    encode_view,
+    message_from_wire,
+    message_to_wire,
+)
+from spindle.peers import MAGIC, PROTOCOL
+from spindle.proto import attach_pb2, opening_pb2
+from spindle.proto import node_pb2 as pb
+from spindle.reception import _opening
+from spindle.topics import TopicInfo, TopicSpec
+from spindle.view import Member, Topic, View
+from spindle_core.delivery import DeliveryLog
+from spindle_core.engine import Engine
+from tests.fuzz.target import Cutter, target
+
+SMALL = Limits(frame_bytes_max=200, fds_max=0)
+EPOCH_BYTES_MAX = 16 << 20  # larger rows are valid, but take their time to make
+SPEC = TopicSpec("flight/air data", "AirData", b"\x12\x34", Level.VOLATILE, 256, 8, 10, 1 << 20)
+MEMBERS = (Member(1, 1000, "/run/node-1.sock", 10, 1, "one"), Member(5, 1001, "/run/node-5.sock", 11, 1, "five"))
+VIEW = View(77, 3, MEMBERS, (Topic(SPEC, 1, (1, 5), (5,), (1,)), Topic(TopicSpec("t", window=4, size_max=8), 9)))
+ENDPOINT = Endpoint(b"guid", 5, True, "t", b"{}", "app", 12, 3)
+MESSAGES: tuple[m.Message, ...] = (
+    m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], 3), m.TopicRequest(1, 3, SPEC),
+    m.TopicRequest(2, 3, m.Role("t", True, True)), m.Rejection(1, "TopicLimit", "too many"),
+    m.Admission(VIEW, 300), m.Prepared(3, 300), m.Installed(3, 300),
+)
+
+
+def _streams() -> Iterator[bytes]:
+    stream = b"".join(map(encode, (b"one", b"", b"x" * 100)))
+    yield b"\0" + stream
+    yield b"\x03" + bytes((2, 0, 9, 0, 30, 0)) + stream
+    yield b"\0" + stream + b"\xff\xff\xff\xff\0\0\0\0"
+    yield b"\0" + stream + b"\x01\0\0\0\x01\0\0\0x"
+
+
+@target(_streams)
+def frames(data: bytes) -> None:
+    """Frames of a stream: the same however it is cut, or the same refusal."""
+    cutter = Cutter(data)
+    cuts = [cutter.number(2) for _ in range(cutter.number() % 8)]
+    stream = cutter.rest
+    whole, whole_refused = _decoded([stream])
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    pieces, pieces_refused = _decoded([stream[a:b] for a, b in itertools.pairwise(places)])
+    assert whole_refused == pieces_refused
+    assert whole_refused or whole == pieces
+
+
+def _decoded(pieces: list[bytes]) -> tuple[list[bytes], str]:
+    decoder = FrameDecoder(SMALL)
+    found: list[bytes] = []
+    try:
+        for piece in pieces:
+            found += [frame.body for frame in decoder.feed(piece)]
+    except WireError as error:
+        return found, str(error)
+    assert all(len(one) <= SMALL.frame_bytes_max for one in found)
+    assert len(decoder._buffer) <= SMALL.frame_bytes_max + 8
+    return found, ""
+
+
+def _openings() -> Iterator[bytes]:
+    for role in (opening_pb2.PEER, opening_pb2.APPLICATION):
+        yield opening_pb2.Opening(
+            magic=MAGIC, role=role, protocol=PROTOCOL, domain_id=3, node_id=7, incarnation=5, name="app",
+            release="1").SerializeToString()
+    for error in (None, WireError("no"), ConfigError("bad")):
+        kind, text = ("", "") if error is None else error_to_wire(error)
+        yield opening_pb2.OpeningReply(
+            magic=MAGIC, protocol=PROTOCOL, node_id=7, incarnation=5, kind=kind, message=text).SerializeToString()
+
+
+@target(_openings, size_max=512, message=lambda _: opening_pb2.Opening)
+def opening(data: bytes) -> None:
+    """The first frame of either end, and the error that it may carry."""
+    with contextlib.suppress(ProtocolMismatch):
+        found = _opening(data)
+        assert found.magic == MAGIC and found.role in (opening_pb2.PEER, opening_pb2.APPLICATION)
+    with contextlib.suppress(DecodeError):
+        reply = opening_pb2.OpeningReply.FromString(data)
+        with contextlib.suppress(SpindleError):
+            _check_opening(reply, PROTOCOL, "a node")
+        again = error_from_wire(*error_to_wire(error_from_wire(reply.kind, reply.message)))
+        assert str(again) == reply.message
+
+
+def _node_frames() -> Iterator[bytes]:
+    topic = TopicInfo(SPEC, 1, (1, 5), (5,))
+    for event in (Event(ENDPOINT_ADDED, endpoint=ENDPOINT), Event("view", view=ViewInfo(3, (1, 5), 1)),
+                  Event("topic", topic=topic, text="x")):
+        yield event_to_wire(event).SerializeToString()
+
+
+@target(_node_frames, message=lambda _: attach_pb2.Event)
+def event(data: bytes) -> None:
+    """Events, topics and endpoints of attach.proto, at both ends of an attachment."""
+    with contextlib.suppress(DecodeError, ConfigError):
+        found = event_from_wire(attach_pb2.Event.FromString(data))
+        assert event_from_wire(event_to_wire(found)) == found
+    with contextlib.suppress(DecodeError, ConfigError):
+        spec = spec_from_wire(attach_pb2.TopicSpec.FromString(data))
+        assert spec_from_wire(spec_to_wire(spec)) == spec
+        spec.with_window().check_same(spec)
+
+
+def _peer_messages() -> Iterator[bytes]:
+    for message in MESSAGES:
+        yield message_to_wire(message).SerializeToString()
+    history = [pb.HistoryMessage(payload=b"x", sender=1, sequence=2, view_id=3, writer_id=4, reception_ns=5)]
+    yield pb.PeerMessage(history=pb.HistoryChunk(view_id=3, topic_id=1, messages=history)).SerializeToString()
+    yield pb.PeerMessage(endpoint_added=attach_pb2.Endpoint(guid=b"g", node_id=5, topic="t")).SerializeToString()
+    yield pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=b"g")).SerializeToString()
+    yield pb.PeerMessage(farewell=pb.Farewell(kind="NodeStopped", text="bye")).SerializeToString()
+
+
+@target(_peer_messages, message=lambda _: pb.PeerMessage)
+def peer_message(data: bytes) -> None:
+    """One message of node.proto: values that mean the same when sent on, or a refusal."""
+    try:
+        message = pb.PeerMessage.FromString(data)
+        found = message_from_wire(message)
+    except (DecodeError, MembershipError, ConfigError):
+        return
+    if found is not None:
+        assert message_from_wire(pb.PeerMessage.FromString(message_to_wire(found).SerializeToString())) == found
+        return
+    kind = message.WhichOneof("body")
+    if kind == "farewell":
+        error_from_wire(message.farewell.kind, message.farewell.text)
+    elif kind in ("endpoint_added", "endpoint_removed"):
+        _announce(message)
+    elif kind == "history":
+        _take_history(message.history)
+
+
+def _announce(message: pb.PeerMessage) -> None:
+    told: list[Event] = []
+    heard = Announcements(lambda _: None, lambda *_: None, told.append)
+    with contextlib.suppress(ConfigError, WireError):
+        heard.heard(5, message.endpoint_added)
+        event_to_wire(told[-1]).SerializeToString()
+    heard.heard_gone(5, message.endpoint_removed.guid)
+    heard.drop_node(5)
+
+
+def _take_history(chunk: pb.HistoryChunk) -> None:
+    try:
+        messages = received(chunk)
+    except WireError:
+        return
+    log = DeliveryLog(1 << 16)
+    try:
+        for message in messages:
+            if len(message[0]) <= SPEC.size_max:
+                assert log.append(*message)
+    finally:
+        log.close()
+
+
+def _views() -> Iterator[bytes]:
+    yield encode_view(VIEW)
+    yield encode_view(View(1, 0, MEMBERS[:1]))
+    yield encode_view(View(2**63, 2**40, (MEMBERS[1], MEMBERS[0]), (Topic(SPEC, 255, (1,), (1,), ()),)))
+
+
+@target(_views, message=lambda _: pb.View)
+def view(data: bytes) -> None:
+    """A proposed view: refused, or good enough to make the memory of its epoch."""
+    try:
+        found = decode_view(data)
+    except MembershipError:
+        return
+    assert decode_view(encode_view(found)) == found
+    for topic in found.topics:
+        assert topic.donor is None or topic.donor in found.node_ids
+    if not found.members or sum(ring_bytes(topic.spec) for topic in found.topics) > EPOCH_BYTES_MAX:
+        return
+    engine = Engine(found.node_ids[0], incarnation=found.members[0].incarnation)
+    try:
+        # What NextEpoch.prepare() reports as "the memory cannot be made"
+        with contextlib.suppress(ValueError, OSError, MemoryError):
+            engine.new_epoch(found.view_id, 0, found.node_ids, subgroups_of(found)).close()
+    finally:
+        engine.stop()
+
+
+def _trims() -> Iterator[bytes]:
+    yield encode_trim(3, {1: (5, 0, 7), 9: ()})
+    yield encode_trim(2**63, {255: (2**64 - 1,)})
+
+
+@target(_trims, message=lambda _: pb.Trim)
+def trim(data: bytes) -> None:
+    """A trim: refused, or the same after another round."""
+    with contextlib.suppress(MembershipError):
+        view_id, counts = decode_trim(data)
+        assert decode_trim(encode_trim(view_id, counts)) == (view_id, counts)
+
+
+def _configurations() -> Iterator[bytes]:
+    yield toml_text().encode()
+    for _, key, _ in keys():
+        if key.example:
+            yield f"[{key.section}]\n{key.name} = {key.example}\n".encode()
+        yield f'[{key.section}]\n{key.name} = "8 MiB"\n'.encode()
+        yield f"[{key.section}]\n{key.name} = 5\n".encode()
+        yield f"[{key.section}]\n{key.name} = true\n".encode()
+    yield b'[[access.rules]]\nuser = "x"\npublish = ["*"]\nsubscribe = []\n'
+
+
+@target(_configurations)
+def configuration(data: bytes) -> None:
+    """TOML text: a valid configuration, or ConfigError in words."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return
+    try:
+        found = parse_config(text)
+    except ConfigError as error:
+        assert str(error)
+        return
+    found.may_publish(4242, [1], "flight/x")
+    found.admits(4242, [1])
+
+
+__all__ = ["configuration", "event", "frames", "opening", "peer_message", "trim", "view"]

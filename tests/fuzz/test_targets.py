@@ -1,0 +1,60 @@
+"""Goal: what fuzzing ever reached or broke stays handled; every decoder refuses in words whatever it can't use.
+
+Method: every target runs over its own good inputs, over the corpus that fuzzing left, and over arbitrary changes of
+both. Longer and guided by coverage: `make fuzz`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz import control, disk, live, samples
+from tests.fuzz.target import TARGETS, Target
+
+MODULES = (control, disk, live, samples)
+SLOW = {"visitor", "answer", "journal"}
+
+
+@pytest.fixture(params=sorted(TARGETS))
+def one(request: pytest.FixtureRequest) -> Target:
+    return TARGETS[request.param]
+
+
+def test_good_inputs_and_the_corpus_pass(one: Target) -> None:
+    assert one.what and one.name in {name for module in MODULES for name in module.__all__}
+    for data in [*one.seeds(), *one.corpus()]:
+        assert len(data) <= one.size_max or data not in one.corpus()
+        one.run(data)
+    assert all(not thread.name.startswith("Thread-") for thread in threading.enumerate()), "left a thread behind"
+
+
+def test_changed_inputs_pass(one: Target) -> None:
+    known = [*one.seeds(), *one.corpus()]
+
+    @settings(max_examples=20 if one.name in SLOW else 200, deadline=None, database=None)
+    @given(st.sampled_from(known), st.sampled_from(known), st.lists(st.tuples(
+        st.integers(0, one.size_max), st.integers(0, 3), st.binary(max_size=8)), max_size=4))
+    def changed(data: bytes, other: bytes, edits: list[tuple[int, int, bytes]]) -> None:
+        made = bytearray(data)
+        for at, kind, some in edits:
+            at %= len(made) + 1
+            if kind == 0:
+                made[at : at + len(some)] = some
+            elif kind == 1:
+                made[at:at] = some
+            elif kind == 2:
+                del made[at : at + len(some)]
+            else:
+                made[at:] = other[at:]
+        one.run(bytes(made[: one.size_max]))
+
+    changed()
+
+
+def test_the_corpus_is_in_the_order_that_keeping_it_gives(one: Target) -> None:
+    corpus = one.corpus()
+    assert corpus == sorted(set(corpus), key=lambda data: (len(data), data))
