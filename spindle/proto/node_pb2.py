@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from spindle.proto import attach_pb2 as spindle_dot_proto_dot_attach__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18spindle/proto/node.proto\x12\x0cspindle.node\x1a\x1aspindle/proto/attach.proto\"\xce\x04\n\x0bPeerMessage\x12*\n\x0c\x63urrent_view\x18\x01 \x01(\x0b\x32\x12.spindle.node.ViewH\x00\x12)\n\x04join\x18\x02 \x01(\x0b\x32\x19.spindle.node.JoinRequestH\x00\x12\x33\n\rtopic_request\x18\x03 \x01(\x0b\x32\x1a.spindle.node.TopicRequestH\x00\x12,\n\trejection\x18\x04 \x01(\x0b\x32\x17.spindle.node.RejectionH\x00\x12,\n\tadmission\x18\x05 \x01(\x0b\x32\x17.spindle.node.AdmissionH\x00\x12*\n\x08prepared\x18\x06 \x01(\x0b\x32\x16.spindle.node.PreparedH\x00\x12,\n\tinstalled\x18\x07 \x01(\x0b\x32\x17.spindle.node.InstalledH\x00\x12+\n\trow_offer\x18\x08 \x01(\x0b\x32\x16.spindle.node.RowOfferH\x00\x12\x32\n\x0e\x65ndpoint_added\x18\t \x01(\x0b\x32\x18.spindle.attach.EndpointH\x00\x12\x39\n\x10\x65ndpoint_removed\x18\n \x01(\x0b\x32\x1d.spindle.node.EndpointRemovedH\x00\x12-\n\x07history\x18\x0b \x01(\x0b\x32\x1a.spindle.node.HistoryChunkH\x00\x12*\n\x08\x66\x61rewell\x18\x0c \x01(\x0b\x32\x16.spindle.node.FarewellH\x00\x42\x06\n\x04\x62ody\"g\n\x06Member\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x0b\n\x03uid\x18\x05 \x01(\r\x12\x0c\n\x04name\x18\x06 \x01(\t\"s\n\x05Topic\x12\'\n\x04spec\x18\x01 \x01(\x0b\x32\x19.spindle.attach.TopicSpec\x12\x10\n\x08topic_id\x18\x02 \x01(\r\x12\x0f\n\x07members\x18\x03 \x03(\r\x12\x0f\n\x07senders\x18\x04 \x03(\r\x12\r\n\x05\x66resh\x18\x05 \x03(\r\"u\n\x04View\x12\x10\n\x08group_id\x18\x01 \x01(\x06\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\x12%\n\x07members\x18\x03 \x03(\x0b\x32\x14.spindle.node.Member\x12#\n\x06topics\x18\x04 \x03(\x0b\x32\x13.spindle.node.Topic\"u\n\x04Trim\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12.\n\tsubgroups\x18\x02 \x03(\x0b\x32\x1b.spindle.node.Trim.Subgroup\x1a,\n\x08Subgroup\x12\x10\n\x08topic_id\x18\x01 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04\"D\n\x0bJoinRequest\x12$\n\x06member\x18\x01 \x01(\x0b\x32\x14.spindle.node.Member\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\"\xd1\x01\n\x0cTopicRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\x12,\n\x07\x64\x65\x63lare\x18\x03 \x01(\x0b\x32\x19.spindle.attach.TopicSpecH\x00\x12/\n\x04role\x18\x04 \x01(\x0b\x32\x1f.spindle.node.TopicRequest.RoleH\x00\x1a\x35\n\x04Role\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\x08\x12\x0e\n\x06sender\x18\x03 \x01(\x08\x42\x06\n\x04wish\";\n\tRejection\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"=\n\tAdmission\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.spindle.node.View\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\"+\n\x08Prepared\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\",\n\tInstalled\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\"+\n\x08RowOffer\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\"\x1f\n\x0f\x45ndpointRemoved\x12\x0c\n\x04guid\x18\x01 \x01(\x0c\"o\n\x0cHistoryChunk\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\r\x12.\n\x08messages\x18\x03 \x03(\x0b\x32\x1c.spindle.node.HistoryMessage\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\x90\x01\n\x0eHistoryMessage\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\r\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0f\n\x07view_id\x18\x04 \x01(\x04\x12\x11\n\tsource_ns\x18\x05 \x01(\x04\x12\x11\n\twriter_id\x18\x06 \x01(\r\x12\x14\n\x0creception_ns\x18\x07 \x01(\x04\"&\n\x08\x46\x61rewell\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18spindle/proto/node.proto\x12\x0cspindle.node\x1a\x1aspindle/proto/attach.proto\"\x9a\x07\n\x0bPeerMessage\x12*\n\x0c\x63urrent_view\x18\x01 \x01(\x0b\x32\x12.spindle.node.ViewH\x00\x12)\n\x04join\x18\x02 \x01(\x0b\x32\x19.spindle.node.JoinRequestH\x00\x12\x33\n\rtopic_request\x18\x03 \x01(\x0b\x32\x1a.spindle.node.TopicRequestH\x00\x12,\n\trejection\x18\x04 \x01(\x0b\x32\x17.spindle.node.RejectionH\x00\x12,\n\tadmission\x18\x05 \x01(\x0b\x32\x17.spindle.node.AdmissionH\x00\x12*\n\x08prepared\x18\x06 \x01(\x0b\x32\x16.spindle.node.PreparedH\x00\x12,\n\tinstalled\x18\x07 \x01(\x0b\x32\x17.spindle.node.InstalledH\x00\x12+\n\trow_offer\x18\x08 \x01(\x0b\x32\x16.spindle.node.RowOfferH\x00\x12\x32\n\x0e\x65ndpoint_added\x18\t \x01(\x0b\x32\x18.spindle.attach.EndpointH\x00\x12\x39\n\x10\x65ndpoint_removed\x18\n \x01(\x0b\x32\x1d.spindle.node.EndpointRemovedH\x00\x12-\n\x07history\x18\x0b \x01(\x0b\x32\x1a.spindle.node.HistoryChunkH\x00\x12*\n\x08\x66\x61rewell\x18\x0c \x01(\x0b\x32\x16.spindle.node.FarewellH\x00\x12\x37\n\x0fhistory_request\x18\r \x01(\x0b\x32\x1c.spindle.node.HistoryRequestH\x00\x12\x31\n\x0chistory_more\x18\x0e \x01(\x0b\x32\x19.spindle.node.HistoryMoreH\x00\x12\x33\n\rrestart_query\x18\x0f \x01(\x0b\x32\x1a.spindle.node.RestartQueryH\x00\x12\x37\n\x0frestart_summary\x18\x10 \x01(\x0b\x32\x1c.spindle.node.RestartSummaryH\x00\x12\x35\n\x0erestart_record\x18\x11 \x01(\x0b\x32\x1b.spindle.node.RestartRecordH\x00\x12\x39\n\x10restart_recorded\x18\x12 \x01(\x0b\x32\x1d.spindle.node.RestartRecordedH\x00\x42\x06\n\x04\x62ody\"g\n\x06Member\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x0b\n\x03uid\x18\x05 \x01(\r\x12\x0c\n\x04name\x18\x06 \x01(\t\"s\n\x05Topic\x12\'\n\x04spec\x18\x01 \x01(\x0b\x32\x19.spindle.attach.TopicSpec\x12\x10\n\x08topic_id\x18\x02 \x01(\r\x12\x0f\n\x07members\x18\x03 \x03(\r\x12\x0f\n\x07senders\x18\x04 \x03(\r\x12\r\n\x05\x66resh\x18\x05 \x03(\r\"u\n\x04View\x12\x10\n\x08group_id\x18\x01 \x01(\x06\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\x12%\n\x07members\x18\x03 \x03(\x0b\x32\x14.spindle.node.Member\x12#\n\x06topics\x18\x04 \x03(\x0b\x32\x13.spindle.node.Topic\"u\n\x04Trim\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12.\n\tsubgroups\x18\x02 \x03(\x0b\x32\x1b.spindle.node.Trim.Subgroup\x1a,\n\x08Subgroup\x12\x10\n\x08topic_id\x18\x01 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04\"D\n\x0bJoinRequest\x12$\n\x06member\x18\x01 \x01(\x0b\x32\x14.spindle.node.Member\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\"\xd1\x01\n\x0cTopicRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\x12,\n\x07\x64\x65\x63lare\x18\x03 \x01(\x0b\x32\x19.spindle.attach.TopicSpecH\x00\x12/\n\x04role\x18\x04 \x01(\x0b\x32\x1f.spindle.node.TopicRequest.RoleH\x00\x1a\x35\n\x04Role\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\x08\x12\x0e\n\x06sender\x18\x03 \x01(\x08\x42\x06\n\x04wish\";\n\tRejection\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"=\n\tAdmission\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.spindle.node.View\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\"+\n\x08Prepared\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\",\n\tInstalled\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\"+\n\x08RowOffer\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0e\n\x06\x62\x61llot\x18\x02 \x01(\x04\"\x1f\n\x0f\x45ndpointRemoved\x12\x0c\n\x04guid\x18\x01 \x01(\x0c\"\xbb\x01\n\x0cHistoryChunk\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\r\x12.\n\x08messages\x18\x03 \x03(\x0b\x32\x1c.spindle.node.HistoryMessage\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x0e\n\x06number\x18\x05 \x01(\x04\x12)\n\x05start\x18\x06 \x01(\x0b\x32\x1a.spindle.node.HistoryStart\x12\x0f\n\x07problem\x18\x07 \x01(\t\"i\n\x0cHistoryStart\x12!\n\x05lives\x18\x01 \x03(\x0b\x32\x12.spindle.node.Life\x12\"\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x13.spindle.node.Order\x12\x12\n\nuntil_view\x18\x03 \x01(\x04\"\xcb\x01\n\x0eHistoryRequest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07view_id\x18\x03 \x01(\x04\x12\x11\n\tfrom_disk\x18\x04 \x01(\x08\x12\r\n\x05\x65mpty\x18\x05 \x01(\x08\x12!\n\x05lives\x18\x06 \x03(\x0b\x32\x12.spindle.node.Life\x12 \n\x03\x65nd\x18\x07 \x01(\x0b\x32\x13.spindle.node.Order\x12\"\n\x05until\x18\x08 \x01(\x0b\x32\x13.spindle.node.Order\"-\n\x0bHistoryMore\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\r\"*\n\x05Order\x12\x0f\n\x07view_id\x18\x01 \x01(\x12\x12\x10\n\x08sequence\x18\x02 \x01(\x12\"L\n\x04Life\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nfirst_view\x18\x02 \x01(\x04\x12\"\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x13.spindle.node.Order\"+\n\x07Holders\x12\x0f\n\x07view_id\x18\x01 \x01(\x04\x12\x0f\n\x07members\x18\x02 \x03(\r\"E\n\tSuccessor\x12&\n\x07holders\x18\x01 \x01(\x0b\x32\x15.spindle.node.Holders\x12\x10\n\x08required\x18\x02 \x03(\r\".\n\x0cRestartQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\"\xc0\x02\n\x0eRestartSummary\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\x12!\n\x05lives\x18\x03 \x03(\x0b\x32\x12.spindle.node.Life\x12&\n\x07holders\x18\x04 \x01(\x0b\x32\x15.spindle.node.Holders\x12\r\n\x05whole\x18\x05 \x01(\x08\x12*\n\tsuccessor\x18\x06 \x01(\x0b\x32\x17.spindle.node.Successor\x12\x11\n\tseen_view\x18\x07 \x01(\x12\x12\"\n\x05\x62\x65gin\x18\x08 \x01(\x0b\x32\x13.spindle.node.Order\x12 \n\x03\x65nd\x18\t \x01(\x0b\x32\x13.spindle.node.Order\x12\r\n\x05\x63ount\x18\n \x01(\x04\x12\x0f\n\x07problem\x18\x0b \x01(\t\x12\x0f\n\x07serving\x18\x0c \x01(\x08\"[\n\rRestartRecord\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\x12*\n\tsuccessor\x18\x03 \x01(\x0b\x32\x17.spindle.node.Successor\"1\n\x0fRestartRecorded\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07view_id\x18\x02 \x01(\x04\"\x90\x01\n\x0eHistoryMessage\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\r\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0f\n\x07view_id\x18\x04 \x01(\x04\x12\x11\n\tsource_ns\x18\x05 \x01(\x04\x12\x11\n\twriter_id\x18\x06 \x01(\r\x12\x14\n\x0creception_ns\x18\x07 \x01(\x04\"8\n\x08\x46\x61rewell\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61st_out\x18\x03 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,39 +33,61 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spindle.proto.node_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PEERMESSAGE']._serialized_start=71
-  _globals['_PEERMESSAGE']._serialized_end=661
-  _globals['_MEMBER']._serialized_start=663
-  _globals['_MEMBER']._serialized_end=766
-  _globals['_TOPIC']._serialized_start=768
-  _globals['_TOPIC']._serialized_end=883
-  _globals['_VIEW']._serialized_start=885
-  _globals['_VIEW']._serialized_end=1002
-  _globals['_TRIM']._serialized_start=1004
-  _globals['_TRIM']._serialized_end=1121
-  _globals['_TRIM_SUBGROUP']._serialized_start=1077
-  _globals['_TRIM_SUBGROUP']._serialized_end=1121
-  _globals['_JOINREQUEST']._serialized_start=1123
-  _globals['_JOINREQUEST']._serialized_end=1191
-  _globals['_TOPICREQUEST']._serialized_start=1194
-  _globals['_TOPICREQUEST']._serialized_end=1403
-  _globals['_TOPICREQUEST_ROLE']._serialized_start=1342
-  _globals['_TOPICREQUEST_ROLE']._serialized_end=1395
-  _globals['_REJECTION']._serialized_start=1405
-  _globals['_REJECTION']._serialized_end=1464
-  _globals['_ADMISSION']._serialized_start=1466
-  _globals['_ADMISSION']._serialized_end=1527
-  _globals['_PREPARED']._serialized_start=1529
-  _globals['_PREPARED']._serialized_end=1572
-  _globals['_INSTALLED']._serialized_start=1574
-  _globals['_INSTALLED']._serialized_end=1618
-  _globals['_ROWOFFER']._serialized_start=1620
-  _globals['_ROWOFFER']._serialized_end=1663
-  _globals['_ENDPOINTREMOVED']._serialized_start=1665
-  _globals['_ENDPOINTREMOVED']._serialized_end=1696
-  _globals['_HISTORYCHUNK']._serialized_start=1698
-  _globals['_HISTORYCHUNK']._serialized_end=1809
-  _globals['_HISTORYMESSAGE']._serialized_start=1812
-  _globals['_HISTORYMESSAGE']._serialized_end=1956
-  _globals['_FAREWELL']._serialized_start=1958
-  _globals['_FAREWELL']._serialized_end=1996
+  _globals['_PEERMESSAGE']._serialized_end=993
+  _globals['_MEMBER']._serialized_start=995
+  _globals['_MEMBER']._serialized_end=1098
+  _globals['_TOPIC']._serialized_start=1100
+  _globals['_TOPIC']._serialized_end=1215
+  _globals['_VIEW']._serialized_start=1217
+  _globals['_VIEW']._serialized_end=1334
+  _globals['_TRIM']._serialized_start=1336
+  _globals['_TRIM']._serialized_end=1453
+  _globals['_TRIM_SUBGROUP']._serialized_start=1409
+  _globals['_TRIM_SUBGROUP']._serialized_end=1453
+  _globals['_JOINREQUEST']._serialized_start=1455
+  _globals['_JOINREQUEST']._serialized_end=1523
+  _globals['_TOPICREQUEST']._serialized_start=1526
+  _globals['_TOPICREQUEST']._serialized_end=1735
+  _globals['_TOPICREQUEST_ROLE']._serialized_start=1674
+  _globals['_TOPICREQUEST_ROLE']._serialized_end=1727
+  _globals['_REJECTION']._serialized_start=1737
+  _globals['_REJECTION']._serialized_end=1796
+  _globals['_ADMISSION']._serialized_start=1798
+  _globals['_ADMISSION']._serialized_end=1859
+  _globals['_PREPARED']._serialized_start=1861
+  _globals['_PREPARED']._serialized_end=1904
+  _globals['_INSTALLED']._serialized_start=1906
+  _globals['_INSTALLED']._serialized_end=1950
+  _globals['_ROWOFFER']._serialized_start=1952
+  _globals['_ROWOFFER']._serialized_end=1995
+  _globals['_ENDPOINTREMOVED']._serialized_start=1997
+  _globals['_ENDPOINTREMOVED']._serialized_end=2028
+  _globals['_HISTORYCHUNK']._serialized_start=2031
+  _globals['_HISTORYCHUNK']._serialized_end=2218
+  _globals['_HISTORYSTART']._serialized_start=2220
+  _globals['_HISTORYSTART']._serialized_end=2325
+  _globals['_HISTORYREQUEST']._serialized_start=2328
+  _globals['_HISTORYREQUEST']._serialized_end=2531
+  _globals['_HISTORYMORE']._serialized_start=2533
+  _globals['_HISTORYMORE']._serialized_end=2578
+  _globals['_ORDER']._serialized_start=2580
+  _globals['_ORDER']._serialized_end=2622
+  _globals['_LIFE']._serialized_start=2624
+  _globals['_LIFE']._serialized_end=2700
+  _globals['_HOLDERS']._serialized_start=2702
+  _globals['_HOLDERS']._serialized_end=2745
+  _globals['_SUCCESSOR']._serialized_start=2747
+  _globals['_SUCCESSOR']._serialized_end=2816
+  _globals['_RESTARTQUERY']._serialized_start=2818
+  _globals['_RESTARTQUERY']._serialized_end=2864
+  _globals['_RESTARTSUMMARY']._serialized_start=2867
+  _globals['_RESTARTSUMMARY']._serialized_end=3187
+  _globals['_RESTARTRECORD']._serialized_start=3189
+  _globals['_RESTARTRECORD']._serialized_end=3280
+  _globals['_RESTARTRECORDED']._serialized_start=3282
+  _globals['_RESTARTRECORDED']._serialized_end=3331
+  _globals['_HISTORYMESSAGE']._serialized_start=3334
+  _globals['_HISTORYMESSAGE']._serialized_end=3478
+  _globals['_FAREWELL']._serialized_start=3480
+  _globals['_FAREWELL']._serialized_end=3536
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerMessage(_message.Message):
-    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell")
+    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded")
     CURRENT_VIEW_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,12 @@ class PeerMessage(_message.Message):
     ENDPOINT_REMOVED_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_MORE_FIELD_NUMBER: _ClassVar[int]
+    RESTART_QUERY_FIELD_NUMBER: _ClassVar[int]
+    RESTART_SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    RESTART_RECORD_FIELD_NUMBER: _ClassVar[int]
+    RESTART_RECORDED_FIELD_NUMBER: _ClassVar[int]
     current_view: View
     join: JoinRequest
     topic_request: TopicRequest
@@ -33,7 +39,13 @@ class PeerMessage(_message.Message):
     endpoint_removed: EndpointRemoved
     history: HistoryChunk
     farewell: Farewell
-    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
+    history_request: HistoryRequest
+    history_more: HistoryMore
+    restart_query: RestartQuery
+    restart_summary: RestartSummary
+    restart_record: RestartRecord
+    restart_recorded: RestartRecorded
+    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "incarnation", "address", "pid", "uid", "name")
@@ -170,16 +182,148 @@ class EndpointRemoved(_message.Message):
     def __init__(self, guid: _Optional[bytes] = ...) -> None: ...
 
 class HistoryChunk(_message.Message):
-    __slots__ = ("view_id", "topic_id", "messages", "last")
+    __slots__ = ("view_id", "topic_id", "messages", "last", "number", "start", "problem")
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     view_id: int
     topic_id: int
     messages: _containers.RepeatedCompositeFieldContainer[HistoryMessage]
     last: bool
-    def __init__(self, view_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ...) -> None: ...
+    number: int
+    start: HistoryStart
+    problem: str
+    def __init__(self, view_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class HistoryStart(_message.Message):
+    __slots__ = ("lives", "after", "until_view")
+    LIVES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_VIEW_FIELD_NUMBER: _ClassVar[int]
+    lives: _containers.RepeatedCompositeFieldContainer[Life]
+    after: Order
+    until_view: int
+    def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("number", "topic", "view_id", "from_disk", "empty", "lives", "end", "until")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_DISK_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
+    LIVES_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    topic: str
+    view_id: int
+    from_disk: bool
+    empty: bool
+    lives: _containers.RepeatedCompositeFieldContainer[Life]
+    end: Order
+    until: Order
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[str] = ..., view_id: _Optional[int] = ..., from_disk: bool = ..., empty: bool = ..., lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., end: _Optional[_Union[Order, _Mapping]] = ..., until: _Optional[_Union[Order, _Mapping]] = ...) -> None: ...
+
+class HistoryMore(_message.Message):
+    __slots__ = ("number", "chunks")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    chunks: int
+    def __init__(self, number: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+
+class Order(_message.Message):
+    __slots__ = ("view_id", "sequence")
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    view_id: int
+    sequence: int
+    def __init__(self, view_id: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class Life(_message.Message):
+    __slots__ = ("name", "first_view", "after")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_VIEW_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    first_view: int
+    after: Order
+    def __init__(self, name: _Optional[str] = ..., first_view: _Optional[int] = ..., after: _Optional[_Union[Order, _Mapping]] = ...) -> None: ...
+
+class Holders(_message.Message):
+    __slots__ = ("view_id", "members")
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    view_id: int
+    members: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, view_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Successor(_message.Message):
+    __slots__ = ("holders", "required")
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    holders: Holders
+    required: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, holders: _Optional[_Union[Holders, _Mapping]] = ..., required: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RestartQuery(_message.Message):
+    __slots__ = ("topic", "view_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    view_id: int
+    def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
+
+class RestartSummary(_message.Message):
+    __slots__ = ("topic", "view_id", "lives", "holders", "whole", "successor", "seen_view", "begin", "end", "count", "problem", "serving")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    LIVES_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    SEEN_VIEW_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    view_id: int
+    lives: _containers.RepeatedCompositeFieldContainer[Life]
+    holders: Holders
+    whole: bool
+    successor: Successor
+    seen_view: int
+    begin: Order
+    end: Order
+    count: int
+    problem: str
+    serving: bool
+    def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ..., lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., holders: _Optional[_Union[Holders, _Mapping]] = ..., whole: bool = ..., successor: _Optional[_Union[Successor, _Mapping]] = ..., seen_view: _Optional[int] = ..., begin: _Optional[_Union[Order, _Mapping]] = ..., end: _Optional[_Union[Order, _Mapping]] = ..., count: _Optional[int] = ..., problem: _Optional[str] = ..., serving: bool = ...) -> None: ...
+
+class RestartRecord(_message.Message):
+    __slots__ = ("topic", "view_id", "successor")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    view_id: int
+    successor: Successor
+    def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ..., successor: _Optional[_Union[Successor, _Mapping]] = ...) -> None: ...
+
+class RestartRecorded(_message.Message):
+    __slots__ = ("topic", "view_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    view_id: int
+    def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
     __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns")
@@ -200,9 +344,11 @@ class HistoryMessage(_message.Message):
     def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ...) -> None: ...
 
 class Farewell(_message.Message):
-    __slots__ = ("kind", "text")
+    __slots__ = ("kind", "text", "cast_out")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    CAST_OUT_FIELD_NUMBER: _ClassVar[int]
     kind: str
     text: str
-    def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    cast_out: bool
+    def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., cast_out: bool = ...) -> None: ...

@@ -1,0 +1,237 @@
+"""The values that a restart of a logged topic is about, and the two questions asked of them.
+
+Words:
+- An *order* is (view id, sequence number): a message's place in its topic. View ids go on rising over restarts of the
+  group (see `spindle.restart.ledger.view_floor`), so orders of one topic always compare.
+- A *life* of a topic begins when its members take it up from journals (or from nothing), and ends when the last of them
+  is gone. Journals whose lives are the same are prefixes of one sequence; where their lives part, so do their messages.
+- *Holders* are the members of the topic from one view on, until its members change. All of them have on disk whatever
+  was acknowledged as persisted while they were the holders, since an acknowledgement needs every member.
+
+Rules: values are immutable. What a node says of itself is believed: it is a member of the group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+Order = tuple[int, int]  # view id, sequence number
+NOTHING: Order = (-1, -1)  # before every message
+MODES = ("majority", "all", "any")
+
+
+@dataclasses.dataclass(frozen=True)
+class Life:
+    """Messages of views from `first_view` on, until the next life begins; `after` is the last message before them.
+
+    name  group id and view of its beginning; two lives are the same only if all of it is the same
+    """
+
+    name: str
+    first_view: int
+    after: Order = NOTHING
+
+
+@dataclasses.dataclass(frozen=True)
+class Holders:
+    """The members of the topic since view `view_id`."""
+
+    view_id: int
+    members: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"nodes {', '.join(map(str, self.members))} since view {self.view_id}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Successor:
+    """Who holds the topic after this node (or after the holders that it was one of).
+
+    required  nodes that had to write this down before the new holders could begin; empty: they have begun for certain
+    """
+
+    holders: Holders
+    required: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """What a node keeps on disk of its place in a topic.
+
+    lives      of the messages in its journal
+    holders    the last ones that it was one of; None if it never was
+    whole      its journal has all that those holders acknowledged. False while a tail that conflicted is cut and not
+               yet replaced: such a journal counts for no majority
+    successor  who came after, as far as this node knows
+    seen_view  no message in the journal is of a later view
+    """
+
+    lives: tuple[Life, ...] = ()
+    holders: Holders | None = None
+    whole: bool = False
+    successor: Successor | None = None
+    seen_view: int = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a node says of its journal. begin is the first message in it, end the last; NOTHING without messages.
+
+    problem  why its journal can't take part: damaged, or there is nowhere to keep one. Empty if it can
+    serving  it is a member and whole now: no restart is needed, everything can be had from it
+    """
+
+    standing: Standing = Standing()
+    begin: Order = NOTHING
+    end: Order = NOTHING
+    count: int = 0
+    problem: str = ""
+    serving: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """Go on after `end`, which `source` has; None: there are no messages, the topic begins.
+
+    lives     of the topic from now on, the new one last
+    voters    nodes that held the topic when it was last whole: they have to write down who goes on
+    """
+
+    source: int | None
+    end: Order
+    lives: tuple[Life, ...]
+    voters: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """No decision yet: `reason` for people, `nodes` whose return would help."""
+
+    reason: str
+    nodes: tuple[int, ...] = ()
+
+
+def agreed_end(lives: tuple[Life, ...], end: Order, others: tuple[Life, ...], others_end: Order) -> Order:
+    """The last message that two journals have in common, given their lives and their ends."""
+    same = 0
+    while same < min(len(lives), len(others)) and lives[same] == others[same]:
+        same += 1
+    if same == 0:
+        return NOTHING
+    here = min(end, lives[same].after) if same < len(lives) else end
+    there = min(others_end, others[same].after) if same < len(others) else others_end
+    return min(here, there)
+
+
+def begin_life(lives: tuple[Life, ...], end: Order, name: str, view_id: int) -> tuple[Life, ...]:
+    """The lives of a topic that goes on after `end` with view `view_id`. Lives without a message are left out."""
+    return (*(life for life in lives if life.after < end), Life(name, view_id, end))
+
+
+def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = "majority") -> Decision | Missing:
+    """Which journal to go on from in view `view_id`, if `answers` are those of all nodes of the view.
+
+    The newest holders that anybody knows of decide: enough of them must be here, by `mode` a majority, all, or any.
+    Of the journals with their lives the longest is the source: what it has beyond the others was delivered by some,
+    acknowledged to none, and contradicts nothing.
+    """
+    usable = {node_id: one for node_id, one in answers.items() if not one.problem}
+    chosen = _voters(answers, usable, mode)
+    if isinstance(chosen, Missing):
+        return chosen
+    # Of the voters one may have come further, on its way to be whole among newer holders.
+    lives = max((usable[node_id].standing.lives for node_id in chosen), default=(),
+                key=lambda one: (one[-1].first_view if one else -1, len(one)))
+    same = {node_id: one for node_id, one in usable.items() if one.end != NOTHING and one.standing.lives == lives}
+    end = max((one.end for one in same.values()), default=NOTHING)
+    if end[0] >= view_id:
+        return Missing(f"its journals go up to view {end[0]}, but the group is at view {view_id} only; start the nodes "
+                       "that have them again")
+    # Of several that go as far, one that goes back furthest can serve everybody.
+    source = min((node_id for node_id, one in same.items() if one.end == end),
+                 key=lambda node_id: (not same[node_id].standing.whole, same[node_id].begin, node_id), default=None)
+    return Decision(source, end, begin_life(lives, end, name, view_id), chosen)
+
+
+def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode: str) -> tuple[int, ...] | Missing:
+    """The nodes whose word is enough; none if nobody ever held the topic."""
+    standings = {node_id: one.standing for node_id, one in answers.items()}
+    known = {one.holders for one in standings.values() if one.holders is not None}
+    known |= {
+        one.successor.holders for one in standings.values()
+        if one.successor is not None and _may_have_begun(one.successor, standings)
+    }
+    damaged = set(answers) - set(usable)
+    missing: Missing | None = None
+    for holders in sorted(known, key=lambda one: (one.view_id, one.members), reverse=True):
+        here = [node_id for node_id in holders.members if node_id in usable]
+        voters = tuple(node_id for node_id in here if _is_whole(standings[node_id], holders))
+        if voters and _enough(len(voters), len(here), len(holders.members), mode):
+            return voters
+        if not voters and any(_never_was(standings[node_id], holders) for node_id in here):
+            # One of them never was whole among them, so together they never acknowledged anything: those before them
+            # count.
+            continue
+        if missing is None:
+            absent = tuple(node_id for node_id in holders.members if node_id not in here)
+            missing = Missing(_explain(holders, absent, damaged, answers, mode), absent)
+        if mode != "any":
+            break
+    if missing is None and not any(one.lives for one in standings.values()):
+        return ()
+    if mode == "any":
+        end = max((one.end for one in usable.values()), default=NOTHING)
+        longest = tuple(node_id for node_id, one in sorted(usable.items()) if one.end == end != NOTHING)
+        if longest:
+            return longest
+    return missing or Missing("no journal here is whole; " + _damage(damaged, answers))
+
+
+def _never_was(standing: Standing, holders: Holders) -> bool:
+    """True if the node was not whole as one of `holders`, so that they had nothing that it acknowledged."""
+    return standing.holders is None or standing.holders.view_id < holders.view_id
+
+
+def _is_whole(standing: Standing, holders: Holders) -> bool:
+    return standing.whole and standing.holders == holders
+
+
+def _may_have_begun(successor: Successor, standings: Mapping[int, Standing]) -> bool:
+    """False if one of those who had to know of the new holders beforehand doesn't."""
+    for node_id in successor.required:
+        standing = standings.get(node_id)
+        if standing is None:
+            continue
+        told = standing.successor is not None and standing.successor.holders.view_id >= successor.holders.view_id
+        newer = standing.holders is not None and standing.holders.view_id >= successor.holders.view_id
+        if not told and not newer:
+            return False
+    return True
+
+
+def _enough(voters: int, here: int, members: int, mode: str) -> bool:
+    if mode == "any" or here == members:
+        return True
+    return mode == "majority" and 2 * voters > members
+
+
+def _explain(holders: Holders, absent: Collection[int], damaged: Collection[int], answers: Mapping[int, Summary],
+             mode: str) -> str:
+    held = f"it was held last by {holders}"
+    needed = "all of them" if mode == "all" else "a majority of them"
+    text = f"{held}; it goes on when {needed} is here" if mode != "any" else held
+    gone = [node_id for node_id in absent if node_id not in damaged]
+    if gone:
+        text += f", and node{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))} {_be(gone)} missing: start "
+        text += f"{'them' if len(gone) > 1 else 'it'} again, or set [journal] restart = \"any\" to go on without"
+    broken = [node_id for node_id in absent if node_id in damaged]
+    return text + ("; " + _damage(broken, answers) if broken else "")
+
+
+def _be(nodes: Collection[int]) -> str:
+    return "are" if len(nodes) > 1 else "is"
+
+
+def _damage(damaged: Collection[int], answers: Mapping[int, Summary]) -> str:
+    return "; ".join(f"node {node_id}: {answers[node_id].problem}" for node_id in sorted(damaged)) or "start all nodes"

@@ -1,0 +1,243 @@
+"""What a restart does with journal files: look at them, cut off what conflicts, read their end or the rest.
+
+Why apart from `spindle.journal.recovery`: there one node puts its own files in order, whatever others have; here it
+makes them equal to somebody else's. Nothing is ever deleted: what is cut off is kept beside, under the file's name with
+`.forked`.
+
+Rules: everything here blocks and runs on a thread of its own. Nobody writes the journal meanwhile (it is taken up after
+this), except where reading says otherwise. Raises JournalError, OSError.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from spindle.errors import JournalError
+from spindle.journal.errors import JournalBusy
+from spindle.journal.files import Files, OsFiles
+from spindle.journal.format import CommitLayout, Damage
+from spindle.journal.names import lock_name
+from spindle.journal.reading import Channels, JournalMessage, add_channels, messages_of
+from spindle.journal.recovery import Recovery, corrupt_error, journal_numbers, open_scan, recover, repair
+from spindle.journal.scan import State
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary
+from spindle.restart.ledger import Ledger
+
+FORKED_SUFFIX = ".forked"
+COPY_BYTES = 1 << 20
+LOG = logging.getLogger("spindle.node")
+
+
+class Store(NamedTuple):
+    """Where one node keeps its journal of one topic."""
+
+    directory: Path
+    topic: str
+    node_id: int
+    files: Files = OsFiles()
+
+
+class Found(NamedTuple):
+    """A journal that is in order: where it ends for whoever goes on writing it, and what it says of itself."""
+
+    recovery: Recovery
+    begin: Order
+    standing: Standing
+
+    @property
+    def end(self) -> Order:
+        return self.recovery.last_view, self.recovery.last_sequence
+
+    @property
+    def summary(self) -> Summary:
+        return Summary(self.standing, self.begin, self.end, self.recovery.position)
+
+
+def take_up(store: Store, ledger: Ledger) -> Found:
+    """Puts the journal in order (a torn tail is cut and kept) and says what there is. Raises JournalCorrupt,
+    JournalBusy.
+
+    A journal of a time before standings were kept is one whose only holder was this node.
+    """
+    files = store.files
+    files.make_directory(store.directory)
+    lock = files.lock(store.directory / lock_name(store.topic, store.node_id))
+    if lock is None:
+        raise JournalBusy(f"the journal of topic {store.topic!r} of node {store.node_id} in {store.directory} is being "
+                          "written by another process; give each node its own id or journal directory")
+    try:
+        recovery = recover(files, store.directory, store.topic, store.node_id)
+        standing = ledger.read()
+        begin = _begin(store)
+        if not ledger.exists and begin != NOTHING:
+            standing = ledger.update(
+                lives=(Life(recovery.group, begin[0]),), whole=True, seen_view=recovery.last_view,
+                holders=Holders(recovery.last_view, (store.node_id,)))
+        return Found(recovery, begin, standing)
+    finally:
+        files.close(lock)
+
+
+def _begin(store: Store) -> Order:
+    """The first message of the journal."""
+    for _, path in journal_numbers(store.files, store.directory, store.topic, store.node_id):
+        handle = store.files.open(path)
+        try:
+            for layout, _ in open_scan(store.files, handle, path).commits():
+                return layout.record.view_id, layout.record.sequence
+        finally:
+            store.files.close(handle)
+    return NOTHING
+
+
+def cut_after(store: Store, end: Order) -> tuple[int, list[Path]]:
+    """Ends the journal with the last commit that holds nothing beyond `end`. Returns how many messages that took off,
+    and the files that keep them. Whoever calls this has said in the ledger that the journal isn't whole.
+
+    Newest file first, each copied before it is touched: whenever the process dies, what is left is a prefix.
+    """
+    files = store.files
+    kept: list[Path] = []
+    count = 0
+    for _, path in reversed(journal_numbers(files, store.directory, store.topic, store.node_id)):
+        handle = files.open(path, writable=True)
+        try:
+            scan = open_scan(files, handle, path)
+            good, beyond = 0, 0
+            for layout, _ in scan.commits():
+                if (layout.record.view_id, layout.record.last_sequence) <= end:
+                    good = layout.end
+                else:
+                    beyond += layout.record.count
+            if scan.state is State.CORRUPT:
+                raise corrupt_error(scan)
+            if not beyond and (good or (scan.head.last_view, scan.head.last_sequence) <= end):
+                break
+            count += beyond
+            aside = _free_name(store, path)
+            kept.append(aside)
+            if not good:
+                files.rename(path, aside)
+                files.sync_directory(store.directory)
+                continue
+            _copy(files, handle, aside, scan.size)
+            files.truncate(handle, good)
+            files.sync(handle)
+            repair(files, handle, open_scan(files, handle, path).run())
+        finally:
+            files.close(handle)
+    return count, kept
+
+
+def _free_name(store: Store, path: Path) -> Path:
+    taken = set(store.files.names(store.directory))
+    name, attempt = path.name + FORKED_SUFFIX, 1
+    while name in taken:
+        attempt += 1
+        name = f"{path.name}{FORKED_SUFFIX}{attempt}"
+    return path.with_name(name)
+
+
+def _copy(files: Files, handle: int, target: Path, size: int) -> None:
+    copy = files.create(target)
+    try:
+        for offset in range(0, size, COPY_BYTES):
+            files.write(copy, [files.read(handle, min(COPY_BYTES, size - offset), offset)], offset)
+        files.sync(copy)
+    finally:
+        files.close(copy)
+    files.sync_directory(target.parent)
+
+
+def last_messages(store: Store, count_max: int, bytes_max: int, overhead: int) -> list[JournalMessage]:
+    """The end of the journal: at most `count_max` messages (0: any number) that take `bytes_max` with `overhead` bytes
+    for each; what a late reader would still be given if the node had never stopped."""
+    runs: deque[list[JournalMessage]] = deque()
+    count = size = 0
+    for _, path in reversed(journal_numbers(store.files, store.directory, store.topic, store.node_id)):
+        for run in reversed(_end_of_file(store, path, bytes_max)):
+            runs.appendleft(run)
+            count += len(run)
+            size += sum(len(one.payload) + overhead for one in run)
+            if (count_max and count >= count_max) or size >= bytes_max:
+                break
+        else:
+            continue
+        break
+    messages = [one for run in runs for one in run]
+    first, size = len(messages), 0
+    while first and (not count_max or len(messages) - first < count_max):
+        size += len(messages[first - 1].payload) + overhead
+        if size > bytes_max:
+            break
+        first -= 1
+    return messages[first:]
+
+
+def _end_of_file(store: Store, path: Path, bytes_max: int) -> list[list[JournalMessage]]:
+    """The last commits of a file, those that could matter for so many bytes."""
+    handle = store.files.open(path)
+    try:
+        scan = open_scan(store.files, handle, path)
+        channels: Channels = {}
+        last: deque[tuple[CommitLayout, bytes]] = deque()
+        size = 0
+        for layout, body in scan.commits():
+            add_channels(channels, layout)
+            last.append((layout, body))
+            size += len(body)
+            while size - len(last[0][1]) >= bytes_max:
+                size -= len(last.popleft()[1])
+        if scan.state is State.CORRUPT:
+            raise corrupt_error(scan)
+        return [list(messages_of(scan.head.topic, layout, body, channels)) for layout, body in last]
+    except Damage as damage:
+        raise JournalError(f"{path} is damaged: {damage}") from damage
+    finally:
+        store.files.close(handle)
+
+
+def messages_after(store: Store, after: Order, until: Order) -> Iterator[JournalMessage]:
+    """The messages beyond `after` up to `until`, oldest first; a running node may be writing the journal. If the
+    journal begins later, from there."""
+    paths = [path for _, path in journal_numbers(store.files, store.directory, store.topic, store.node_id)]
+    for path in paths[_first_needed(store, paths, after) :]:
+        handle = store.files.open(path)
+        try:
+            scan = open_scan(store.files, handle, path)
+            channels: Channels = {}
+            for layout, body in scan.commits():
+                add_channels(channels, layout)
+                record = layout.record
+                if (record.view_id, record.last_sequence) <= after:
+                    continue
+                for message in messages_of(scan.head.topic, layout, body, channels):
+                    order = (message.view_id, message.sequence)
+                    if order > until:
+                        return
+                    if order > after:
+                        yield message
+            if scan.state is State.CORRUPT:
+                raise corrupt_error(scan)
+        except Damage as damage:
+            raise JournalError(f"{path} is damaged: {damage}") from damage
+        finally:
+            store.files.close(handle)
+
+
+def _first_needed(store: Store, paths: list[Path], after: Order) -> int:
+    """Place of the last file that begins at or before `after`."""
+    for place in range(len(paths) - 1, 0, -1):
+        handle = store.files.open(paths[place])
+        try:
+            for layout, _ in open_scan(store.files, handle, paths[place]).commits():
+                if (layout.record.view_id, layout.record.sequence) <= after:
+                    return place
+                break
+        finally:
+            store.files.close(handle)
+    return 0

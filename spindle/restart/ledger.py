@@ -1,0 +1,154 @@
+"""What a node keeps beside a journal: its standing in the topic, in `<topic>-<node>.standing`.
+
+Why a file of its own: the journal grows by messages, this is replaced as a whole, a few hundred bytes a view change,
+and must be right even where the journal is damaged. JSON with a checksum, because somebody will look at it in a bad
+hour.
+
+Rules: an update is on the disk, under the file's name, when it returns (written beside, synced, renamed, directory
+synced). `seen_view` only grows, and is written before a message of that view is acknowledged; so are holders. Any
+thread may update; one lock sees to it. A file that can't be read is JournalCorrupt, never taken for an empty one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+from spindle.journal.errors import JournalCorrupt
+from spindle.journal.files import Files, OsFiles
+from spindle.journal.names import file_safe
+from spindle.restart.chain import Holders, Life, Standing, Successor
+
+SUFFIX = ".standing"
+NEW_SUFFIX = ".standing.new"
+SIZE_MAX = 16 << 20  # bytes; a file that is larger is none of ours
+
+
+def ledger_path(directory: Path, topic: str, node_id: int) -> Path:
+    return directory / f"{file_safe(topic)}-{node_id}{SUFFIX}"
+
+
+class Ledger:
+    """The standing of one node in one topic. Made without touching the disk."""
+
+    def __init__(self, directory: Path, topic: str, node_id: int, files: Files | None = None) -> None:
+        self.path = ledger_path(directory, topic, node_id)
+        self._topic, self._node_id = topic, node_id
+        self._files = files or OsFiles()
+        self._lock = threading.Lock()
+        self._standing: Standing | None = None
+        self.exists = False  # known after the first read: False means a journal without a ledger, or none at all
+
+    def read(self) -> Standing:
+        """The standing; an empty one if there is no file. Raises JournalCorrupt, OSError."""
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> Standing:
+        if self._standing is None:
+            try:
+                handle = self._files.open(self.path)
+            except FileNotFoundError:
+                self._standing = Standing()
+                return self._standing
+            try:
+                data = self._files.read(handle, min(self._files.size(handle), SIZE_MAX), 0)
+            finally:
+                self._files.close(handle)
+            self._standing = decode(data, self.path)
+            self.exists = True
+        return self._standing
+
+    def update(self, **changes: Any) -> Standing:
+        """Replaces fields of the standing, durably; writes nothing if nothing changes. Raises like read."""
+        with self._lock:
+            before = self._read()
+            changes["seen_view"] = max(before.seen_view, changes.get("seen_view", -1))
+            after = dataclasses.replace(before, **changes)
+            if after != before or not self.exists:
+                self._write(after)
+                self._standing, self.exists = after, True
+            return after
+
+    def _write(self, standing: Standing) -> None:
+        unfinished = self.path.with_name(self.path.name.removesuffix(SUFFIX) + NEW_SUFFIX)
+        handle = self._files.create(unfinished)
+        try:
+            self._files.write(handle, [encode(standing, self._topic, self._node_id)], 0)
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+        self._files.rename(unfinished, self.path)
+        self._files.sync_directory(self.path.parent)
+
+
+def encode(standing: Standing, topic: str, node_id: int) -> bytes:
+    """A JSON line, and a line with its checksum."""
+    content = {"topic": topic, "node": node_id, **dataclasses.asdict(standing)}
+    line = json.dumps(content, sort_keys=True).encode()
+    return line + b"\n%08x\n" % zlib.crc32(line)
+
+
+def decode(data: bytes, path: Path) -> Standing:
+    """Raises JournalCorrupt, with the way out, if the bytes are not what encode() makes."""
+    line, _, rest = data.partition(b"\n")
+    try:
+        if rest != b"%08x\n" % zlib.crc32(line):
+            raise ValueError("the checksum does not match")
+        content = json.loads(line)
+        holders, successor = content["holders"], content["successor"]
+        return Standing(
+            lives=tuple(Life(one["name"], one["first_view"], _order(one["after"])) for one in content["lives"]),
+            holders=_holders(holders) if holders is not None else None,
+            whole=bool(content["whole"]),
+            successor=Successor(_holders(successor["holders"]), tuple(map(int, successor["required"])))
+            if successor is not None else None,
+            seen_view=int(content["seen_view"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise JournalCorrupt(f"{path} is damaged: {error}. It says who held the topic last. `spindle journal repair` "
+                             "moves it and its journal away, so that the node gets all from the others", path) from None
+
+
+def _order(pair: Any) -> tuple[int, int]:
+    view_id, sequence = pair
+    return int(view_id), int(sequence)
+
+
+def _holders(content: Any) -> Holders:
+    return Holders(int(content["view_id"]), tuple(map(int, content["members"])))
+
+
+def view_floor(directory: Path | None, node_id: int, files: Files | None = None) -> int:
+    """The first view id that is later than all that the journals of this node know of; 0 without journals. Damaged
+    ledgers are left out: their topics say so when they are opened."""
+    files = files or OsFiles()
+    floor = 0
+    if directory is None:
+        return floor
+    try:
+        names = files.names(directory)
+    except FileNotFoundError:
+        return floor
+    for name in names:
+        if not name.endswith(f"-{node_id}{SUFFIX}"):
+            continue
+        handle = files.open(directory / name)
+        try:
+            standing = decode(files.read(handle, min(files.size(handle), SIZE_MAX), 0), directory / name)
+        except JournalCorrupt:
+            continue
+        finally:
+            files.close(handle)
+        known = [standing.seen_view]
+        if standing.holders is not None:
+            known.append(standing.holders.view_id)
+        if standing.successor is not None:
+            known.append(standing.successor.holders.view_id)
+        known += [life.first_view for life in standing.lives]
+        floor = max(floor, *(view_id + 1 for view_id in known))
+    return floor
