@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize fuzz bench proto clean distclean
+.PHONY: help setup ext demo test lint sanitize fuzz bench chaos proto clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -88,6 +88,9 @@ $(VENV)/.stamp-fuzz: $(VENV)/.stamp-test
 SECONDS ?= 60
 fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECONDS in all
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
+	@$(BIN)/python -m spindle.chaos --seconds $(SECONDS) $(ARGS)
 
 bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
 	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)

@@ -1,0 +1,288 @@
+"""The processes of a round: daemons with their disks, talkers and watchers; started, heard, signalled, collected.
+
+Rules:
+- If the round dies, the kernel kills its processes (PR_SET_PDEATHSIG): nothing outlives it.
+- What a process says on stderr goes to a file in the round's directory, where the checker and people find it.
+- Nothing here waits. `listen` takes what has come, `look` notices who has ended; the round calls both often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from spindle.chaos.disk import Disk
+from spindle.chaos.history import DaemonLife, History
+
+PR_SET_PDEATHSIG = 1
+VIEW_LINE = re.compile(r"view (\d+): nodes ([\d ]+)$")
+LOG_TAIL = 4096  # bytes
+
+_LIBC = ctypes.CDLL(None)  # loaded before any fork
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """One child process. `said` has the JSON objects that it printed, by their event, the newest each."""
+
+    def __init__(self, name: str, arguments: Sequence[str], directory: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self.said: dict[str, dict[str, Any]] = {}
+        self.printed: list[str] = []
+        self.killed = False  # by us
+        self.stopped = False
+        self._rest = b""
+        with self.log.open("ab") as stderr:
+            self.popen = subprocess.Popen(
+                [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
+                env={**os.environ, **environment}, preexec_fn=_die_with_parent,
+            )
+        assert self.popen.stdout is not None
+        os.set_blocking(self.popen.stdout.fileno(), False)
+
+    @property
+    def running(self) -> bool:
+        return self.popen.returncode is None
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self.popen.send_signal(number)
+                if number == signal.SIGKILL:
+                    self.killed = True
+                if number in (signal.SIGSTOP, signal.SIGCONT):
+                    self.stopped = number == signal.SIGSTOP
+
+    def order(self, line: str) -> None:
+        """Write a line to its stdin; nothing happens if it has ended."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self.popen.stdin.write(line.encode() + b"\n")
+            self.popen.stdin.flush()
+
+    def take_output(self) -> None:
+        """Take what it has printed."""
+        assert self.popen.stdout is not None
+        with contextlib.suppress(BlockingIOError, ValueError):
+            while chunk := os.read(self.popen.stdout.fileno(), 65536):
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    self._heard(line.decode(errors="replace"))
+
+    def _heard(self, line: str) -> None:
+        self.printed.append(line)
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):
+                told = json.loads(line)
+                self.said[told["event"]] = told
+
+    def close(self) -> None:
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+class DaemonProcess(Process):
+    """One life of a node."""
+
+    def __init__(self, life: DaemonLife, arguments: Sequence[str], directory: Path, environment: dict[str, str],
+                 disk: Disk) -> None:
+        super().__init__(f"daemon-{life.node}", arguments, directory, environment)
+        self.life = life
+        self.disk = disk
+        life.pid, life.started = self.popen.pid, time.monotonic_ns()
+
+    @property
+    def ready(self) -> bool:
+        return any(" ready, " in line for line in self.printed)
+
+
+class Stage:
+    """All processes of a round, and what is on record of them."""
+
+    def __init__(self, directory: Path, seed: str, settings: Sequence[str], library: Path | None, pace: float) -> None:
+        self.directory = directory
+        self.history = History()
+        self.daemons: dict[int, DaemonProcess] = {}
+        self.talkers: dict[int, Process] = {}
+        self.watchers: dict[int, Process] = {}
+        self.auditors: dict[int, Process] = {}
+        self.disks: dict[int, Disk] = {}
+        self._ended: list[Process] = []
+        self._seed, self._settings, self._library, self._pace = seed, settings, library, pace
+        self._numbers = 0
+        self._runtime = directory / "run"
+        self._records = directory / "records"
+        for one in (self._runtime, self._records):
+            one.mkdir(mode=0o700)
+        self._environment = {"SPINDLE_RUNTIME_DIR": str(self._runtime), "PYTHONFAULTHANDLER": "1"}
+        for name in ("SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_CONFIG", "SPINDLE_EMBED"):
+            os.environ.pop(name, None)
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def runtime(self) -> Path:
+        return self._runtime
+
+    @property
+    def disk_faults(self) -> bool:
+        return self._library is not None
+
+    # --- starting
+
+    def start_daemon(self, node: int) -> DaemonProcess:
+        """A new life of a node that doesn't run."""
+        disk = self.disk(node)
+        disk.directory.mkdir(exist_ok=True)
+        arguments = ["-m", "spindle.cli", "daemon", "--node", str(node), "--journal-dir", str(disk.directory)]
+        for setting in self._settings:
+            arguments += ["--set", setting]
+        life = DaemonLife(node, 0, 0)
+        environment = dict(self._environment)
+        if self._library is not None:
+            environment |= disk.environment(self._library)
+        daemon = DaemonProcess(life, arguments, self.directory, environment, disk)
+        life.log = daemon.log
+        self.history.daemons.append(life)
+        self.daemons[node] = self._add(daemon)
+        return daemon
+
+    def disk(self, node: int) -> Disk:
+        if node not in self.disks:
+            self.disks[node] = Disk(self.directory / f"disk-{node}.control", self.directory / f"journal-{node}")
+        return self.disks[node]
+
+    def start_talker(self, node: int) -> None:
+        self.talkers[node] = self._application("talker", node, ["--pace", str(self._pace)])
+
+    def start_watcher(self, node: int) -> None:
+        self.watchers[node] = self._application("watcher", node, [])
+
+    def start_auditor(self, node: int) -> None:
+        self.auditors[node] = self._application("watcher", node, ["--audit"])
+
+    def _application(self, kind: str, node: int, more: Sequence[str]) -> Process:
+        self._numbers += 1
+        name = f"{kind}-{node}-{self._numbers}"
+        record = self._records / f"{name}.jsonl"
+        arguments = ["-m", f"spindle.chaos.{kind}", "--node", str(node), "--record", str(record), "--seed",
+                     f"{self._seed}/{name}", "--number", str(self._numbers), *more]
+        return self._add(Process(name, arguments, self.directory, self._environment))
+
+    def _add(self, process: Any) -> Any:
+        assert process.popen.stdout is not None
+        self._selector.register(process.popen.stdout, selectors.EVENT_READ, process)
+        return process
+
+    # --- hearing and looking
+
+    def listen(self, timeout_s: float) -> None:
+        """Wait at most so long for anybody to say something, and take it."""
+        for key, _ in self._selector.select(timeout_s):
+            key.data.take_output()
+        self.look()
+
+    def look(self) -> None:
+        """Notice who has ended."""
+        for table in (self.daemons, self.talkers, self.watchers, self.auditors):
+            for node, process in list(table.items()):
+                if process.popen.poll() is not None:
+                    self._collect(process)
+                    del table[node]
+
+    def _collect(self, process: Process) -> None:
+        code = process.popen.returncode
+        process.take_output()
+        self._selector.unregister(process.popen.stdout)  # type: ignore[arg-type]
+        process.close()
+        self._ended.append(process)
+        if isinstance(process, DaemonProcess):
+            process.life.code = code
+            process.life.ended = process.life.ended or time.monotonic_ns()
+        elif not process.killed and code != 0:
+            self.history.trouble.append(f"{process.name} ended with code {code}, see {process.log}")
+
+    # --- ending
+
+    def kill(self, node: int) -> None:
+        """kill -9 of a node."""
+        daemon = self.daemons[node]
+        if daemon.popen.poll() is None:  # else it has ended by itself, and its exit code counts
+            daemon.life.asked = "kill"
+            daemon.life.ended = time.monotonic_ns()
+            daemon.send(signal.SIGKILL)
+
+    def ask_to_leave(self, node: int) -> None:
+        daemon = self.daemons[node]
+        if daemon.popen.poll() is None and not daemon.life.asked:
+            daemon.life.asked = "leave"
+            daemon.send(signal.SIGTERM)
+
+    def everybody(self) -> list[Process]:
+        return [*self.daemons.values(), *self.talkers.values(), *self.watchers.values(), *self.auditors.values()]
+
+    def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Listen until the condition holds; False if it doesn't in time."""
+        end = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > end:
+                return False
+            self.listen(0.01)
+        return True
+
+    def close(self) -> None:
+        """Kill whatever is left."""
+        for process in self.everybody():
+            process.send(signal.SIGKILL)
+        for process in self.everybody():
+            process.popen.wait()
+        self.look()
+        for disk in self.disks.values():
+            disk.close()
+        self._selector.close()
+
+    # --- what is known of the group
+
+    def ranks(self) -> list[int]:
+        """Running members of the newest view that a running daemon has logged, by rank: the first one leads."""
+        newest: tuple[int, list[int]] = (-1, [])
+        for daemon in self.daemons.values():
+            found = view_of(daemon.log)
+            if found is not None and found[0] > newest[0]:
+                newest = found
+        return [node for node in newest[1] if node in self.daemons]
+
+    def records(self) -> list[Path]:
+        return list(self._records.iterdir())
+
+
+def view_of(log: Path) -> tuple[int, list[int]] | None:
+    """Number and members of the last view in a daemon's log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL))
+        lines = file.read().decode(errors="replace").splitlines()
+    for line in reversed(lines):
+        found = VIEW_LINE.search(line)
+        if found:
+            return int(found[1]), list(map(int, found[2].split()))
+    return None
+
+
+__all__ = ["DaemonProcess", "Process", "Stage", "view_of"]
