@@ -6,7 +6,8 @@ Why apart from the node: the machine decides, the node serves; between them is o
 Rules:
 - Actions are carried out in their order, and nothing in that waits (a reader without room for the last messages of an
   epoch gets them later, see `spindle.ports`), so a view change takes milliseconds.
-- `drive()` after every input to the machine and every ring of the columns; it does nothing once `stop()` was called.
+- `drive()` after every input to the machine and every ring of the columns; it does nothing once `stop()` was called,
+  and from then on nothing is stored into the own row either: a node that says Farewell has stopped acting.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from spindle.epochs import NextEpoch
 from spindle.errors import SpindleError, error_from_wire
 from spindle.history import Donation
+from spindle.liveness import Liveness
 from spindle.membership import messages as m
 from spindle.membership.codec import message_to_wire
 from spindle.membership.machine import Machine, Phase
@@ -51,7 +53,8 @@ class Changes:
                  fail: Callable[[SpindleError], None], on_journal_failure: Callable[[Exception], None]) -> None:
         self.engine, self.me, self.peers = engine, me, peers
         self.machine = Machine(me)
-        self.next = NextEpoch(engine, peers, me.node_id, self._prepared, fail)
+        self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail)
+        self.liveness = Liveness(config, self.machine, self.drive)
         self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure)
         self.view: View | None = None  # installed
         self.epoch: Epoch | None = None  # its memory
@@ -68,6 +71,7 @@ class Changes:
         if self._stopped:
             return
         self._stopped = True
+        self.liveness.stop()
         asyncio.get_running_loop().remove_reader(self.engine.control_fd)
         for timer in (self._joiner_timer, self._slow_timer):
             if timer is not None:
@@ -82,8 +86,39 @@ class Changes:
         self.drive()
 
     def _prepared(self, ballot: int) -> None:
-        self.machine.prepared(ballot)
-        self.drive()
+        if not self._stopped:
+            self.machine.prepared(ballot)
+            self.drive()
+
+    def _unfit(self, node_id: int, why: str) -> None:
+        """A member of the next view offered a row that is none: the group goes on without it, or doesn't let it in."""
+        LOG.error("%s", why)
+        peer = self.peers.connected.get(node_id)
+        if self.view is not None and self.view.rank_of(node_id) is not None:
+            self.machine.suspect(node_id, why)
+            self.drive()
+        elif peer is not None:
+            peer.conn.finish()
+
+    def peer_gone(self, member: Member, *, left: bool, why: str, ended: bool) -> None:
+        """The connection to a node has ended; see Machine.peer_gone."""
+        self.drive()  # what the rows say comes first: who goes on without this node has said so there
+        if not self._stopped:
+            self.machine.peer_gone(member, left, why, ended)
+            self.drive()
+
+    def peer_ended(self, node_id: int, incarnation: int) -> None:
+        """It is certain now that this life of a node, whose connection has ended before, never acts again."""
+        member = self.machine.view.member(node_id) if self.machine.view is not None else None
+        if not self._stopped and member is not None and member.incarnation == incarnation:
+            self.machine.ended(node_id)
+            self.drive()
+
+    def heard(self, node_id: int, message: m.Message) -> None:
+        """A membership message has come."""
+        if not self._stopped:
+            self.machine.receive(node_id, message)
+            self.drive()
 
     def drive(self) -> None:
         """Steps the machine and carries out what it asks for, until it asks for nothing."""
@@ -131,6 +166,8 @@ class Changes:
             self.next.prepare(action.view, action.ballot)
         elif isinstance(action, m.Wedge):
             self.engine.wedge(action.ballot)
+        elif isinstance(action, m.Cut):
+            self._cut(action)
         elif isinstance(action, m.DeliverToTrim):
             assert self.view is not None
             self.topics.deliver_to_trim(self.view, action.trims)
@@ -160,12 +197,20 @@ class Changes:
             self._joiner_timer.cancel()
         self._joiner_timer = asyncio.get_running_loop().call_later(JOINER_TIMEOUT_S, part_with_late_ones)
 
+    def _cut(self, action: m.Cut) -> None:
+        assert self.view is not None
+        member = self.view.members[action.rank]
+        LOG.warning("node %d goes on without %s: %s", self.me.node_id, member, action.why)
+        self.engine.cut(action.rank)
+        self.peers.cast_out(member.node_id, member.incarnation, action.why)
+
     def _install(self, view: View) -> None:
         before, epoch = self.view, self.next.take(view.view_id)
         donations = self.topics.before_install(view)
         unsent = self.engine.install(epoch)
         self.epoch, self.view = epoch, view
         self.machine.installed(epoch)
+        self.liveness.installed(epoch)
         for topic_id, count in unsent.items():
             LOG.warning("topic %d: %d messages of closed writers were not sent", topic_id, count)
         LOG.info("view %d: nodes %s", view.view_id, " ".join(map(str, view.node_ids)))
@@ -179,8 +224,12 @@ class Changes:
                 self.peers.send(node_id, message_to_wire(m.CurrentView(view)))
         self._on_installed(view, before)
         for member in view.members:
-            if member.node_id != self.me.node_id and member.node_id not in self.peers.connected:
-                self.machine.peer_gone(member)
+            if member.node_id != self.me.node_id and not self._connected(member):
+                self.machine.peer_gone(member, why="it is not connected", ended=False)
+
+    def _connected(self, member: Member) -> bool:
+        peer = self.peers.connected.get(member.node_id)
+        return peer is not None and peer.incarnation == member.incarnation
 
     async def _donate(self, donation: Donation) -> None:
         try:

@@ -3,14 +3,18 @@
 Why here and not in the machine: descriptors travel over connections that may have to be made first, and in any order.
 The machine asks for a view to be prepared and hears when it is; everything in between is this module's.
 
-Rules: an offer is a member's row and doorbell for one ballot of one view. Offers may come before this node has begun to
-prepare; they are kept for a few ballots and closed when a later view is installed. Of two members that are not
-connected, the one of higher rank connects.
+Rules:
+- An offer is a member's row and doorbell for one ballot of one view. Offers may come before this node has begun to
+  prepare; they are kept for a few ballots and closed when a later view is installed.
+- Of two members that are not connected, the one of higher rank connects, and tries until the view is given up.
+- Whoever can't be reached, or whose row doesn't fit, is nobody's end but its own: the view stays unprepared until the
+  leader proposes another. Only memory that can't be made here is this node's failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -28,15 +32,22 @@ if TYPE_CHECKING:
 Key = tuple[int, int]  # view id, ballot
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
 OFFER_FDS = 3  # row, doorbell page, doorbell eventfd
+REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
+LOG = logging.getLogger("spindle.node")
 
 
 class NextEpoch:
-    """What is being prepared. `on_ready(ballot)` is called when all rows are exchanged, `on_error` if they can't be."""
+    """What is being prepared.
+
+    on_ready(ballot)         all rows are exchanged
+    on_unfit(node_id, why)   this member of the view offered a row that is none
+    on_error(error)          the own memory can't be made
+    """
 
     def __init__(self, engine: Engine, peers: Peers, node_id: int, on_ready: Callable[[int], None],
-                 on_error: Callable[[SpindleError], None]) -> None:
+                 on_unfit: Callable[[int, str], None], on_error: Callable[[SpindleError], None]) -> None:
         self._engine, self._peers, self._node_id = engine, peers, node_id
-        self._on_ready, self._on_error = on_ready, on_error
+        self._on_ready, self._on_unfit, self._on_error = on_ready, on_unfit, on_error
         self._view: View | None = None
         self._ballot = 0
         self._epoch: Epoch | None = None
@@ -63,21 +74,23 @@ class NextEpoch:
             if node_id in self._peers.connected:
                 self._offer(node_id)
             elif (other := view.rank_of(node_id)) is not None and other < rank:
-                task = asyncio.get_running_loop().create_task(self._reach(view, node_id))
+                task = asyncio.get_running_loop().create_task(self._reach(view, ballot, node_id))
                 self._connecting.add(task)
                 task.add_done_callback(self._connecting.discard)
         for node_id, fds in self._offers.pop((view.view_id, ballot), {}).items():
             self._attach(node_id, fds)
         self._look()
 
-    async def _reach(self, view: View, node_id: int) -> None:
+    async def _reach(self, view: View, ballot: int, node_id: int) -> None:
         member = view.member(node_id)
         assert member is not None
-        try:
-            await self._peers.reach(member, timeout_s=5.0)  # added() makes the offer
-        except SpindleError as error:
-            if self._view is view:
-                self._on_error(error)
+        while self._view is view and self._ballot == ballot:
+            try:
+                await self._peers.reach(member, timeout_s=5.0)  # added() makes the offer
+                return
+            except SpindleError as error:
+                LOG.debug("view %d: %s", view.view_id, error)
+                await asyncio.sleep(REACH_AGAIN_S)
 
     def added(self, peer: Peer) -> None:
         """A node is connected now."""
@@ -114,14 +127,14 @@ class NextEpoch:
         if rank is None or node_id not in self._missing:
             close_all(fds)
             return
+        member = self._view.members[rank]
         try:
             self._epoch.attach_peer(rank, *fds)
         except (ValueError, OSError) as error:
-            self._on_error(MembershipError(f"the row of {self._view.members[rank]} does not fit: {error}"))
+            self._on_unfit(node_id, f"the row of {member} does not fit: {error}")
             return
-        member = self._view.members[rank]
         if self._epoch.row_identity(rank)[1] != member.incarnation:
-            self._on_error(MembershipError(f"{member} offered the row of another of its lives"))
+            self._on_unfit(node_id, f"{member} offered the row of another of its lives")
             return
         self._missing.discard(node_id)
 

@@ -6,7 +6,9 @@ order; the messages themselves never come through here, they go from inboxes to 
 Rules:
 - Everything here runs on one event loop; only journals call in from threads, through call_soon_threadsafe.
 - A node stops in one of two ways: `stop()` leaves the group in order; `fail()` ends at once with an error that it tells
-  to the peers, to the applications (event GONE) and to whoever waits in `wait_stopped()` or `run()`.
+  to the peers, to the applications (event GONE) and to whoever waits in `wait_stopped()` or `run()`. Members that die
+  are no reason to stop, as long as a majority remains.
+- Before a node says Farewell, its engine and its machine have stopped: who hears it relies on that.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.peers import Peer, Peers
 from spindle.ports import ReaderPort, WriterPort
+from spindle.position import Position
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.reception import Reception
 from spindle.topic_table import TopicTable, check_start_index
 from spindle.topics import TopicInfo, TopicSpec
 from spindle.view import Member, View
+from spindle.wire import close_all
 
 if TYPE_CHECKING:
     import socket
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
 
 ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "PeerCredentials"], None]
 
+CONTACT_TIMEOUT_S = 0.1  # for further contacts to answer a newcomer, once one has
+REACH_AGAIN_S = 0.05  # between a newcomer's attempts to reach a member
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
 DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
@@ -77,7 +83,8 @@ class Node:
         self.node_id = config.node_id
         self._changes: Changes
         self._view: View | None = None  # installed
-        self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone)
+        self._told = (0, -1)  # group id and view id of what a newcomer was told last
+        self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._application_handler: ApplicationHandler | None = None
@@ -134,13 +141,7 @@ class Node:
     async def _enter(self, found: list[Found], deadline: float) -> None:
         """Under the lock: joins through anybody who is there, forms the group if nobody is."""
         while True:
-            for one in found:
-                try:
-                    await self._peers.open(one.node_id, one.take, max(0.1, deadline - time.monotonic()))
-                except NodeStopped:
-                    LOG.debug("node %d is just leaving", one.node_id)
-                except ConnectionEnded as error:
-                    LOG.debug("%s", error)
+            await self._contact(found, deadline)
             if not self._peers.connected and not found:
                 break
             if self._peers.connected:
@@ -158,6 +159,33 @@ class Node:
         self._changes.machine.form(secrets.randbits(64))
         self._changes.drive()
         self._check_failed()
+
+    async def _contact(self, found: list[Found], deadline: float) -> None:
+        """Introduces this node to all who listen; returns soon when one has answered, as a hanging one may never."""
+
+        async def introduce(one: Found) -> None:
+            try:
+                await self._peers.open(one.node_id, one.take, max(0.1, deadline - time.monotonic()))
+            except NodeStopped:
+                LOG.debug("node %d is just leaving", one.node_id)
+            except ConnectionEnded as error:
+                LOG.debug("%s", error)
+
+        tasks = {self._spawn(introduce(one)) for one in found}
+        while tasks:
+            limit = CONTACT_TIMEOUT_S if self._peers.connected else None
+            done, tasks = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            if not done:
+                for task in tasks:
+                    task.add_done_callback(self._contacted_late)
+                return
+
+    def _contacted_late(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SpindleError):
+            self.fail(error)
 
     def _listen(self) -> None:
         if self._reception is None:
@@ -212,6 +240,7 @@ class Node:
         LOG.error("node %d stops: %s", self.node_id, error)
         self._error = error
         self._changed.set()
+        self._changes.stop()
         self._changes.topics.stop(NodeStopped(str(error)))
         # In the background: fail() is called from callbacks, and the peers should be told before the sockets close.
         self._spawn(self._close(error))
@@ -232,11 +261,12 @@ class Node:
         if self._reception is not None:
             self._reception.close()
         self._peers.refusing = stopped
-        await self._peers.close(error)
         if self._started:
             self._changes.topics.stop(stopped)
             self._changes.stop()
             self.engine.stop()
+        await self._peers.close(error)
+        if self._started:
             await self._changes.topics.close()
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
@@ -285,10 +315,14 @@ class Node:
         """
         return await self._running().open_writer(topic, slots)
 
-    async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1) -> ReaderPort:
-        """A reader: its cursor in the topic's delivery log. Raises like open_writer, and ConfigError."""
+    async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
+                          after: Position | None = None) -> ReaderPort:
+        """A reader: its cursor in the topic's delivery log. `after`: it goes on from there, wherever it was before.
+
+        Raises like open_writer, and ConfigError.
+        """
         check_start_index(start_index)
-        return await self._running().open_reader(topic, keep_all, from_history, start_index)
+        return await self._running().open_reader(topic, keep_all, from_history, start_index, after)
 
     async def close_writer(self, port: WriterPort) -> None:
         """Ends a writer after what it had committed. Idempotent."""
@@ -318,7 +352,8 @@ class Node:
         """The installed view. Raises NodeStopped before the node is a member."""
         if self._view is None:
             raise NodeStopped(f"node {self.node_id} is not a member yet")
-        return ViewInfo(self._view.view_id, self._view.node_ids, self._view.node_ids.index(self.node_id))
+        view = self._view
+        return ViewInfo(view.view_id, view.node_ids, view.node_ids.index(self.node_id), view.group_id)
 
     def status(self) -> dict[str, Any]:
         """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
@@ -357,8 +392,11 @@ class Node:
 
     def _on_message(self, peer: Peer, message: pb.PeerMessage, fds: list[int]) -> None:
         kind = message.WhichOneof("body")
-        if kind == "row_offer":
+        if self._closed or self._error is not None:
+            close_all(fds)
+        elif kind == "row_offer":
             self._changes.next.take_offer(peer.node_id, message.row_offer, fds)
+            self._changes.drive()
         elif kind == "endpoint_added":
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
@@ -373,40 +411,44 @@ class Node:
             if isinstance(told, m.JoinRequest) and told.member.node_id != peer.node_id:
                 raise WireError(f"{peer} asks to join as node {told.member.node_id}")
             if told is not None:
-                self._changes.machine.receive(peer.node_id, told)
-        self._changes.drive()
+                self._changes.heard(peer.node_id, told)
 
     async def _meet(self, peer: Peer, told: m.CurrentView) -> None:
-        """A newcomer connects to all members of the view before it asks to join."""
-        if self._view is not None:
+        """A newcomer connects to all members of the view before it asks to join. Who isn't there is dying or leaving:
+        it is tried again until a newer view tells that it has gone."""
+        view = told.view
+        if self._told[0] == view.group_id and self._told[1] > view.view_id:
             return
-        for member in told.view.members:
-            if member.node_id != self.node_id:
+        self._told = (view.group_id, view.view_id)
+        for member in view.members:
+            while member.node_id != self.node_id:
+                if self._view is not None or self._closed or self._told != (view.group_id, view.view_id):
+                    return
                 try:
                     await self._peers.reach(member, self.config.join_timeout_s)
-                except ConnectionEnded as error:  # it is leaving; a newer view will tell
+                    break
+                except (ConnectionEnded, NodeStopped) as error:
                     LOG.debug("%s", error)
-                    return
+                    await asyncio.sleep(REACH_AGAIN_S)
                 except SpindleError as error:
                     self.fail(error)
                     return
-        self._changes.machine.receive(peer.node_id, told)
-        self._changes.drive()
+        self._changes.heard(peer.node_id, told)
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
         self._changed.set()
-        if not self._started or self._closed:
-            return
-        member = self._known_member(peer)
-        farewell = peer.farewell
-        why = farewell.text if farewell is not None and farewell.kind else ""
-        self._changes.machine.peer_gone(member, peer.left, why)
-        self._changes.drive()
+        if self._started and not self._closed and not peer.cut:
+            self._changes.peer_gone(self._known_member(peer), left=peer.left, why=peer.why, ended=peer.ended)
+
+    def _on_ended(self, peer: Peer) -> None:
+        if self._started and not self._closed:
+            self._changes.peer_ended(peer.node_id, peer.incarnation)
 
     def _known_member(self, peer: Peer) -> Member:
         for view in (self._view, self._changes.machine.next_view, self._changes.machine.view):
-            if view is not None and (member := view.member(peer.node_id)) is not None:
+            member = view.member(peer.node_id) if view is not None else None
+            if member is not None and member.incarnation == peer.incarnation:
                 return member
         return Member(peer.node_id, peer.incarnation, "", peer.conn.peer.pid, peer.conn.peer.uid)
 

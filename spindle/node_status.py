@@ -28,11 +28,17 @@ def status_of(node: Node, changes: Changes, started_s: float) -> dict[str, Any]:
         "group_id": f"{view.group_id:016x}" if view is not None else "",
         "members": [
             {"node_id": member.node_id, "pid": member.pid, "uid": member.uid, "name": member.name,
-             "address": member.address}
-            for member in (view.members if view is not None else ())
+             "address": member.address, **_life(changes, rank)}
+            for rank, member in enumerate(view.members if view is not None else ())
         ],
         "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],
     }
+
+
+def _life(changes: Changes, rank: int) -> dict[str, Any]:
+    """Whether the member takes part in the installed view, and for how long it has given no sign of life."""
+    live = changes.machine.live_ranks()
+    return {"live": rank in live or not live, "silent_s": round(changes.liveness.silent_s(rank), 3)}
 
 
 def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, Any]:

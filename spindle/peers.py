@@ -8,7 +8,11 @@ Rules:
   connection to a pair. It starts with Opening and OpeningReply; then PeerMessages go both ways.
 - The other end must run as our user or root, or as a user that the configuration admits; domain and protocol version
   must be ours. Who doesn't fit is told why.
-- A node that ends says Farewell before it closes; the end of a connection without it means that the node died.
+- A node that ends says Farewell before it closes, and only when nothing of it acts any more. The end of a connection
+  without it means that the node died, or that it lost touch: which of the two, the end of its process tells, for which
+  a moment is waited. Where it can't be seen (another pid namespace, a node in this process) it stays uncertain.
+- Of one node id there is one life at a time: another incarnation is let in when the earlier one has said Farewell or
+  its process has ended. A life that was cast out never comes back.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import select
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +31,7 @@ from spindle import __version__
 from spindle.bootstrap import connect
 from spindle.errors import (
     AccessDenied,
+    CastOut,
     ConnectionEnded,
     NodeIdTaken,
     ProtocolMismatch,
@@ -45,9 +51,10 @@ if TYPE_CHECKING:
     from spindle.view import Member
 
 MAGIC = 0x4E495053  # "SPIN"
-PROTOCOL = 1  # of node.proto and of the rows' layout
+PROTOCOL = 2  # of node.proto and of the rows' layout
 FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
 FDS_MAX = 3
+PROCESS_END_WAIT_S = 0.05  # between the end of a connection and that of its process: the kernel closes sockets first
 
 
 @dataclasses.dataclass(eq=False)
@@ -59,31 +66,61 @@ class Peer:
     conn: Connection
     farewell: pb.Farewell | None = None
     pid_fd: int = -1  # readable when its process has ended
+    ended: bool = False  # it is certain that it never acts again
+    cut: bool = False  # this node has cast it out
 
     @property
     def left(self) -> bool:
         """True if it ended in order."""
-        return self.farewell is not None and not self.farewell.kind
+        return self.farewell is not None and not self.farewell.kind and not self.farewell.cast_out
+
+    @property
+    def takes_us_for_lost(self) -> bool:
+        """True if it goes on without this node."""
+        return self.farewell is not None and self.farewell.cast_out
+
+    @property
+    def why(self) -> str:
+        """How it ended, for people."""
+        if self.farewell is None:
+            return "its process has ended" if self.ended else "its connection ended"
+        if self.farewell.cast_out:
+            return "it takes this node for lost"
+        return f"it failed: {self.farewell.text}" if self.farewell.kind else "it left"
+
+    def process_ended(self) -> bool:
+        """True if its process is known to have ended."""
+        if self.pid_fd >= 0 and not self.ended:
+            poller = select.poll()
+            poller.register(self.pid_fd, select.POLLIN)
+            self.ended = bool(poller.poll(0))
+        return self.ended
 
     def __str__(self) -> str:
         return f"node {self.node_id} (pid {self.conn.peer.pid})"
 
 
 class Peers:
-    """All connected nodes by id. Events go to three callbacks, on the loop:
+    """All connected nodes by id. Events go to four callbacks, on the loop:
 
     on_message(peer, message, fds)  the callee takes over the descriptors
     on_added(peer)                  before its first message
-    on_gone(peer)                   once; peer.farewell tells how
+    on_gone(peer)                   once; peer.farewell, peer.ended and peer.cut tell how
+    on_ended(peer)                  later than on_gone, if it wasn't certain then: now it is
     """
 
     def __init__(self, config: NodeConfig, on_message: Callable[[Peer, pb.PeerMessage, list[int]], None],
-                 on_added: Callable[[Peer], None], on_gone: Callable[[Peer], None]) -> None:
+                 on_added: Callable[[Peer], None], on_gone: Callable[[Peer], None],
+                 on_ended: Callable[[Peer], None]) -> None:
         self._config = config
-        self._on_message, self._on_added, self._on_gone = on_message, on_added, on_gone
+        self._on_message, self._on_added = on_message, on_added
+        self._on_gone, self._on_ended = on_gone, on_ended
         self.me: Member | None = None  # once the node has its id
         self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
         self.connected: dict[int, Peer] = {}
+        self._parting: dict[Peer, asyncio.TimerHandle] = {}  # connection ended, process not yet: on_gone is due
+        self._watched: set[Peer] = set()  # with a pid_fd
+        self._cast_out: set[tuple[int, int]] = set()  # node id and incarnation
         self._opening: dict[int, asyncio.Future[None]] = {}  # connections that are being made
         self._limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=FDS_MAX, frame_time_s=30.0)
 
@@ -114,17 +151,25 @@ class Peers:
             return error
         if self.refusing is not None:
             return self.refusing
+        if (opening.node_id, opening.incarnation) in self._cast_out:
+            return CastOut(f"node {self.me.node_id} goes on without this life of node {opening.node_id}; start it anew")
+        self._make_way(opening.node_id)
         pid = os.getpid()
-        former = self.connected.get(opening.node_id)
-        if former is not None and former.farewell is not None:  # its connection is just about to end
-            former.conn.close()
-            self._ended(former)
         if opening.node_id in self.connected:
             pid = self.connected[opening.node_id].conn.peer.pid
         elif opening.node_id != self.me.node_id:
             return None
         return NodeIdTaken(f"node id {opening.node_id} is taken by pid {pid}; choose another [node] id, or 0 for the "
                            "lowest free one")
+
+    def _make_way(self, node_id: int) -> None:
+        """Reports the end of an earlier life of this node id at once, if it has ended."""
+        former = self.connected.get(node_id)
+        if former is not None and (former.farewell is not None or former.process_ended()):
+            former.conn.finish()
+            self._gone(former)
+        for peer in [one for one in self._parting if one.node_id == node_id]:
+            self._gone(peer)
 
     def _check_user(self, conn: Connection) -> None:
         if conn.peer.uid not in (os.geteuid(), 0) and not self._config.admits(conn.peer.uid, conn.peer.groups):
@@ -147,6 +192,9 @@ class Peers:
             except OSError as error:
                 raise ConnectionEnded(f"{member} cannot be reached at {member.address}: {error.strerror}") from error
 
+        known = self.connected.get(member.node_id)
+        if known is not None and known.incarnation != member.incarnation:
+            self._make_way(member.node_id)
         peer = await self.open(member.node_id, reached, timeout_s)
         if peer.incarnation != member.incarnation:
             raise ConnectionEnded(f"{member} has been replaced by {peer}")
@@ -185,6 +233,7 @@ class Peers:
                 raise ProtocolMismatch(f"{conn.label} answered with something else than an OpeningReply")
             if reply.kind:
                 raise error_from_wire(reply.kind, reply.message)
+            self._make_way(reply.node_id)
             if reply.node_id in self.connected:
                 raise NodeIdTaken(f"two nodes say that they are node {reply.node_id}; stop one of them")
         except TimeoutError as error:
@@ -206,7 +255,8 @@ class Peers:
         self._watch_process(peer)
 
     def _watch_process(self, peer: Peer) -> None:
-        """Ends the connection with the process, even if a child that it forked holds the socket open."""
+        """Ends the connection with the process, even if a child that it forked holds the socket open; and tells, after
+        the end of the connection, that the process has ended, too."""
         pid = peer.conn.peer.pid
         if pid in (0, os.getpid()):  # of another pid namespace, or a node in this process
             return
@@ -214,17 +264,26 @@ class Peers:
         try:
             peer.pid_fd = os.pidfd_open(pid)
         except ProcessLookupError:
+            peer.ended = True
             loop.call_soon(peer.conn.finish)
         except OSError:  # not visible from here: the end of the connection has to do
             return
         else:
+            self._watched.add(peer)
             loop.add_reader(peer.pid_fd, self._process_ended, peer)
 
     def _process_ended(self, peer: Peer) -> None:
+        peer.ended = True
         self._unwatch(peer)
-        peer.conn.finish()
+        if self.connected.get(peer.node_id) is peer:
+            peer.conn.finish()  # takes what it had still sent; then _ended()
+        elif peer in self._parting:
+            self._gone(peer)
+        else:
+            self._on_ended(peer)
 
     def _unwatch(self, peer: Peer) -> None:
+        self._watched.discard(peer)
         if peer.pid_fd >= 0:
             asyncio.get_running_loop().remove_reader(peer.pid_fd)
             os.close(peer.pid_fd)
@@ -265,10 +324,43 @@ class Peers:
     # --- ending
 
     def _ended(self, peer: Peer) -> None:
-        self._unwatch(peer)
-        if self.connected.get(peer.node_id) is peer:
+        """The connection has ended."""
+        if self.connected.get(peer.node_id) is not peer:  # reported already
+            return
+        if peer.farewell is None and peer.pid_fd >= 0 and not peer.process_ended():
             del self.connected[peer.node_id]
-            self._on_gone(peer)
+            self._parting[peer] = asyncio.get_running_loop().call_later(PROCESS_END_WAIT_S, self._gone, peer)
+        else:
+            self._gone(peer)
+
+    def _gone(self, peer: Peer) -> None:
+        timer = self._parting.pop(peer, None)
+        if timer is not None:
+            timer.cancel()
+        elif self.connected.get(peer.node_id) is peer:
+            del self.connected[peer.node_id]
+        else:
+            return
+        # Who says Farewell because it failed or left has stopped everything before; who casts us out goes on.
+        peer.ended = peer.process_ended() or (peer.farewell is not None and not peer.farewell.cast_out)
+        if peer.ended:
+            self._unwatch(peer)
+        self._on_gone(peer)
+
+    def cast_out(self, node_id: int, incarnation: int, why: str) -> None:
+        """This node goes on without that life of a node: tells it so if it is connected still, and never lets it in
+        again."""
+        self._cast_out.add((node_id, incarnation))
+        peer = self.connected.get(node_id)
+        if peer is None or peer.incarnation != incarnation:
+            return
+        del self.connected[node_id]
+        peer.cut = True
+        with contextlib.suppress(WireError):  # as far as it fits: it may have stopped reading long ago
+            peer.conn.send(pb.PeerMessage(farewell=pb.Farewell(
+                kind=CastOut.__name__, text=why, cast_out=True)).SerializeToString())
+        peer.conn.close()
+        self._on_gone(peer)
 
     async def close(self, error: SpindleError | None = None, timeout_s: float = 1.0) -> None:
         """Says Farewell to all and closes; on_gone is not called for them. `error` is why, None: this node has left."""
@@ -276,6 +368,9 @@ class Peers:
         farewell = pb.PeerMessage(farewell=pb.Farewell(kind=kind, text=text)).SerializeToString()
         peers = list(self.connected.values())
         self.connected.clear()
+        for timer in self._parting.values():
+            timer.cancel()
+        self._parting.clear()
 
         async def part(peer: Peer) -> None:
             with contextlib.suppress(WireError):
@@ -285,5 +380,6 @@ class Peers:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(part(peer) for peer in peers)), timeout_s)
         for peer in peers:
-            self._unwatch(peer)
             peer.conn.close()
+        for peer in list(self._watched):
+            self._unwatch(peer)
