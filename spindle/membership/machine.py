@@ -10,11 +10,11 @@ there are none. While `in_minority` give the certain end of others a little time
 
 from __future__ import annotations
 
-from spindle.errors import MembershipError, NodeIdTaken, NoMajority, SpindleError, error_to_wire
+from spindle.errors import CastOut, MembershipError, NodeIdTaken, NoMajority, SpindleError, error_to_wire
 from spindle.membership import messages as m
 from spindle.membership.participants import Participants
 from spindle.membership.plan import fulfilled
-from spindle.membership.rules import Gone, Phase, Rules
+from spindle.membership.rules import REJOIN, Gone, Phase, Rules
 from spindle.membership.table import Table
 from spindle.topics import TopicSpec
 from spindle.view import Member, View
@@ -158,6 +158,8 @@ class Machine(Rules):
         `why`: what it said of its end, or what is known of it."""
         if self.phase is Phase.GONE or member.node_id == self.me.node_id:
             return
+        at_home = self.view.member(member.node_id) if self.view is not None else None
+        left = left and at_home is not None and at_home.life == member.life  # from outside there is nothing to leave
         known = self._dead.get(member.life)
         if known is not None:  # suspected before: now we know better
             left, ended, why = left or known.left, ended or known.ended, known.why
@@ -216,12 +218,16 @@ class Machine(Rules):
         if rank is None or self.view.members[rank].incarnation != member.incarnation:
             return
         gone = self._dead[member.life]
-        if gone.left:
+        if gone.left and self.phase is not Phase.ECHOED:
+            # Whoever leaves in order has waited for the echoes of all that it counted among the live.
+            self._fail(CastOut(f"{member} has left in order without this node's consent, so the others go on without "
+                               f"it, and it has stopped; {REJOIN}"))
+        elif gone.left:
             self._participants.depart(rank)
             self._tell_leader()
         elif self._participants.suspect(rank):
             self._suspected(rank, gone.why)
-        if gone.ended:
+        if gone.ended and self._participants is not None:
             self._participants.end(rank)
 
     def _suspected(self, rank: int, why: str) -> None:

@@ -48,6 +48,7 @@ from spindle.topics import TopicSpec
 from spindle.view import NODES_MAX, Member, View
 
 RESTART_ALL = "stop all nodes of the domain and start them again"
+REJOIN = "start it again, or set [membership] rejoin"
 
 
 class Phase(enum.Enum):
@@ -175,7 +176,7 @@ class Rules:
         if accuser is not None:
             raise CastOut(f"{self.view.members[accuser]} suspects this node of having failed, and the group goes on "
                           "without it, so it has stopped. It hung for longer than [membership] suspect_timeout_s, or "
-                          "its connection broke; start it again, or set [membership] rejoin")
+                          f"its connection broke; {REJOIN}")
         news = self._participants.absorb()
         for rank in news:
             self._suspected(rank, "another member suspects it")
@@ -259,7 +260,7 @@ class Rules:
             raise MembershipError(f"another view {view.view_id} was proposed when it stood already; {RESTART_ALL}")
         if view.rank_of(self.me.node_id) is None and not self.leaving:
             raise CastOut(f"view {view.view_id} was proposed without this node, which did not ask to leave, so it has "
-                          "stopped; start it again, or set [membership] rejoin")
+                          f"stopped; {REJOIN}")
 
     def _decide(self, view: View, ballot: int) -> None:
         self.next_view, self.ballot = view, ballot
