@@ -33,6 +33,8 @@ from spindle.attachment_codec import (
     PROTOCOL_VERSION,
     endpoint_to_wire,
     event_to_wire,
+    position_from_wire,
+    position_to_wire,
     spec_from_wire,
     topic_to_wire,
     view_to_wire,
@@ -370,11 +372,14 @@ class Application:
         with self._room_for_port():
             port = await self._node.open_reader(
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
-                start_index=wanted.start_index)
+                start_index=wanted.start_index,
+                after=position_from_wire(wanted.after) if wanted.HasField("after") else None)
             number = await self._keep(OpenPort(wanted.topic, reader=port), endpoint)
         if number is None:
             return None
-        reply = pb.Reply(reader=pb.ReaderOpened(port=number, topic=topic_to_wire(self._topic(wanted.topic))))
+        reply = pb.Reply(reader=pb.ReaderOpened(
+            port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
+            continued=port.continued))
         return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd, self._node.engine.bell_fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from spindle.client.events import Event, ViewInfo
 from spindle.endpoints import Endpoint
+from spindle.position import Position
 from spindle.proto import attach_pb2 as pb
 from spindle.topics import TopicInfo, TopicSpec
 
-PROTOCOL_VERSION = 1  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
+PROTOCOL_VERSION = 2  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
 
 
 def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:
@@ -40,11 +41,20 @@ def topic_from_wire(message: pb.TopicInfo) -> TopicInfo:
 
 
 def view_to_wire(view: ViewInfo) -> pb.View:
-    return pb.View(view_id=view.view_id, node_ids=view.node_ids, my_rank=view.my_rank)
+    return pb.View(view_id=view.view_id, node_ids=view.node_ids, my_rank=view.my_rank, group_id=view.group_id)
 
 
 def view_from_wire(message: pb.View) -> ViewInfo:
-    return ViewInfo(message.view_id, tuple(message.node_ids), message.my_rank)
+    return ViewInfo(message.view_id, tuple(message.node_ids), message.my_rank, message.group_id)
+
+
+def position_to_wire(position: Position | None) -> pb.Position | None:
+    return None if position is None else pb.Position(
+        group_id=position.group_id, view_id=position.view_id, sequence=position.sequence)
+
+
+def position_from_wire(message: pb.Position) -> Position:
+    return Position(message.group_id, message.view_id, message.sequence)
 
 
 def endpoint_to_wire(endpoint: Endpoint) -> pb.Endpoint:

@@ -7,7 +7,9 @@ Rules:
 - A topic has a log while it has local readers, and, if its level keeps history, while the node is a member.
 - What comes before live messages is appended here while the engine holds the topic's delivery: first the history that
   a donor sends, then (the backlog) what a full log could not take at the end of an epoch. Then delivery is released.
-- New readers are placed when the history is whole and before anything later, so that they miss nothing.
+- New readers are placed when the history is whole and before anything later, so that they miss nothing. One that goes
+  on from elsewhere is placed where it stood; whether anything may be missing in between is said, never guessed: only
+  what the log still holds, or has held since before that place, is proof.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 from spindle.errors import SpindleError, TopicLimit, WireError
 from spindle.history import Donation, Message, local_reader
 from spindle.levels import Level
+from spindle.position import Position
 from spindle.topics import SLOT_OVERHEAD
 
 if TYPE_CHECKING:
@@ -46,6 +49,15 @@ def choose_inbox_slots(size_max: int) -> int:
     return max(INBOX_SLOTS_MIN, min(INBOX_SLOTS_MAX, INBOX_BYTES // (size_max + SLOT_OVERHEAD)))
 
 
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Where in the order a reader begins, and whether it goes on without a gap from where it was."""
+
+    view_id: int
+    sequence: int
+    continued: bool
+
+
 @dataclasses.dataclass(eq=False)
 class WriterPort:
     """A writer of an application: its inbox, which the node reads."""
@@ -58,12 +70,18 @@ class WriterPort:
 
 @dataclasses.dataclass(eq=False)
 class ReaderPort:
-    """A reader of an application: its cursor, and the log that it reads (descriptors for the application)."""
+    """A reader of an application: its cursor, and the log that it reads (descriptors for the application).
+
+    start      where it was placed
+    continued  nothing is missing between the position that it went on from and `start`
+    """
 
     topic: str
     topic_id: int
     cursor: Cursor
     log_mapping: Mapping
+    start: Position
+    continued: bool = True
     closed: bool = False
 
 
@@ -87,7 +105,8 @@ class LocalTopic:
         self._journal_cursor: Cursor | None = None
         self._retiring: asyncio.Task[None] | None = None
         self.member = False  # in the installed view
-        self._waiting: list[tuple[Cursor, asyncio.Future[None]]] = []  # readers to be placed
+        self._waiting: list[tuple[Cursor, Position | None, asyncio.Future[Placed]]] = []  # readers to be placed
+        self.group_ids: set[int] = set()  # groups whose order the log has: ours, and those that it was restored from
         self._history: deque[Message] = deque()
         self._history_of: int | None = None  # view id whose history is still coming
         self._entered = -1  # view id with which the node became a member last
@@ -105,6 +124,7 @@ class LocalTopic:
     def enter(self, view_id: int, gets_history: bool, group: str) -> None:
         """The node becomes a member with this view of the group `group`; before Engine.install."""
         self.member = True
+        self.group_ids.add(int(group, 16))
         if self.spec.level.keeps_history or self._waiting:
             self.make_log()
         if self.spec.level is Level.LOGGED:
@@ -203,25 +223,41 @@ class LocalTopic:
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 
-    def place_reader(self, cursor: Cursor) -> asyncio.Future[None]:
-        """Places the cursor now, or when the node is a member and history is whole; the future tells."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((cursor, future))
+    def place_reader(self, cursor: Cursor, after: Position | None = None) -> asyncio.Future[Placed]:
+        """Places the cursor now, or when the node is a member and history is whole; the future tells.
+
+        after: where the reader goes on, that of another node or of another life of this one.
+        """
+        future: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        self._waiting.append((cursor, after, future))
         if self.member and self._history_of is None and not self._history:
             self._place_waiting()
         return future
 
     def _place_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for cursor, future in waiting:
+        for cursor, after, future in waiting:
             if future.done():  # given up meanwhile
                 continue
             self.make_log()
             try:
+                same_order = after is not None and after.group_id in self.group_ids
+                if after is not None and self.spec.level is not Level.UNORDERED:
+                    # In another order everything is new to it, from the oldest that is kept.
+                    cursor.after = after.place if same_order else (0, 0)
                 self.engine.add_reader(self.topic_id, cursor)
-                future.set_result(None)
+                view_id, sequence = cursor.next or (max(self._entered, 0), 0)
+                future.set_result(Placed(view_id, sequence, same_order and self._is_whole(cursor)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
+
+    def _is_whole(self, cursor: Cursor) -> bool:
+        """True if nothing is missing between the place that a reader goes on from and the oldest message for it."""
+        from spindle_core.delivery import KEPT_BEFORE, KEPT_WHOLE
+
+        if cursor.kept == KEPT_WHOLE:  # since the node became a member, if the log has been there since
+            return self.spec.level.keeps_history and self._entered <= cursor.after[0]
+        return bool(cursor.kept == KEPT_BEFORE)
 
     def remove_reader(self, port: ReaderPort) -> None:
         self.engine.remove_reader(self.topic_id, port.cursor)
@@ -312,7 +348,7 @@ class LocalTopic:
     def fail_waiting(self, error: SpindleError) -> None:
         """The node stops: nobody waits for ever."""
         waiting, self._waiting = self._waiting, []
-        for _, future in waiting:
+        for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
 

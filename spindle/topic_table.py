@@ -35,6 +35,7 @@ from spindle.levels import Level
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
 from spindle.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots
+from spindle.position import Position
 from spindle.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
@@ -118,8 +119,9 @@ class TopicTable:
         local.writers.append(port)
         return port
 
-    async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int) -> ReaderPort:
-        """A new cursor in the topic's delivery log."""
+    async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
+                          after: Position | None = None) -> ReaderPort:
+        """A new cursor in the topic's delivery log; goes on from `after` if that is given."""
         from spindle_core.delivery import Cursor
 
         local = await self._entry(name)
@@ -132,12 +134,12 @@ class TopicTable:
             raise SpindleError(f"a reader of topic {name!r} needs memory and descriptors that this process cannot get: "
                                f"{error.strerror} (see ulimit -n)") from error
         try:
-            placed = local.place_reader(cursor)
+            waiting = local.place_reader(cursor, after)
             try:
                 await self._until_member(local, sender=False)
-                await placed
+                placed = await waiting
             finally:
-                placed.cancel()
+                waiting.cancel()
         except BaseException:
             local.readers_wanted -= 1
             self._engine.remove_reader(local.topic_id, cursor)
@@ -145,7 +147,8 @@ class TopicTable:
             self._wish(local)
             raise
         assert local.log is not None
-        port = ReaderPort(name, local.topic_id, cursor, local.log.mapping)
+        start = Position(self._view().group_id, placed.view_id, placed.sequence)
+        port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued)
         local.readers.append(port)
         return port
 

@@ -49,7 +49,7 @@ cdef class Cursor:
     cdef readonly bint keep_all
     cdef readonly bint from_history
     cdef readonly object start_index
-    cdef readonly object after      # (view id, sequence) or None
+    cdef public object after        # (view id, sequence) or None
     cdef readonly object next       # (view id, sequence) where it was placed, None in a log that never had a message
     cdef readonly object kept       # with `after`: KEPT_BEFORE, KEPT_WHOLE or KEPT_LATER
     cdef cursor_page *page

@@ -21,11 +21,15 @@ GONE = "gone"  # the node has stopped or died, `text` says why; always the last 
 
 @dataclasses.dataclass(frozen=True)
 class ViewInfo:
-    """One view of the group. `node_ids[r]` is the node of rank r; `my_rank` is the rank of the session's own node."""
+    """One view of the group. `node_ids[r]` is the node of rank r; `my_rank` is the rank of the session's own node.
+
+    group_id: of the whole chain of views; a group that forms anew has another.
+    """
 
     view_id: int
     node_ids: tuple[int, ...]
     my_rank: int
+    group_id: int = 0
 
     @property
     def ranks(self) -> dict[int, int]:

@@ -49,20 +49,22 @@ class OpenWriter(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
 
 class OpenReader(_message.Message):
-    __slots__ = ("topic", "keep_all", "from_history", "start_index", "endpoint", "guid")
+    __slots__ = ("topic", "keep_all", "from_history", "start_index", "endpoint", "guid", "after")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     KEEP_ALL_FIELD_NUMBER: _ClassVar[int]
     FROM_HISTORY_FIELD_NUMBER: _ClassVar[int]
     START_INDEX_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     GUID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     keep_all: bool
     from_history: bool
     start_index: int
     endpoint: bytes
     guid: bytes
-    def __init__(self, topic: _Optional[str] = ..., keep_all: bool = ..., from_history: bool = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+    after: Position
+    def __init__(self, topic: _Optional[str] = ..., keep_all: bool = ..., from_history: bool = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., after: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class ClosePort(_message.Message):
     __slots__ = ("port",)
@@ -161,12 +163,16 @@ class WriterOpened(_message.Message):
     def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
-    __slots__ = ("port", "topic")
+    __slots__ = ("port", "topic", "start", "continued")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    CONTINUED_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
+    start: Position
+    continued: bool
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ()
@@ -223,14 +229,26 @@ class TopicInfo(_message.Message):
     def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("view_id", "node_ids", "my_rank")
+    __slots__ = ("view_id", "node_ids", "my_rank", "group_id")
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_IDS_FIELD_NUMBER: _ClassVar[int]
     MY_RANK_FIELD_NUMBER: _ClassVar[int]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     view_id: int
     node_ids: _containers.RepeatedScalarFieldContainer[int]
     my_rank: int
-    def __init__(self, view_id: _Optional[int] = ..., node_ids: _Optional[_Iterable[int]] = ..., my_rank: _Optional[int] = ...) -> None: ...
+    group_id: int
+    def __init__(self, view_id: _Optional[int] = ..., node_ids: _Optional[_Iterable[int]] = ..., my_rank: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("group_id", "view_id", "sequence")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    view_id: int
+    sequence: int
+    def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Endpoint(_message.Message):
     __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid", "writer_id")

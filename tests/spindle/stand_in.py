@@ -17,22 +17,25 @@ from typing import Any, TypeVar
 
 from spindle.access import PeerCredentials
 from spindle.attachment import Attachments
+from spindle.attachment_codec import PROTOCOL_VERSION
 from spindle.client.attaching import open_session
 from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
 from spindle.client.session import Session
 from spindle.config import NodeConfig
 from spindle.endpoints import Endpoint
 from spindle.errors import TopicUnknown
+from spindle.position import Position
 from spindle.proto import opening_pb2
 from spindle.topics import TopicInfo, TopicSpec
 from spindle.wire import BlockingConnection, Connection, Limits, Listener
 from spindle_core.counters import Counters
-from spindle_core.delivery import Cursor, DeliveryLog
+from spindle_core.delivery import KEPT_BEFORE, Cursor, DeliveryLog
 from spindle_core.inbox import Inbox
 from spindle_core.memory import Mapping
 
 T = TypeVar("T")
 BELL_MAGIC = 0x314C4542444E5053  # layout.h
+GROUP_ID = 99
 
 
 @dataclasses.dataclass
@@ -52,6 +55,8 @@ class StandInReader:
     topic: str
     log_mapping: Mapping
     cursor: Cursor
+    start: Position
+    continued: bool
 
 
 class StandInNode:
@@ -98,13 +103,14 @@ class StandInNode:
         return port
 
     async def open_reader(
-        self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1
+        self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1, after: Position | None = None
     ) -> StandInReader:
         await self.hold.wait()
         self._known(topic)
-        cursor = Cursor(keep_all, from_history, start_index)
+        cursor = Cursor(keep_all, from_history, start_index, None if after is None else after.place)
         self.logs[topic].add_reader(cursor)
-        port = StandInReader(topic, self.logs[topic].mapping, cursor)
+        start = Position(GROUP_ID, *(cursor.next or (0, 0)))
+        port = StandInReader(topic, self.logs[topic].mapping, cursor, start, cursor.kept == KEPT_BEFORE)
         self.open_ports.add(port)
         return port
 
@@ -119,7 +125,7 @@ class StandInNode:
         return list(self._topics.values())
 
     def view(self) -> ViewInfo:
-        return ViewInfo(3, (5, 7), 1)
+        return ViewInfo(3, (5, 7), 1, GROUP_ID)
 
     def status(self) -> dict[str, Any]:
         return {"node": self.node_id}
@@ -155,7 +161,8 @@ class StandInNode:
         """A connection after its Opening, in which `changes` replace the right values."""
         sock = self.dial()
         conn = BlockingConnection(sock)
-        right = {"magic": 0x4E495053, "role": opening_pb2.APPLICATION, "protocol": 1, "domain_id": 0, "name": "raw"}
+        right = {"magic": 0x4E495053, "role": opening_pb2.APPLICATION, "protocol": PROTOCOL_VERSION, "domain_id": 0,
+                 "name": "raw"}
         conn.send(opening_pb2.Opening(**{**right, **changes}).SerializeToString())
         return sock, conn, opening_pb2.OpeningReply.FromString(conn.receive(5.0).body)
 

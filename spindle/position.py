@@ -1,0 +1,25 @@
+"""Where a reader stands in a topic's order, so that it can go on at another node, or at the next life of its own.
+
+Why not an index: indices count what one node's log has had; the order itself is the same at every node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """The first place in the order of a topic that a reader has not had: it has had every message before.
+
+    group_id   of the group that agreed on the order
+    view_id, sequence  as its messages carry them; the sequence number is that of the last message had, and one
+    """
+
+    group_id: int
+    view_id: int
+    sequence: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.view_id, self.sequence
