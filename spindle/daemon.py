@@ -11,6 +11,9 @@ Rules:
 - The log goes to stderr, one line per event.
 - What ends the node is the last line of the log, said to every application, and the exit code: each class in
   `spindle.errors` has its own, 70 is a defect of Spindle.
+- With [membership] rejoin, a node that was cast out or has no majority is followed by a new life of it: same id, new
+  incarnation, another ready line. It pauses between attempts, longer each time, and ends only when it is told to or for
+  another reason. Its applications' connections end with the old life.
 - A start takes part in a budget of 300 ms: nothing slow is imported that this configuration doesn't use.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import resource
@@ -28,7 +32,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import NodeStopped, SpindleError
+from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
 
 if TYPE_CHECKING:
     from spindle.attachment import Attachments
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
 LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone
 STATUS_TIMEOUT_S = 2.0  # for a scrape of the metrics
+REJOIN_PAUSE_S, REJOIN_PAUSE_MAX_S = 0.05, 5.0  # before another life; doubles with every life that is short
+REJOIN_SETTLED_S = 10.0  # a life that lasted so long was no failed attempt
+NOT_YET = (ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped)  # a rejoining node waits until the others are ready
 SAME_REQUEST_S = 0.5  # timeout(1) and some shells signal a process and then its group: that is one request, not two
 LOG = logging.getLogger("spindle.daemon")
 
@@ -79,7 +86,40 @@ async def _run(config: NodeConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
     LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir)
-    await serve(config, stopping, _say_ready)
+    if config.rejoin:
+        await _serve_lives(config, stopping)
+    else:
+        await serve(config, stopping, _say_ready)
+
+
+async def _serve_lives(config: NodeConfig, stopping: asyncio.Event) -> None:
+    """serve(), and again after every end that a new life of the node can mend."""
+    loop, pause_s, was_member = asyncio.get_running_loop(), REJOIN_PAUSE_S, False
+
+    def ready(attachments: Attachments) -> None:
+        nonlocal config, was_member
+        was_member = True
+        # Its journals and its place in listings go with the id, so a later life keeps it.
+        config = dataclasses.replace(config, node_id=attachments.node.node_id)
+        _say_ready(attachments)
+
+    while True:
+        started_s = loop.time()
+        try:
+            await serve(config, stopping, ready, ends=False)
+            return
+        except SpindleError as error:
+            mendable = isinstance(error, (CastOut, NoMajority)) or (was_member and isinstance(error, NOT_YET))
+            if stopping.is_set() or not mendable:
+                raise
+            if loop.time() - started_s > REJOIN_SETTLED_S:
+                pause_s = REJOIN_PAUSE_S
+            LOG.warning("%s", error)
+            LOG.warning("[membership] rejoin: node %d starts anew in %g s", config.node_id, pause_s)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stopping.wait(), pause_s)
+            return
+        pause_s = min(2 * pause_s, REJOIN_PAUSE_MAX_S)
 
 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[float]) -> None:
@@ -94,10 +134,11 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[flo
 
 
 async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[[Attachments], None], *,
-                embedded: bool = False) -> None:
+                embedded: bool = False, ends: bool = True) -> None:
     """Run a node: join, serve applications, and leave when `stopping` is set.
 
-    `on_ready` is called once the node is a member and takes applications. Raises what ended the node unasked.
+    `on_ready` is called once the node is a member and takes applications. Raises what ended the node unasked. `ends`:
+    the process ends after it in any case.
     """
     from spindle.attachment import Attachments
     from spindle.node import Node
@@ -120,7 +161,8 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         raise
     finally:
         told.cancel()
-        _notify("STOPPING=1", embedded)
+        if ends or stopping.is_set():
+            _notify("STOPPING=1", embedded)
         await _stop(attachments, reason)
 
 
@@ -144,9 +186,11 @@ async def _stop(attachments: Attachments, reason: SpindleError | None) -> None:
         await asyncio.wait_for(attachments.close(reason), LEAVE_TIMEOUT_S)
         await asyncio.wait_for(node.stop(), LEAVE_TIMEOUT_S)
     except asyncio.TimeoutError:
+        error = NodeStopped(f"node {node.node_id} could not leave its group within {LEAVE_TIMEOUT_S:g} s; it ends "
+                            "without, and the others go on without it")
+        await node.abandon(error)
         if reason is None:
-            raise NodeStopped(f"node {node.node_id} could not leave its group within {LEAVE_TIMEOUT_S:g} s; "
-                              "it ends without, and the others will miss it") from None
+            raise error from None
 
 
 def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextlib.ExitStack) -> None:

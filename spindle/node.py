@@ -222,6 +222,10 @@ class Node:
             await self._changed.wait()
         await self._close(self._error)
 
+    async def abandon(self, error: SpindleError) -> None:
+        """Ends everything at once, without leaving the group. Idempotent."""
+        await self._close(error)
+
     async def run(self) -> None:
         """start(), then wait_stopped()."""
         await self.start()
