@@ -14,12 +14,16 @@ import dataclasses
 
 from spindle.topics import TopicInfo, TopicSpec
 
+VIEW_FLOOR_MAX = 1 << 56  # ids of views have 64 bits in the core
 NODES_MAX = 256  # members of a view; the core's row has room for as many suspicions
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """One node in one of its lives. `address` is the path of its socket; pid and uid are for people and checks."""
+    """One node in one of its lives. `address` is the path of its socket; pid and uid are for people and checks.
+
+    view_floor: the views that it is a member of have at least this id, because its journals know of all lower ones.
+    """
 
     node_id: int
     incarnation: int
@@ -27,6 +31,7 @@ class Member:
     pid: int = 0
     uid: int = 0
     name: str = ""
+    view_floor: int = 0
 
     @property
     def life(self) -> tuple[int, int]:

@@ -17,16 +17,20 @@ from spindle.errors import ConfigError, MembershipError
 from spindle.membership import messages as m
 from spindle.proto import node_pb2 as pb
 from spindle.topics import TOPICS_MAX, TopicSpec
-from spindle.view import NODES_MAX, Member, Topic, View
+from spindle.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 
 
 def member_to_wire(member: Member) -> pb.Member:
     return pb.Member(node_id=member.node_id, incarnation=member.incarnation, address=member.address, pid=member.pid,
-                     uid=member.uid, name=member.name)
+                     uid=member.uid, name=member.name, view_floor=member.view_floor)
 
 
 def member_from_wire(message: pb.Member) -> Member:
-    return Member(message.node_id, message.incarnation, message.address, message.pid, message.uid, message.name)
+    if message.view_floor > VIEW_FLOOR_MAX:
+        raise MembershipError(f"node {message.node_id} says that its journals know of view {message.view_floor}, which "
+                              "can't be")
+    return Member(message.node_id, message.incarnation, message.address, message.pid, message.uid, message.name,
+                  message.view_floor)
 
 
 def view_to_wire(view: View) -> pb.View:

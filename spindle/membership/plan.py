@@ -106,7 +106,9 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
         (one.spec, one.members, one.senders) for one in topics]
     if members == view.members and same:
         return Plan(None, rejections)
-    return Plan(View(view.group_id, view.view_id + 1, members, topics), rejections)
+    # Journals of a joiner may know of later views of an earlier life of the group: view ids never fall behind them.
+    view_id = max([view.view_id + 1, *(member.view_floor for member in members if member not in stay)])
+    return Plan(View(view.group_id, view_id, members, topics), rejections)
 
 
 def _declare(drafts: dict[str, _Draft], wanted: TopicSpec) -> None:
