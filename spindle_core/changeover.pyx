@@ -7,7 +7,7 @@ of the next epoch. The engine calls these in that order, with the predicate thre
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.atomics cimport realtime_ns, u32_load_relaxed, u64_store_release
+from spindle_core.atomics cimport u32_load_relaxed, u64_store_release
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
@@ -92,7 +92,7 @@ cdef int freeze(Epoch epoch) except -1:
     return 0
 
 
-cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim) except? -1:
+cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except? -1:
     """Delivers below the trim, a list of one count per sender; False while a keep-all reader has no room."""
     cdef unsigned long long counts[256]
     cdef uint32_t k
@@ -101,7 +101,7 @@ cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim) except? -1:
         raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
     for k in range(s.n_senders):
         counts[k] = trim[k]
-    epoch.node.now_ns = realtime_ns()
+    epoch.node.now_ns = now_ns
     if s.level == LEVEL_UNORDERED:
         while receive(&epoch.node, s):
             pass

@@ -1,4 +1,6 @@
 """The node's core: epochs, bindings, predicate thread."""
+from libc.stdint cimport uint64_t
+
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.memory cimport Mapping
@@ -21,10 +23,12 @@ cdef class Engine:
     cdef object lock
     cdef int depth                       # of nested parking
     cdef int resume_fd
+    cdef uint64_t virtual_ns             # of the last step_once(); 0: the system's clock
     cdef bint stopped
 
     cdef int park(self) except -1
     cdef int resume(self) except -1
     cdef int apply_binding(self, Epoch epoch, topic_id, binding) except -1
     cdef void ring(self) noexcept
+    cdef uint64_t now_ns(self) noexcept
     cdef Epoch installed(self)

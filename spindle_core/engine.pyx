@@ -136,7 +136,7 @@ cdef class Engine:
             if self.thread is not None:
                 self.thread.join()   # under the lock: who parks finds the thread ended, not in its last step
             if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
-                step(&(<Epoch>self.epoch).node, realtime_ns())    # a leaver's echo: the others wait for it
+                step(&(<Epoch>self.epoch).node, self.now_ns())    # a leaver's echo: the others wait for it
         u32_store_release(&self.driver.running, 0)
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
@@ -145,18 +145,25 @@ cdef class Engine:
             if binding.log is not None:
                 binding.log.stop()
 
-    def step_once(self):
-        """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done."""
+    def step_once(self, now_ns=0):
+        """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done.
+
+        `now_ns`: the time of a virtual clock, which view changes then use as well; by default the system's is read.
+        """
         cdef int done
+        self.virtual_ns = now_ns
         if self.thread is not None and not self.stopped:
             raise RuntimeError("the predicate thread is running")
         if self.epoch is None:
             return 0
-        done = step(&self.epoch.node, realtime_ns())
+        done = step(&self.epoch.node, self.now_ns())
         if self.epoch.node.control_changed:
             self.epoch.node.control_changed = False
             event_ring(self.control_fd)
         return done
+
+    cdef uint64_t now_ns(self) noexcept:
+        return self.virtual_ns if self.virtual_ns else realtime_ns()
 
     cdef void ring(self) noexcept:
         fence_store_load()
@@ -192,11 +199,14 @@ cdef class Engine:
 
     # ---- epochs ----
 
-    def new_epoch(self, epoch, my_rank, node_ids, subgroups):
-        """The memory of a view, to be exchanged with the peers while the current one goes on. Raises ValueError."""
+    def new_epoch(self, epoch, my_rank, node_ids, subgroups, fabric=None):
+        """The memory of a view, to be exchanged with the peers while the current one goes on. Raises ValueError.
+
+        `fabric`: how the peers are reached; by default as nodes of this host.
+        """
         if node_ids[my_rank] != self.node_id:
             raise ValueError(f"rank {my_rank} is node {node_ids[my_rank]}, this is node {self.node_id}")
-        return Epoch(epoch, my_rank, node_ids, subgroups, self.incarnation, self.bell, self.bell_fd)
+        return Epoch(epoch, my_rank, node_ids, subgroups, self.incarnation, self.bell, self.bell_fd, fabric)
 
     def install(self, Epoch epoch not None):
         """Switches over to a complete epoch: bindings are carried over, own messages beyond the trim go first.
@@ -245,7 +255,7 @@ cdef class Engine:
             if old is not None and old.node.wedged:
                 # The last columns of the old epoch are this node's echo: others wait for it, and nobody steps the old
                 # epoch after this.
-                step(&old.node, realtime_ns())
+                step(&old.node, self.now_ns())
             self.epoch = epoch
             self.driver.node = &epoch.node
             self.counters.values[C_VIEW_ID] = epoch.epoch
@@ -306,7 +316,7 @@ cdef class Engine:
             return True
         self.park()
         try:
-            return deliver_trim(epoch, s, trim)
+            return deliver_trim(epoch, s, trim, self.now_ns())
         finally:
             self.resume()
 

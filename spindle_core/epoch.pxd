@@ -1,7 +1,7 @@
 """One epoch of a node: its row, its peers' rows, its subgroups."""
 from libc.stdint cimport uint64_t
 
-from spindle_core.fabric.shm cimport ShmFabric
+from spindle_core.fabric.fabric cimport Fabric
 from spindle_core.layout cimport row_header
 from spindle_core.memory cimport Mapping
 from spindle_core.state cimport node_t, subgroup_t
@@ -16,14 +16,17 @@ cdef class Epoch:
     cdef readonly Mapping row
     cdef readonly Mapping bell
     cdef readonly int bell_fd
-    cdef readonly ShmFabric fabric
+    cdef readonly Fabric fabric
     cdef list peer_rows
     cdef dict by_topic
     cdef bint closed
     cdef bint columns_ready
     cdef uint64_t row_size               # bytes
+    cdef object hash                     # layout_hash()
 
     cdef row_header *header(self, rank) except NULL
     cdef subgroup_t *subgroup(self, topic_id) except NULL
     cdef int build_subgroups(self) except -1
     cdef int point_columns(self) except -1
+    cdef int check_row(self, rank, Mapping row) except -1
+    cdef int take_row(self, rank, Mapping row) except -1

@@ -24,6 +24,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.events cimport event_ring
+from spindle_core.fabric.fabric cimport Fabric
 from spindle_core.fabric.shm cimport ShmFabric
 from spindle_core.layout cimport (
     CACHE_LINE,
@@ -102,7 +103,8 @@ cdef class Epoch:
         memset(&self.node, 0, sizeof(self.node))
         self.closed = False
 
-    def __init__(self, epoch, my_rank, node_ids, subgroups, incarnation, Mapping bell not None, int bell_fd):
+    def __init__(self, epoch, my_rank, node_ids, subgroups, incarnation, Mapping bell not None, int bell_fd,
+                 Fabric fabric=None):
         n = len(node_ids)
         if not 1 <= n <= NODES_MAX:
             raise ValueError(f"a view of {n} nodes: between 1 and {NODES_MAX}")
@@ -125,7 +127,11 @@ cdef class Epoch:
                 raise ValueError(f"topic {spec.topic_id} appears twice")
             self.by_topic[spec.topic_id] = i
         self.peer_rows = [None] * n
-        self.fabric = ShmFabric(my_rank, n, bell, bell_fd)
+        if fabric is None:
+            fabric = ShmFabric(my_rank, n, bell, bell_fd)
+        elif (fabric.rank, fabric.n_peers) != (my_rank, n):
+            raise ValueError(f"a fabric for rank {fabric.rank} of {fabric.n_peers}, not {my_rank} of {n}")
+        self.fabric = fabric
         self.node.epoch = epoch
         self.node.my_rank = my_rank
         self.node.n_rows = n
@@ -139,8 +145,7 @@ cdef class Epoch:
             raise MemoryError()
         self.node.n_subgroups = len(self.subgroups)
         self.build_subgroups()
-        self.row = Mapping.create(f"spindle-row-{node_ids[my_rank]}-{epoch}", self.row_size)
-        self.row.seal_writes()
+        self.row = fabric.make_row(f"spindle-row-{node_ids[my_rank]}-{epoch}", self.row_size)
         self.node.rows[my_rank] = self.row.base
         cdef row_header *h = <row_header *>self.row.base
         h.layout_version = LAYOUT_VERSION
@@ -155,9 +160,12 @@ cdef class Epoch:
 
     def layout_hash(self):
         """What members must agree on to understand each other's rows."""
+        if self.hash is not None:
+            return self.hash
         text = repr((LAYOUT_VERSION, self.node_ids, [
             (s.topic_id, s.members, s.senders, s.window, s.size_max, s.level) for s in self.subgroups])).encode()
-        return zlib.crc32(text) << 32 | zlib.crc32(text[::-1])
+        self.hash = zlib.crc32(text) << 32 | zlib.crc32(text[::-1])
+        return self.hash
 
     cdef int build_subgroups(self) except -1:
         """Sets geometry, offsets and the row's size."""
@@ -231,7 +239,6 @@ cdef class Epoch:
         layout.
         """
         cdef Mapping row, bell, mail = None
-        cdef row_header *h
         cdef list left = [bell_page_fd, bell_fd, mail_fd]
         try:
             self.fabric.check_peer(rank)
@@ -241,27 +248,42 @@ cdef class Epoch:
             if mail_fd >= 0:
                 left.remove(mail_fd)
                 mail = Mapping.attach(mail_fd)
-            if row.size < ROW_SUBGROUPS_OFFSET:
-                raise ValueError(f"a row of {row.size} bytes is too small")
-            h = <row_header *>row.base
-            if u64_load_acquire(&h.magic) != ROW_MAGIC or h.layout_version != LAYOUT_VERSION:
-                raise ValueError(f"the row of rank {rank} has another layout version: run the same release on all"
-                                 " nodes")
-            if h.epoch != self.node.epoch or h.node_id != self.node_ids[rank]:
-                raise ValueError(f"the row is node {h.node_id}'s of epoch {h.epoch}; expected node"
-                                 f" {self.node_ids[rank]}'s of epoch {self.epoch}")
-            if h.layout_hash != self.layout_hash() or row.size != self.row.size:
-                raise ValueError(f"node {h.node_id} has another idea of the topics of view {self.epoch}")
+            self.check_row(rank, row)
             left.remove(bell_fd)
             self.fabric.connect(rank, row, bell, bell_fd, mail)
         finally:
             for fd in left:
                 if fd >= 0:
                     os.close(fd)
-        self.node.rows[rank] = row.base
+        self.take_row(rank, row)
+
+    def attach_local(self, rank, Epoch peer not None):
+        """As attach_peer, for a member in this process whose fabric knows how (the simulator's)."""
+        self.fabric.check_peer(rank)
+        self.check_row(rank, peer.row)
+        self.take_row(rank, self.fabric.connect(rank, peer.fabric, peer.row))
+
+    cdef int check_row(self, rank, Mapping row) except -1:
+        """ValueError where this is not the row that this view expects of that rank."""
+        cdef row_header *h
+        if row.size < ROW_SUBGROUPS_OFFSET:
+            raise ValueError(f"a row of {row.size} bytes is too small")
+        h = <row_header *>row.base
+        if u64_load_acquire(&h.magic) != ROW_MAGIC or h.layout_version != LAYOUT_VERSION:
+            raise ValueError(f"the row of rank {rank} has another layout version: run the same release on all nodes")
+        if h.epoch != self.node.epoch or h.node_id != self.node_ids[rank]:
+            raise ValueError(f"the row is node {h.node_id}'s of epoch {h.epoch}; expected node"
+                             f" {self.node_ids[rank]}'s of epoch {self.epoch}")
+        if h.layout_hash != self.layout_hash() or row.size != self.row.size:
+            raise ValueError(f"node {h.node_id} has another idea of the topics of view {self.epoch}")
+        return 0
+
+    cdef int take_row(self, rank, Mapping row) except -1:
+        self.node.rows[<uint32_t>rank] = row.base
         self.peer_rows[rank] = row
         if self.complete and not self.columns_ready:
             self.point_columns()
+        return 0
 
     @property
     def complete(self):

@@ -9,7 +9,16 @@ Rules: a Mapping owns its descriptor; close() is idempotent; a memoryview of it 
 import os
 
 from libc.stdint cimport uint64_t
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.mman cimport (
+    MAP_ANONYMOUS,
+    MAP_FAILED,
+    MAP_PRIVATE,
+    MAP_SHARED,
+    PROT_READ,
+    PROT_WRITE,
+    mmap,
+    munmap,
+)
 
 
 cdef extern from "fcntl.h" nogil:
@@ -19,6 +28,7 @@ cdef extern from "fcntl.h" nogil:
 cdef int F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since Linux 5.1; not in every libc's header
 
 SIZE_MAX_BYTES = 1 << 40
+PAGE = os.sysconf("SC_PAGESIZE")
 
 
 cdef class Mapping:
@@ -31,7 +41,7 @@ cdef class Mapping:
         self.exports = 0
 
     def __init__(self):
-        raise TypeError("use Mapping.create(name, size) or Mapping.attach(fd)")
+        raise TypeError("use Mapping.create(name, size), attach(fd) or private(size)")
 
     @classmethod
     def create(cls, str name, size):
@@ -41,8 +51,7 @@ cdef class Mapping:
         """
         if not 0 < size <= SIZE_MAX_BYTES:
             raise ValueError(f"a mapping of {size} bytes: must be between 1 and {SIZE_MAX_BYTES}")
-        page = os.sysconf("SC_PAGESIZE")
-        size = (size + page - 1) // page * page
+        size = (size + PAGE - 1) // PAGE * PAGE
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(fd, size)
@@ -72,6 +81,25 @@ cdef class Mapping:
             if fd >= 0:
                 os.close(fd)
             raise
+
+    @classmethod
+    def private(cls, size):
+        """Zeroed memory of this process only, without a descriptor: for simulated nodes, which share an address space.
+
+        Raises ValueError for a size that is not positive, MemoryError.
+        """
+        cdef Mapping m = Mapping.__new__(Mapping)
+        cdef void *p
+        if not 0 < size <= SIZE_MAX_BYTES:
+            raise ValueError(f"a mapping of {size} bytes: must be between 1 and {SIZE_MAX_BYTES}")
+        size = (size + PAGE - 1) // PAGE * PAGE
+        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if p == MAP_FAILED:
+            raise MemoryError(f"mmap of {size} private bytes failed")
+        m.base = <char *>p
+        m.size = size
+        m.writable = True
+        return m
 
     @staticmethod
     def _map(int fd, uint64_t size, bint writable):

@@ -5,6 +5,11 @@
 - A row is written only by its owner, so a fabric that maps the owner's row itself (shm) copies nothing: the stores
   are visible before the post. Nothing may depend on a store being invisible: data first, then the count that guards
   it, with release order.
+- Only whole posts are in order: within one, the owner may not count on any. A post of at most POST_INLINE_MAX bytes
+  carries them as they are at the post; of a longer one every line may be read when it lands, newer than at the post.
+  So a count goes in a short post of its own, behind what it guards, and never with a later value than that.
+- A fabric that copies wakes the peer with every post. Leaving doorbells out by looking at the peer's columns is right
+  only where both see each other's stores at once.
 - read, compare-and-swap and fetch-and-add act on memory that the peer registered under a key; they complete through
   poll(). Atomics are 8 bytes, aligned, and atomic against each other and the peer's own atomics.
 - send and receive move small messages, FIFO per peer, never more than MAIL_SIZE_MAX bytes; -EAGAIN when full or empty.
@@ -17,6 +22,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     POST_RING = 1               # wake the peer: it has something to do
+    POST_INLINE_MAX = 256       # bytes
     MAIL_SIZE_MAX = 240         # bytes
     MAIL_SLOTS = 64
 

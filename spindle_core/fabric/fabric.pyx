@@ -23,6 +23,10 @@ cdef class Fabric:
             raise ValueError(f"peer {peer}: must be a rank below {self.n_peers} other than the own one, {self.rank}")
         return 0
 
+    def make_row(self, str name, size):
+        """Memory for this member's row, as this fabric needs it."""
+        raise NotImplementedError
+
     def post_writes(self, ranges, bint ring=True):
         """Posts [(peer, offset, length), ...] of the own row as one list; returns how many doorbells were rung."""
         cdef post_t posts[256]

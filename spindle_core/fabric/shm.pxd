@@ -35,7 +35,7 @@ cdef struct shm_t:
 
 cdef class ShmFabric(Fabric):
     cdef shm_t state
-    cdef readonly Mapping mail   # outgoing rings and taken counts, one pair per peer
+    cdef Mapping mail_made       # outgoing rings and taken counts, one pair per peer; None until somebody asks
     cdef readonly Mapping bell
     cdef readonly int bell_fd
     cdef list memories

@@ -258,13 +258,9 @@ cdef class ShmFabric(Fabric):
         s.peers = <shm_peer_t *>calloc(n_peers, sizeof(shm_peer_t))
         if s.peers == NULL:
             raise MemoryError()
-        # Untouched pages cost nothing: the mail of a group that sends none stays unmapped.
-        self.mail = Mapping.create("spindle-mail", n_peers * sizeof(mail_box))
-        self.mail.seal_writes()
         cdef uint32_t i
         for i in range(s.n_peers):
             s.peers[i].bell_fd = -1
-            s.peers[i].mail_out = self.mail.base + i * sizeof(mail_box)
         self.table.self = s
         self.table.post_list = shm_post_list
         self.table.post_read = shm_post_read
@@ -278,6 +274,23 @@ cdef class ShmFabric(Fabric):
         self.table.prepare_wait = shm_prepare_wait
         self.table.wait = shm_wait
         self.table.finish_wait = shm_finish_wait
+
+    @property
+    def mail(self):
+        """The mail of this node, made when it is first asked for: a group that sends none pays nothing."""
+        cdef uint32_t i
+        if self.mail_made is None:
+            self.mail_made = Mapping.create("spindle-mail", self.n_peers * sizeof(mail_box))
+            self.mail_made.seal_writes()
+            for i in range(self.n_peers):
+                self.state.peers[i].mail_out = self.mail_made.base + i * sizeof(mail_box)
+        return self.mail_made
+
+    def make_row(self, str name, size):
+        """A row that its owner alone can write."""
+        cdef Mapping row = Mapping.create(name, size)
+        row.seal_writes()
+        return row
 
     def connect(self, peer, Mapping row not None, Mapping bell not None, int bell_fd, Mapping mail=None):
         """Makes a peer reachable. Takes ownership of `bell_fd`. ValueError if it isn't a doorbell or mail of ours."""
@@ -298,7 +311,10 @@ cdef class ShmFabric(Fabric):
         if p.bell_fd >= 0:
             os.close(p.bell_fd)
         p.bell_fd = bell_fd
-        p.mail_in = mail.base + self.rank * sizeof(mail_box) if mail is not None else NULL
+        p.mail_in = NULL
+        if mail is not None:
+            _ = self.mail        # answers need ours
+            p.mail_in = mail.base + self.rank * sizeof(mail_box)
         self.peers_kept[peer] = (row, bell, mail)
 
     def register(self, Mapping memory not None):

@@ -1,4 +1,7 @@
-"""Several engines in one process over one host's memory: the smallest real group, driven by hand or by threads."""
+"""Several engines in one process over one host's memory: the smallest real group, driven by hand or by threads.
+
+With a simulated network their rows are as the network says, copied or shared; then by hand only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Sequence
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
+from spindle_core.fabric.sim import SimFabric, SimNetwork
 from spindle_core.inbox import Inbox, InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
@@ -27,12 +31,14 @@ class Cluster:
         senders: Sequence[int] | None = None,
         switches: Switches | None = None,
         busy_poll_us: int = 20,
+        network: SimNetwork | None = None,
     ) -> None:
         everybody = tuple(range(n))
         if specs is None:
             sending = tuple(senders if senders is not None else everybody)
             specs = [SubgroupSpec(1, everybody, sending, window, size_max, level)]
         self.n = n
+        self.network = network
         self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
@@ -43,6 +49,14 @@ class Cluster:
     def prepare(self, epoch: int, specs: Sequence[SubgroupSpec]) -> list[Epoch]:
         """Every node's memory of the next epoch, all exchanged."""
         ids = [e.node_id for e in self.engines]
+        if self.network is not None:
+            simulated = [e.new_epoch(epoch, i, ids, list(specs), SimFabric(self.network, epoch, i, ids))
+                         for i, e in enumerate(self.engines)]
+            for i, mine in enumerate(simulated):
+                for k, theirs in enumerate(simulated):
+                    if i != k:
+                        mine.attach_local(k, theirs)
+            return simulated
         epochs = [e.new_epoch(epoch, i, ids, list(specs)) for i, e in enumerate(self.engines)]
         for i, mine in enumerate(epochs):
             for k, theirs in enumerate(epochs):
@@ -73,7 +87,8 @@ class Cluster:
     def settle(self, passes_max: int = 100_000) -> int:
         """Steps all engines in turn until nobody has anything to do; returns the passes that took. Bounded."""
         for passes in range(passes_max):
-            if not any([engine.step_once() for engine in self.engines]):
+            landed = self.network.land_all() if self.network is not None else 0
+            if not any([engine.step_once() for engine in self.engines]) and not landed:
                 return passes
         raise AssertionError(f"not quiet after {passes_max} passes")
 

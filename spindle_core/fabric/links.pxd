@@ -1,0 +1,98 @@
+"""The queues of the simulated fabric: what was posted, and how it lands."""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle_core.fabric.fabric cimport completion_t
+from spindle_core.layout cimport bell_page
+
+cdef enum:
+    SIM_NODES_MAX = 64
+    SIM_MEMORIES_MAX = 16
+    SIM_COMPLETIONS_MAX = 1024
+
+cdef enum op_kind:
+    OP_WRITE                     # a range of the sender's row
+    OP_RING                      # a doorbell alone
+    OP_READ
+    OP_SWAP
+    OP_ADD
+    OP_MAIL
+
+
+# Something posted. Its bytes follow it in memory when it carries them.
+cdef struct op_t:
+    op_t *next
+    uint32_t kind                # enum op_kind
+    bint ring                    # wakes the peer when it has landed
+    bint carries                 # bytes as they were at the post; else read from the row when they land
+    uint32_t key
+    uint64_t offset, length      # bytes, in the row or in the memory `key`
+    uint64_t landed              # bytes of a write
+    uint64_t expected, desired, cookie
+    void *into
+
+
+cdef struct sim_t
+
+
+# One direction between two members of one epoch. Freed when both ends are gone.
+cdef struct link_t:
+    link_t *next                 # of the same pair of nodes, in a later epoch
+    sim_t *source                # NULL: that end is gone; what it had posted still lands
+    sim_t *target                # NULL: that end is gone, and with it the memory to land in
+    uint64_t epoch
+    uint32_t source_node, target_node      # places in the network
+    uint32_t source_rank, target_rank
+    const char *row              # of the source
+    char *copy                   # of it, at the target; NULL where rows are shared
+    op_t *first
+    op_t *last
+    uint64_t lines               # of all that waits
+    uint64_t mail_open           # small messages sent and not received
+    bint held
+    bint broken                  # cut or dropped: nothing passes any more
+
+
+cdef struct net_t:
+    uint32_t lock
+    bint copies, fences, late, immediate
+    uint32_t n_nodes
+    uint64_t rung[SIM_NODES_MAX]
+    link_t *links[SIM_NODES_MAX * SIM_NODES_MAX]          # by source and target
+    uint64_t lose[SIM_NODES_MAX * SIM_NODES_MAX]          # completions to be lost
+    uint64_t fail[SIM_NODES_MAX * SIM_NODES_MAX]          # completions to be reported as failed
+    uint64_t posts, bytes, lines, rings, dropped, unconnected, woken
+
+
+# One node's end of all its links of one epoch.
+cdef struct sim_t:
+    net_t *net
+    uint32_t rank, n_peers, node
+    uint64_t epoch
+    const char *row
+    uint64_t row_size
+    link_t **out                 # by rank
+    link_t **into
+    uint32_t *cut
+    bell_page *bell              # for wait(); NULL where nobody waits
+    int bell_fd
+    op_t *mail_first             # landed small messages; key: rank of the sender
+    op_t *mail_last
+    char *memories[SIM_MEMORIES_MAX]
+    uint64_t memory_sizes[SIM_MEMORIES_MAX]
+    completion_t completions[SIM_COMPLETIONS_MAX]
+    uint64_t completions_head, completions_tail
+    uint64_t open_ops            # posted and not polled yet
+
+
+cdef void lock(net_t *net) noexcept nogil
+cdef void unlock(net_t *net) noexcept nogil
+cdef op_t *new_op(uint32_t kind, uint64_t room) noexcept nogil
+cdef char *bytes_of(op_t *op) noexcept nogil
+cdef void put_bytes(char *to, const char *source, uint64_t n) noexcept nogil
+cdef void append(link_t *link, op_t *op) noexcept nogil
+cdef void complete(sim_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
+cdef void ring_node(net_t *net, link_t *link) noexcept nogil
+cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n) noexcept nogil
+cdef void break_link(net_t *net, link_t *link) noexcept nogil
+cdef void leave_link(link_t *link) noexcept nogil
+cdef void remove_link(net_t *net, link_t *link) noexcept nogil

@@ -1,0 +1,240 @@
+"""The queues of the simulated fabric: what was posted, and how it lands.
+
+A link is one direction between two members of one epoch; what waits on it lands in order, one 64-byte line after the
+other. Functions with a `net` are called under its lock, if threads are about at all.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from spindle_core.atomics cimport (
+    fence_store_load,
+    u32_exchange_acquire,
+    u32_load_relaxed,
+    u32_store_release,
+    u64_load_acquire,
+    u64_store_release,
+)
+from spindle_core.events cimport event_ring, sched_yield
+from spindle_core.fabric.fabric cimport COMPLETION_CUT, COMPLETION_OK, COMPLETION_RANGE, completion_t
+from spindle_core.layout cimport CACHE_LINE
+
+
+# ---- queues --------------------------------------------------------------------------------------------------------
+
+cdef void lock(net_t *net) noexcept nogil:
+    """Only the conformance suite has threads here; the world has one, and never waits."""
+    while u32_exchange_acquire(&net.lock, 1):
+        sched_yield()
+
+
+cdef void unlock(net_t *net) noexcept nogil:
+    u32_store_release(&net.lock, 0)
+
+
+cdef inline uint64_t lines_of(uint64_t offset, uint64_t length) noexcept nogil:
+    return (offset + length + CACHE_LINE - 1) // CACHE_LINE - offset // CACHE_LINE if length else 1
+
+
+cdef inline uint64_t lines_left(const op_t *op) noexcept nogil:
+    return lines_of(op.offset + op.landed, op.length - op.landed) if op.kind == OP_WRITE else 1
+
+
+cdef void ring_node(net_t *net, link_t *link) noexcept nogil:
+    cdef sim_t *target = link.target
+    net.rung[link.target_node] += 1
+    net.rings += 1
+    if target != NULL and target.bell != NULL:
+        fence_store_load()
+        if u32_load_relaxed(&target.bell.asleep):
+            event_ring(target.bell_fd)
+            net.woken += 1
+
+
+cdef void append(link_t *link, op_t *op) noexcept nogil:
+    op.next = NULL
+    if link.first == NULL:
+        link.first = op
+    else:
+        link.last.next = op
+    link.last = op
+    link.lines += lines_left(op)
+
+
+cdef op_t *new_op(uint32_t kind, uint64_t room) noexcept nogil:
+    cdef op_t *op = <op_t *>malloc(sizeof(op_t) + room)
+    if op != NULL:
+        memset(op, 0, sizeof(op_t))
+        op.kind = kind
+    return op
+
+
+cdef char *bytes_of(op_t *op) noexcept nogil:
+    return <char *>op + sizeof(op_t)
+
+
+cdef void drop_all(net_t *net, link_t *link) noexcept nogil:
+    """What waits is never seen; completions of it don't come."""
+    cdef op_t *op
+    while link.first != NULL:
+        op = link.first
+        link.first = op.next
+        if op.kind >= OP_READ and op.kind != OP_MAIL and link.source != NULL:
+            link.source.open_ops -= 1
+        net.dropped += lines_left(op)
+        free(op)
+    link.last = NULL
+    link.lines = 0
+
+
+cdef void break_link(net_t *net, link_t *link) noexcept nogil:
+    if link != NULL:
+        drop_all(net, link)
+        link.broken = True
+
+
+cdef void leave_link(link_t *link) noexcept nogil:
+    """The source goes, and its row with it: what is still to be read from it is read now."""
+    cdef op_t *op
+    cdef op_t *carrying
+    cdef op_t **at = &link.first
+    while at[0] != NULL:
+        op = at[0]
+        if op.kind == OP_WRITE and not op.carries:
+            carrying = new_op(OP_WRITE, op.length)
+            if carrying != NULL:
+                memcpy(carrying, op, sizeof(op_t))
+                carrying.carries = True
+                put_bytes(bytes_of(carrying), link.row + op.offset, op.length)
+                at[0] = carrying
+                if link.last == op:
+                    link.last = carrying
+                free(op)
+                op = carrying
+        at = &op.next
+    link.source = NULL
+    link.row = NULL
+
+
+cdef void remove_link(net_t *net, link_t *link) noexcept nogil:
+    cdef link_t **at = &net.links[link.source_node * SIM_NODES_MAX + link.target_node]
+    while at[0] != link:
+        at = &at[0].next
+    at[0] = link.next
+    drop_all(net, link)
+    free(link)
+
+
+# ---- landing -------------------------------------------------------------------------------------------------------
+
+cdef void put_bytes(char *to, const char *source, uint64_t n) noexcept nogil:
+    """Aligned 8-byte words are never torn, whoever reads along."""
+    cdef uint64_t word
+    while n and <size_t>to & 7:
+        to[0] = source[0]
+        to += 1
+        source += 1
+        n -= 1
+    while n >= 8:
+        memcpy(&word, source, 8)
+        u64_store_release(<uint64_t *>to, word)
+        to += 8
+        source += 8
+        n -= 8
+    while n:
+        to[0] = source[0]
+        to += 1
+        source += 1
+        n -= 1
+
+
+cdef void complete(sim_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
+    cdef completion_t *c = &s.completions[s.completions_head % SIM_COMPLETIONS_MAX]
+    c.cookie = cookie
+    c.peer = peer
+    c.status = status
+    c.value = value
+    s.completions_head += 1
+
+
+cdef void land_one_sided(net_t *net, link_t *link, op_t *op) noexcept nogil:
+    """A read or an atomic happens at the target, and completes at the source, unless that is to be lost."""
+    cdef sim_t *target = link.target
+    cdef uint32_t pair = link.source_node * SIM_NODES_MAX + link.target_node
+    cdef uint32_t status = COMPLETION_OK
+    cdef uint64_t value = 0
+    cdef char *place = NULL
+    if target != NULL and op.key < SIM_MEMORIES_MAX and target.memories[op.key] != NULL:
+        if op.offset <= target.memory_sizes[op.key] and op.length <= target.memory_sizes[op.key] - op.offset:
+            place = target.memories[op.key] + op.offset
+    if place == NULL or (op.kind != OP_READ and op.offset & 7):
+        status = COMPLETION_RANGE
+    elif op.kind == OP_READ:
+        if link.source != NULL:
+            put_bytes(<char *>op.into, place, op.length)
+    else:
+        value = u64_load_acquire(<uint64_t *>place)
+        if op.kind == OP_ADD:
+            u64_store_release(<uint64_t *>place, value + op.desired)
+        elif value == op.expected:
+            u64_store_release(<uint64_t *>place, op.desired)
+    if link.source == NULL:
+        return
+    if net.lose[pair]:
+        net.lose[pair] -= 1
+        link.source.open_ops -= 1
+        return
+    if net.fail[pair] and status == COMPLETION_OK:
+        net.fail[pair] -= 1
+        status = COMPLETION_CUT   # it happened, but the source can't know
+        value = 0
+    complete(link.source, link.target_rank, op.cookie, status, value)
+
+
+cdef void land_mail(link_t *link, op_t *op) noexcept nogil:
+    """Takes the message over into what the target has received."""
+    cdef sim_t *target = link.target
+    if target == NULL:
+        free(op)
+        return
+    op.key = link.source_rank
+    op.next = NULL
+    if target.mail_first == NULL:
+        target.mail_first = op
+    else:
+        target.mail_last.next = op
+    target.mail_last = op
+
+
+cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n) noexcept nogil:
+    """Lands up to `n` lines of a link; returns how many."""
+    cdef op_t *op
+    cdef uint64_t landed = 0, size
+    cdef char *source
+    while landed < n and link.first != NULL:
+        op = link.first
+        landed += 1
+        link.lines -= 1
+        if op.kind == OP_WRITE and op.length:
+            size = CACHE_LINE - (op.offset + op.landed) % CACHE_LINE
+            if size > op.length - op.landed:
+                size = op.length - op.landed
+            source = bytes_of(op) if op.carries else <char *>link.row + op.offset
+            if link.target != NULL:
+                put_bytes(link.copy + op.offset + op.landed, source + op.landed, size)
+            op.landed += size
+            if op.landed < op.length:
+                continue
+        link.first = op.next
+        if link.first == NULL:
+            link.last = NULL
+        if op.kind in (OP_READ, OP_SWAP, OP_ADD):
+            land_one_sided(net, link, op)
+        if op.ring:
+            ring_node(net, link)
+        if op.kind == OP_MAIL:
+            land_mail(link, op)
+        else:
+            free(op)
+    net.lines += landed
+    return landed
