@@ -29,6 +29,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pace", type=float, default=200.0, metavar="N", help="messages a second and node")
     parser.add_argument("--only", action="append", metavar="KIND", choices=[one.name for one in KINDS],
                         help="only faults of this kind; repeatable")
+    parser.add_argument("--without", action="append", metavar="KIND", choices=[one.name for one in KINDS],
+                        help="no faults of this kind; repeatable")
     parser.add_argument("--evidence", type=Path, default=EVIDENCE, metavar="DIR",
                         help="where rounds with violations are kept (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the rounds without violations too")
@@ -83,8 +85,9 @@ def _round(plan: Plan, directory: Path, library: Path | None, options: argparse.
         if options.verbose:
             print(f"  {text}", flush=True)
 
-    only = set(options.only) if options.only else None
-    outcome = Round(plan, directory, library, options.pace, say, only).run()
+    kinds = {one.name for one in KINDS} if not options.only else set(options.only)
+    kinds -= set(options.without or ())
+    outcome = Round(plan, directory, library, options.pace, say, kinds).run()
     print(f"  {outcome.messages:,} messages, {outcome.deliveries:,} deliveries, {sum(outcome.faults.values())} faults, "
           f"{outcome.views} views, {outcome.groups} groups, {len(outcome.violations)} violations", flush=True)
     for violation in outcome.violations[:20]:

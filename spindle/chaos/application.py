@@ -1,8 +1,8 @@
 """What talkers and watchers have in common: attaching again and again, the Qos of the topics, orders from the round.
 
-Rules: whatever the API announces (DDSException) is written down and lived with: the application tries again, as a good
-program would. Anything else is trouble, and a violation. Orders come on stdin, one a line; the end of stdin ends the
-application at once, so that nothing outlives the round.
+Rules: whatever the API announces (DDSException, and SpindleError where the session is asked) is written down and lived
+with: the application tries again, as a good program would. Anything else is trouble, and a violation. Orders come on
+stdin, one a line; the end of stdin ends the application at once, so that nothing outlives the round.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dds import DDSException, DomainParticipant, Policy, Qos, Topic
 from spindle.chaos.history import ATOMIC, LOGGED, UNORDERED, VOLATILE, Recorder, TopicPlan
 from spindle.chaos.message import SIZE_MAX
 from spindle.client import Event
+from spindle.errors import SpindleError
 
 BLOCKING_NS = 1_000_000_000  # longest a write waits
 ATTACH_NS = 3_000_000_000
@@ -59,7 +60,7 @@ class Application:
                 self.watch_views()
                 self.live()
                 return 0
-            except DDSException as error:
+            except (DDSException, SpindleError) as error:
                 self.lost(error)
                 self.recorder.say("said", text=str(error))
             except Finish:
@@ -75,7 +76,7 @@ class Application:
         """What it does while it is attached. Raises DDSException when that ends."""
         raise NotImplementedError
 
-    def lost(self, error: DDSException | None) -> None:
+    def lost(self, error: Exception | None) -> None:
         """The attachment has ended: say so of everything that was open."""
         raise NotImplementedError
 
@@ -88,7 +89,7 @@ class Application:
         if participant is not None:
             try:
                 participant.close()
-            except DDSException as error:
+            except (DDSException, SpindleError) as error:
                 self.recorder.say("said", text=f"closing: {error}")
 
     # --- the node

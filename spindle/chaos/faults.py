@@ -17,7 +17,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from spindle.chaos.disk import FATAL, HARMLESS, Mode, damage_middle, damage_tail
@@ -62,19 +62,19 @@ class Kind:
 class Faults:
     """Everything that goes wrong in one round."""
 
-    def __init__(self, stage: Stage, nodes: list[int], draw: random.Random, suspect_timeout_s: float, rejoin: bool,
-                 only: set[str] | None = None) -> None:
+    def __init__(self, stage: Stage, nodes: list[int], draw: random.Random, suspect_timeout_s: float,
+                 kinds: Collection[str]) -> None:
         self.stage = stage
         self.nodes = nodes
         self.draw = draw
         self.suspect_timeout_s = suspect_timeout_s
-        self.rejoin = rejoin
         self.schedule = Schedule()
         self.counts: Counter[str] = Counter()
         self.kept_down: set[int] = set()  # nodes whose next start somebody takes care of
         self.damaged: set[int] = set()  # nodes with a journal that must be refused
-        kinds = [one for one in KINDS if draw.random() < 0.6 or one.name.startswith("kill -9 of a")]
-        self.kinds = [one for one in KINDS if one.name in only] if only else kinds
+        drawn = {one.name for one in KINDS if draw.random() < 0.6 or one.name == "kill -9 of a member"}
+        wanted = [one for one in KINDS if one.name in kinds]
+        self.kinds = [one for one in wanted if one.name in drawn] or wanted
 
     def strike(self) -> str:
         """One fault; says what it was, "" if none was possible."""

@@ -11,13 +11,13 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spindle.chaos.checker import Violation, check, told_delays
-from spindle.chaos.faults import Faults
+from spindle.chaos.faults import KINDS, Faults
 from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, load
 from spindle.chaos.message import decode
 from spindle.chaos.stage import Stage
@@ -104,18 +104,17 @@ class Round:
     """`run()` it once."""
 
     def __init__(self, plan: Plan, directory: Path, library: Path | None, pace: float, say: Callable[[str], None],
-                 only: set[str] | None = None) -> None:
+                 kinds: Collection[str] = tuple(one.name for one in KINDS)) -> None:
         self.plan = plan
         self.directory = directory
         self.say = say
         self.outcome = Outcome()
-        self._only = only
         self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace)
         self._draw = random.Random(f"faults {plan.seed}")
         self._nodes = list(range(1, plan.nodes + 1))
         self._began = time.monotonic()
         self._events = (directory / "faults.txt").open("w")
-        self._faults = Faults(self._stage, self._nodes, self._draw, plan.suspect_timeout_s, plan.rejoin, only)
+        self._faults = Faults(self._stage, self._nodes, self._draw, plan.suspect_timeout_s, kinds)
 
     def run(self) -> Outcome:
         """The whole round; its processes have ended when it returns."""

@@ -102,9 +102,9 @@ class Process:
 class DaemonProcess(Process):
     """One life of a node."""
 
-    def __init__(self, life: DaemonLife, arguments: Sequence[str], directory: Path, environment: dict[str, str],
-                 disk: Disk) -> None:
-        super().__init__(f"daemon-{life.node}", arguments, directory, environment)
+    def __init__(self, life: DaemonLife, number: int, arguments: Sequence[str], directory: Path,
+                 environment: dict[str, str], disk: Disk) -> None:
+        super().__init__(f"daemon-{life.node}-{number}", arguments, directory, environment)
         self.life = life
         self.disk = disk
         life.pid, life.started = self.popen.pid, time.monotonic_ns()
@@ -158,7 +158,8 @@ class Stage:
         environment = dict(self._environment)
         if self._library is not None:
             environment |= disk.environment(self._library)
-        daemon = DaemonProcess(life, arguments, self.directory, environment, disk)
+        self._numbers += 1
+        daemon = DaemonProcess(life, self._numbers, arguments, self.directory, environment, disk)
         life.log = daemon.log
         self.history.daemons.append(life)
         self.daemons[node] = self._add(daemon)
@@ -176,13 +177,14 @@ class Stage:
         self.watchers[node] = self._application("watcher", node, [])
 
     def start_auditor(self, node: int) -> None:
-        self.auditors[node] = self._application("watcher", node, ["--audit"])
+        self.auditors[node] = self._application("auditor", node, ["--audit"])
 
     def _application(self, kind: str, node: int, more: Sequence[str]) -> Process:
         self._numbers += 1
         name = f"{kind}-{node}-{self._numbers}"
         record = self._records / f"{name}.jsonl"
-        arguments = ["-m", f"spindle.chaos.{kind}", "--node", str(node), "--record", str(record), "--seed",
+        module = "talker" if kind == "talker" else "watcher"
+        arguments = ["-m", f"spindle.chaos.{module}", "--node", str(node), "--record", str(record), "--seed",
                      f"{self._seed}/{name}", "--number", str(self._numbers), *more]
         return self._add(Process(name, arguments, self.directory, self._environment))
 
@@ -233,6 +235,8 @@ class Stage:
         daemon = self.daemons[node]
         if daemon.popen.poll() is None and not daemon.life.asked:
             daemon.life.asked = "leave"
+            if not daemon.ready:
+                daemon.life.excused.add(-signal.SIGTERM)  # it may not listen to signals yet
             daemon.send(signal.SIGTERM)
 
     def everybody(self) -> list[Process]:
@@ -249,6 +253,8 @@ class Stage:
 
     def close(self) -> None:
         """Kill whatever is left."""
+        for node in list(self.daemons):
+            self.kill(node)
         for process in self.everybody():
             process.send(signal.SIGKILL)
         for process in self.everybody():

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DDSTimeout, Policy, Qos, Topic
+from dds import DataReader, DataWriter, DDSException, DDSTimeout, Policy, Qos, Topic
 from spindle.chaos.application import ATTACH_NS, Application, answer, main_of, parser_of
 from spindle.chaos.history import CLOSED, FINISHED, LOGGED, LOST, TOPICS, TopicPlan
 from spindle.chaos.message import SIZE_MAX, Stamp, encode, size_of
@@ -96,8 +96,8 @@ class Talker(Application):
         for voice in list(self.voices.values()):
             self.end(voice, why)
 
-    def lost(self, error: DDSException | None) -> None:
-        self.silence(LOST if isinstance(error, DDSNodeLost) else CLOSED)
+    def lost(self, error: Exception | None) -> None:
+        self.silence(LOST if isinstance(error, ConnectionError) else CLOSED)
 
     # --- writing
 

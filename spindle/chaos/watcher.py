@@ -21,7 +21,7 @@ import sys
 import time
 from typing import Any
 
-from dds import DataReader, DDSException, DDSNodeLost, Listener, Policy, Qos
+from dds import DataReader, DDSNodeLost, Listener, Policy, Qos
 from dds.wake import Waker
 from spindle.chaos.application import Application, answer, main_of, parser_of
 from spindle.chaos.checker import AUDIT
@@ -158,8 +158,8 @@ class Watcher(Application):
         for ear in list(self.ears):
             self.end(ear, why)
 
-    def lost(self, error: DDSException | None) -> None:
-        self.close(LOST if isinstance(error, DDSNodeLost) else CLOSED)
+    def lost(self, error: Exception | None) -> None:
+        self.close(LOST if isinstance(error, ConnectionError) else CLOSED)
 
     def crash(self) -> None:
         """Die with samples on loan."""
