@@ -29,10 +29,11 @@ class Machine(Rules):
 
     def form(self, group_id: int) -> None:
         """Becomes the only member of a new group."""
-        self.view = View(group_id, -1)
-        self._decide(View(group_id, 0, (self.me,)), ballot=1)
-        self._act(m.Prepare(View(group_id, 0, (self.me,)), 1))
-        self._act(m.Install(View(group_id, 0, (self.me,))))
+        first = View(group_id, self.me.view_floor, (self.me,))
+        self.view = View(group_id, first.view_id - 1)
+        self._decide(first, ballot=1)
+        self._act(m.Prepare(first, 1))
+        self._act(m.Install(first))
         self.phase = Phase.INSTALLING
 
     def seek(self, view: View) -> None:
@@ -57,13 +58,12 @@ class Machine(Rules):
             self._act(m.Send(leader.node_id, m.JoinRequest(self.me, self.view.view_id)))
 
     def _admission_is_void(self) -> bool:
-        """True if the view that this node was admitted to can't come any more: there is a later one, or the same
-        without it, or everybody else in it is gone."""
+        """True if the view that this node was admitted to can't come any more: another has followed the one in which
+        that was decided, or everybody else in it is gone."""
         assert self.view is not None and self.next_view is not None
-        later = self.view.view_id > self.next_view.view_id
-        without = self.view.view_id == self.next_view.view_id and self.view.rank_of(self.me.node_id) is None
         others = [one for one in self.next_view.members if one != self.me]
-        return later or without or all(map(self._is_dead, others))
+        passed = self.view.view_id > self._base and self.view != self.next_view
+        return passed or all(map(self._is_dead, others))
 
     def _back_outside(self) -> None:
         self.phase, self.next_view, self.ballot, self._asked = Phase.OUTSIDE, None, 0, None
@@ -316,12 +316,13 @@ class Machine(Rules):
     def _admitted(self, node_id: int, message: m.Admission) -> None:
         if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or message.ballot <= self.ballot:
             return
-        if self.view is not None and self.view.view_id >= message.view.view_id:
+        if self.view is not None and self.view.view_id > message.base:
             return  # by somebody that the group has gone on without
         if message.view.rank_of(self.me.node_id) is None:
             raise MembershipError(f"node {node_id} admitted this node to a view without it")
         told = self.view.member(node_id) if self.view is not None else None
         self._asked = (node_id, told.incarnation if told is not None else 0)
+        self._base = message.base
         self._decide(message.view, message.ballot)
         self.phase = Phase.ADMITTED
         self._act(m.Prepare(message.view, message.ballot))

@@ -62,10 +62,11 @@ class Rejection:
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
-    """From the leader to a joiner: the committed next view that it is in."""
+    """From the leader to a joiner: the committed next view that it is in. `base` is the id of the view before it."""
 
     view: View
     ballot: int
+    base: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -93,6 +93,7 @@ class Rules:
         self._deferred: list[tuple[int, m.Message]] = []  # sent under a view that is not installed here yet
         self._joiners_prepared: set[int] = set()
         self._look_again = False  # suspicions were absorbed in the middle of a rule
+        self._base = -1  # of a joiner: id of the view in which its admission was decided
         self._asked: tuple[int, int] | None = None  # of a joiner: node id and incarnation of the leader it has asked
         self._told: dict[int, tuple[int, int]] = {}  # per own wish the leader that knows it
         self._request_id = 0
@@ -254,7 +255,7 @@ class Rules:
 
     def _check_next(self, view: View) -> None:
         assert self.view is not None
-        if view.group_id != self.view.group_id or view.view_id != self.view.view_id + 1:
+        if view.group_id != self.view.group_id or view.view_id <= self.view.view_id:
             raise MembershipError(f"view {view.view_id} was proposed after view {self.view.view_id}; {RESTART_ALL}")
         if self.phase in (Phase.WEDGED, Phase.ECHOED):
             raise MembershipError(f"another view {view.view_id} was proposed when it stood already; {RESTART_ALL}")
@@ -273,11 +274,11 @@ class Rules:
             return False
         if _proposer(self.ballot) != table.my_rank or self._least("acked") < self.ballot:
             return False
-        assert self.next_view is not None
+        assert self.view is not None and self.next_view is not None
         table.set("committed", self.ballot)
         table.push()
         for joiner in self._joiners():
-            self._act(m.Send(joiner.node_id, m.Admission(self.next_view, self.ballot)))
+            self._act(m.Send(joiner.node_id, m.Admission(self.next_view, self.ballot, self.view.view_id)))
         return True
 
     def _prepare(self) -> bool:
