@@ -288,6 +288,30 @@ def startup(repeat: int, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--kills", type=click.IntRange(0, 10_000), default=5, show_default=True, help="kill -9, of each kind.")
+@click.option("--stops", type=click.IntRange(0, 10_000), default=2, show_default=True, help="SIGSTOP, of each kind.")
+@click.option("--joins", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Clean joins and leaves.")
+@click.option("--rate", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Messages/s per writer.")
+@click.option("--size", type=click.IntRange(16, 65536), default=64, show_default=True, help="Bytes of a message.")
+@click.option(
+    "--suspect-timeout", "suspect_timeout_s", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
+    help="Of the daemons, seconds.",
+)  # fmt: skip
+@json_option
+def failover(kills: int, stops: int, joins: int, as_json: bool, **options: Any) -> None:
+    """How long delivery pauses when a node is killed, hangs, joins or leaves; nothing may be lost or doubled.
+
+    Three daemons with an application each that writes and reads.
+    """
+    from spindle.bench import failover as failover_module
+
+    def say(name: str) -> None:
+        click.echo(f"measuring: {name}", err=True)
+
+    show(failing_clearly(lambda: failover_module.run(options, kills, stops, joins, say)), as_json)
+
+
+@bench.command()
 @click.option("--quick", is_flag=True, help="Each figure once, with few messages: does it work at all?")
 @click.option(
     "--repeat", type=click.IntRange(1, 100), default=5, show_default=True, help="Runs of which the median counts."

@@ -23,6 +23,7 @@ ROLES = {
     "app": "spindle.bench.app_node:work",
     "idle": "spindle.bench.idle:work",
     "startup": "spindle.bench.startup:work",
+    "failover": "spindle.bench.failover:work",
 }
 
 
