@@ -75,6 +75,13 @@ class Binding:
     kept: object = None
 
 
+cdef int make_space_fd(subgroup_t *s) except -1:
+    """What claims wait at: nothing to make where nobody can ring it, since no thread runs."""
+    if s.mine != NULL and s.space_fd < 0:
+        s.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    return 0
+
+
 cdef class Engine:
     """One node's core. `busy_poll_us`: how long the predicate thread looks for work before it blocks."""
 
@@ -115,6 +122,9 @@ cdef class Engine:
         """Starts the predicate thread. RuntimeError if it was started or stopped before."""
         if self.thread is not None or self.stopped:
             raise RuntimeError("an engine starts once")
+        if self.epoch is not None:
+            for i in range(self.epoch.node.n_subgroups):
+                make_space_fd(&self.epoch.node.subgroups[<uint32_t>i])
         u32_store_release(&self.driver.running, 1)
         self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
         self.thread.start()
@@ -236,7 +246,8 @@ cdef class Engine:
                 s = &epoch.node.subgroups[<uint32_t>i]
                 if s.mine == NULL:
                     continue
-                s.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                if self.thread is not None:
+                    make_space_fd(s)
                 s.claim_one = not w.batch_send
                 binding = self.bindings.setdefault(s.topic_id, Binding())
                 self.apply_binding(epoch, s.topic_id, binding)
