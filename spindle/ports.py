@@ -72,7 +72,7 @@ class WriterPort:
 class ReaderPort:
     """A reader of an application: its cursor, and the log that it reads (descriptors for the application).
 
-    start      where it was placed
+    start      where it begins in the order; it has had everything before, if the log still brings that
     continued  nothing is missing between the position that it went on from and `start`
     """
 
@@ -246,7 +246,7 @@ class LocalTopic:
                     # In another order everything is new to it, from the oldest that is kept.
                     cursor.after = after.place if same_order else (0, 0)
                 self.engine.add_reader(self.topic_id, cursor)
-                view_id, sequence = cursor.next or (max(self._entered, 0), 0)
+                view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
                 future.set_result(Placed(view_id, sequence, same_order and self._is_whole(cursor)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))

@@ -17,7 +17,9 @@ from __future__ import annotations
 from spindle.client.attaching import attach
 from spindle.client.embedding import embed
 from spindle.client.events import Event, ViewInfo
-from spindle.client.session import ReaderHandle, Session, WriterHandle
+from spindle.client.session import ReaderHandle, Session, Unacknowledged, WriterHandle
 from spindle.endpoints import Endpoint
+from spindle.position import Position
 
-__all__ = ["Endpoint", "Event", "ReaderHandle", "Session", "ViewInfo", "WriterHandle", "attach", "embed"]
+__all__ = ["Endpoint", "Event", "Position", "ReaderHandle", "Session", "Unacknowledged", "ViewInfo", "WriterHandle",
+           "attach", "embed"]

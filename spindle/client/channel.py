@@ -146,6 +146,11 @@ class Channel:
             self._dispatcher.put(Event(GONE, text=str(self._end_error)))
 
     @property
+    def end_error(self) -> SpindleError | None:
+        """Why it ended; None while it works."""
+        return self._end_error
+
+    @property
     def ended(self) -> bool:
         return self._end_error is not None or self._forked
 

@@ -7,6 +7,7 @@ the session as long as its writers and readers are used.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from spindle.client.channel import Channel
 from spindle.client.events import Event, ViewInfo
 from spindle.endpoints import Endpoint
 from spindle.errors import SpindleError, WireError
+from spindle.position import Position
 from spindle.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
     from spindle_core.inbox import InboxWriter
     from spindle_core.memory import Mapping
     from spindle_core.reader import LogReader
+
+
+@dataclasses.dataclass(frozen=True)
+class Unacknowledged:
+    """A message that was written, and that the node has not yet said to be delivered everywhere."""
+
+    index: int  # of the writer's messages, from 0
+    timestamp: int  # source timestamp, UTC ns
+    payload: bytes | None  # None: its memory was used again, see `open_writer`
 
 
 class WriterHandle:
@@ -49,6 +60,11 @@ class WriterHandle:
             self.inbox.close()
             self.session._close_port(self.port)
 
+    def unacknowledged(self) -> list[Unacknowledged]:
+        """What is on its way, oldest first. After the death of the node: what may have been lost, or not; only the
+        other members' readers can tell."""
+        return [Unacknowledged(*one) for one in self.inbox.unacknowledged()]
+
     def __enter__(self) -> WriterHandle:
         return self
 
@@ -57,13 +73,20 @@ class WriterHandle:
 
 
 class ReaderHandle:
-    """A reader of one topic. `log` gives the samples; `topic` is the agreed topic when it was opened."""
+    """A reader of one topic. `log` gives the samples; `topic` is the agreed topic when it was opened.
 
-    def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader) -> None:
+    start      where in the topic's order it begins
+    continued  of a reader that was opened with `after`: nothing is missing in between
+    """
+
+    def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader, start: Position, continued: bool
+    ) -> None:
         self.session = session
         self.port = port
         self.topic = topic
         self.log = log
+        self.start = start
+        self.continued = continued
         self.closed = False
         session._channel.add_port(port, log)
 
@@ -73,6 +96,16 @@ class ReaderHandle:
             self.closed = True
             self.log.close()
             self.session._close_port(self.port)
+
+    @property
+    def position(self) -> Position:
+        """Where it stands: behind the last message taken."""
+        return Position(self.start.group_id, self.log.next_view, self.log.next_sequence)
+
+    def freeze(self) -> Position:
+        """For a reader whose node is gone: what its log has by now can still be taken, nothing later. Returns the
+        position behind all of it: where another session's reader goes on (`open_reader(after=...)`)."""
+        return Position(self.start.group_id, *self.log.freeze())
 
     def __enter__(self) -> ReaderHandle:
         return self
@@ -86,6 +119,7 @@ class Session:
 
     node_id, domain_id, node_pid   of the node
     embedded                       the node lives in an application's process, perhaps this one
+    group_id                       of the group that the node is a member of
     name                           of this application, as listings show it
     """
 
@@ -103,6 +137,7 @@ class Session:
         self.domain_id: int = welcome.domain_id
         self.node_pid: int = welcome.pid
         self.embedded: bool = welcome.embedded
+        self.group_id: int = welcome.view.group_id
         self.name = name
         self._watching = False
         self._finalizer = weakref.finalize(self, _end, channel, on_close)  # also at the end of the program
@@ -120,11 +155,14 @@ class Session:
         reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
         return topic_from_wire(reply.topic)
 
-    def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"") -> WriterHandle:
+    def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
+                    keep_unacknowledged: bool = False) -> WriterHandle:
         """A writer of a declared topic; returns when this node is one of the topic's senders.
 
         slots: messages that may wait between this writer and the node, 0 = the node's choice.
         guid, endpoint: if guid is given the writer is announced to the group with it, see `spindle.endpoints`.
+        keep_unacknowledged: slots are used again only after their messages are delivered everywhere, so that
+            `unacknowledged()` still has all of them if the node dies.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
         from spindle.attachment_codec import topic_from_wire
@@ -136,30 +174,35 @@ class Session:
             open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
         ring_fd, progress_fd, space_fd, bell_fd = _take_fds(frame, 4)
         ring = Mapping.attach(ring_fd, writable=True)
-        inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, bell_fd)
+        inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, bell_fd, keep_unacknowledged)
         return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
-                    endpoint: bytes = b"", guid: bytes = b"") -> ReaderHandle:
+                    after: Position | None = None, endpoint: bytes = b"", guid: bytes = b"") -> ReaderHandle:
         """A reader of a declared topic; returns when this node is one of the topic's members.
 
         keep_all: writers wait for this reader rather than overtake it.
         from_history: begin with what is retained (volatile and logged topics), else with the next message.
         start_index: begin with the message of this index in the delivery log; -1 = as from_history says.
+        after: go on from the position of another reader, of this node or another; the result's `continued` is False
+            unless it is certain that nothing is missing in between. What is still there comes, the oldest first.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
-        from spindle.attachment_codec import topic_from_wire
+        from spindle.attachment_codec import position_from_wire, position_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
         from spindle_core.memory import Mapping
         from spindle_core.reader import LogReader
 
         reply, frame = self._channel.request(open_reader=pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
-            endpoint=endpoint, guid=guid))
+            after=position_to_wire(after), endpoint=endpoint, guid=guid))
         log_fd, cursor_fd, data_fd, bell_fd = _take_fds(frame, 4)
         mapping = Mapping.attach(log_fd)
-        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd)
-        return ReaderHandle(self, reply.reader.port, topic_from_wire(reply.reader.topic), log)
+        start = position_from_wire(reply.reader.start)
+        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place,
+                        after is not None)
+        return ReaderHandle(
+            self, reply.reader.port, topic_from_wire(reply.reader.topic), log, start, reply.reader.continued)
 
     # --- looking around
 
@@ -211,6 +254,11 @@ class Session:
             self._ask(watch=pb.Watch())
 
     # --- ending
+
+    @property
+    def end_error(self) -> SpindleError | None:
+        """Why the session ended: what the node said last, or that its connection ended. None while it works."""
+        return self._channel.end_error
 
     @property
     def gone(self) -> bool:
