@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize fuzz bench chaos proto clean distclean
+.PHONY: help setup ext demo test lint sanitize fuzz mutants bench chaos proto clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -91,6 +91,9 @@ fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECO
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
 	@$(BIN)/python -m spindle.chaos --seconds $(SECONDS) $(ARGS)
+
+mutants: setup $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
+	@$(BIN)/python tools/mutants.py $(ARGS)
 
 bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
 	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)
