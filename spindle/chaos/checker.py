@@ -16,6 +16,7 @@ What is compared:
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -271,21 +272,16 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
 def _is_beginning(who: str, topic: str, deliveries: Sequence[Delivery], at: dict[Key, int], whole: bool
                   ) -> Iterator[Violation]:
     """A run of the log, and after it at most messages that it doesn't have (none if it must be `whole`)."""
-    previous = -1
-    lost: list[Key] = []
-    for one in deliveries:
-        place = at.get(one.key)
-        if place is None:
-            lost.append(one.key)
-            continue
-        if lost:
-            yield Violation("P2", f"{who} of {topic} had {_some(lost)} before {one.key}, of which only this is left")
+    kept = [(at[one.key], one.key) for one in deliveries if one.key in at]
+    lost = [one.key for one in deliveries if one.key not in at]
+    for (before, _), (place, key) in itertools.pairwise(kept):
+        if place != before + 1:
+            promise = "P4" if any(two < one for (one, _), (two, _) in itertools.pairwise(kept)) else "P2"
+            yield Violation(promise, f"{who} of {topic} has {key} (number {place} of the log) after number {before}")
             return
-        if previous >= 0 and place != previous + 1:
-            kind = "P2" if place > previous else "P4"
-            yield Violation(kind, f"{who} of {topic} has {one.key} (number {place} of the log) after number {previous}")
-            return
-        previous = place
+    if lost and any(one.key in at for one in deliveries[-len(lost) :]):
+        yield Violation("P2", f"{who} of {topic} had {_some(lost)} before {kept[-1][1]}, of which only this is left")
+        return
     if lost and whole:
         yield Violation("P2", f"{who} of {topic} ends with {_some(lost)}, which nobody else has")
 
@@ -342,12 +338,13 @@ def views_have_majorities(history: History) -> Iterator[Violation]:
 
 
 def _has_ended(history: History, node: int, since: int, by: int) -> bool:
-    """True if the life that the node had at `since` was over at `by`, or was leaving."""
+    """True if the life that the node had at `since` was over at `by`, or said farewell."""
     lives = [one for one in history.daemons if one.node == node and one.started <= since]
     if not lives:
         return False
     life = max(lives, key=lambda one: one.started)
-    return life.asked == "leave" or 0 < life.ended <= by
+    said_farewell = life.asked == "leave" or (life.code or 0) > 0  # a node that fails says so before it ends
+    return said_farewell or 0 < life.ended <= by
 
 
 def daemons_end_as_they_should(history: History) -> Iterator[Violation]:

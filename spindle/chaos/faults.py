@@ -167,6 +167,8 @@ class Faults:
         for node in EXTRA_NODES:
             if node in self.stage.daemons:
                 self.stage.ask_to_leave(node)
+            if node in self.stage.watchers:
+                self.stage.watchers[node].send(signal.SIGKILL)
 
     # --- the kinds
 
@@ -420,4 +422,6 @@ KINDS = (
     Kind("churn", 2, Faults.churn),
 )
 
-__all__ = ["EXTRA_NODES", "KINDS", "Faults", "Kind", "Schedule"]
+NAMES = tuple(one.name for one in KINDS)
+
+__all__ = ["EXTRA_NODES", "KINDS", "NAMES", "Faults", "Kind", "Schedule"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from spindle.chaos.checker import Violation, check, told_delays
-from spindle.chaos.faults import KINDS, Faults
+from spindle.chaos.faults import NAMES, Faults
 from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, load
 from spindle.chaos.message import decode
 from spindle.chaos.stage import Stage
@@ -104,7 +104,7 @@ class Round:
     """`run()` it once."""
 
     def __init__(self, plan: Plan, directory: Path, library: Path | None, pace: float, say: Callable[[str], None],
-                 kinds: Collection[str] = tuple(one.name for one in KINDS)) -> None:
+                 kinds: Collection[str] = NAMES) -> None:
         self.plan = plan
         self.directory = directory
         self.say = say
@@ -197,6 +197,12 @@ class Round:
         self.outcome.converged_s = time.monotonic() - began
         self.note(f"converged after {self.outcome.converged_s:.2f} s")
 
+    def _is_watched(self, node: int) -> bool:
+        """True if the node's watcher has opened all its readers in the present life of the node."""
+        watcher, incarnation = self._stage.watchers.get(node), self._status(node).get("incarnation")
+        session = watcher.said.get("attached", {}).get("session") if watcher is not None else None
+        return session is not None and session[2] == incarnation
+
     def _status(self, node: int) -> dict[str, Any]:
         from spindle.client import attach
 
@@ -208,8 +214,9 @@ class Round:
 
     def _finish(self) -> None:
         """The last messages arrive everywhere."""
-        self._until(lambda: all("attached" in one.said for one in self._stage.watchers.values()), FINISH_S, "progress",
-                    "watchers could not attach after the faults")
+        self._until(lambda: all(map(self._is_watched, self._nodes)), FINISH_S, "progress",
+                    lambda: "after the faults no watcher has opened its readers at nodes "
+                    f"{[node for node in self._nodes if not self._is_watched(node)]}")
         talkers = self._stage.talkers
         for talker in talkers.values():
             talker.order("finish")

@@ -153,9 +153,10 @@ class Talker(Application):
                 self.pause(0)
             self.recorder.say("acked", epoch=voice.epoch, to=voice.accepted, persisted=persisted)
         wrote: dict[str, Any] = {name: [voice.epoch, voice.accepted] for name, voice in self.voices.items()}
+        held = list(self.voices.values())  # a writer that is forgotten is closed
         self.silence(FINISHED)
         answer("finished", wrote=wrote)
-        while True:
+        while held:
             self.pause(1.0)
 
     # --- orders

@@ -7,7 +7,7 @@ With --audit it reads only what is kept for late readers, from the beginning. Or
                     anything comes that must not, and say {"event": "drained"}
     end             end in order
 
-Once attached to everything it says {"event": "attached", "view": id, "group": id}, each time.
+Once attached to everything it says {"event": "attached", "view": id, "session": [...]}, each time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Watcher(Application):
         for plan in self._plans:
             self.begin(plan)
         session, view = self.session()
-        answer("attached", view=view, group=session[-1])
+        answer("attached", view=view, session=session)
         self._drained_at = 0.0
         while True:
             if not self.take_all():
@@ -144,9 +144,10 @@ class Watcher(Application):
             self._drained_at = now
         elif now - self._drained_at > LINGER_S:
             self.targets = None
+            held = list(self.ears)  # a reader that is forgotten is closed, and the history goes with the last one
             self.close(DRAINED)
             answer("drained")
-            while True:
+            while held:
                 self.pause(1.0)
 
     def end(self, ear: Ear, why: str) -> None:
