@@ -7,12 +7,13 @@ of the next epoch. The engine calls these in that order, with the predicate thre
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.atomics cimport u32_load_relaxed, u64_store_release
+from spindle_core.atomics cimport u32_load_relaxed, u64_load_relaxed, u64_store_release
+from spindle_core.counters cimport C_CORRUPT
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
-from spindle_core.predicates.deliver cimport deliver, deliver_trimmed
+from spindle_core.predicates.deliver cimport deliver, deliver_trimmed, null_rounds
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
 from spindle_core.smc cimport advance_committed, claim, claimable, fill_header, mark_ready, slot_of
@@ -122,45 +123,60 @@ cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except
     return done
 
 
-cdef int copy_slot(subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
-    """Appends message `index` of sender rank k to `kept`, unless it is a null."""
+cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
+    """Appends message `index` of sender rank k to `kept`, unless it is a null. From damage on, all of its are."""
     cdef sender_t *sender = &s.senders[k]
     cdef slot_header *h = slot_of(sender.slots, s, index)
     cdef uint32_t size
+    cdef uint64_t run
     if index < sender.null_until:
         return 0
-    if h.index == index and h.kind == SLOT_NULL:
-        sender.null_until = index + h.run    # a run of 0 would be damage; the next index is then looked at by itself
-        return 0
-    size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
-    if h.index != index or h.kind != SLOT_DATA or size > s.size_max:
-        raise CoreError(f"topic {s.topic_id}: message {index} of node {sender.node_id} is damaged; stop that node")
-    kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
-                 h.writer_id))
+    size = u32_load_relaxed(&h.size)    # once, as `run`: they lie in another node's memory
+    run = u64_load_relaxed(&h.run)
+    if h.index == index and h.kind == SLOT_NULL and 0 < run <= <uint64_t>1 << 62:
+        sender.null_until = index + run
+    elif h.index != index or h.kind != SLOT_DATA or size > s.size_max:
+        epoch.node.counters[C_CORRUPT] += 1
+        sender.null_until = <uint64_t>-1
+    else:
+        kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
+                     h.writer_id))
     return 0
 
 
 cdef list take_trim(Epoch epoch, subgroup_t *s, trim):
     """What deliver_trim could not deliver, copied out in delivery order; see Engine.take_undelivered."""
-    cdef uint64_t rounds = 0, index
+    cdef uint64_t rounds = 0, n
     cdef uint32_t k
+    cdef sender_t *sender
     cdef list kept = []
     if len(trim) != s.n_senders:
         raise ValueError(f"a trim of {len(trim)} counts for {s.n_senders} senders")
     if s.level == LEVEL_UNORDERED:
         for k in range(s.n_senders):
-            while s.senders[k].taken < s.senders[k].received:
-                copy_slot(s, k, s.senders[k].taken, kept)
-                s.senders[k].taken += 1
+            sender = &s.senders[k]
+            while sender.taken < sender.received:
+                copy_slot(epoch, s, k, sender.taken, kept)
+                sender.taken = max(sender.taken + 1, min(sender.null_until, sender.received))
     else:
         rounds = max(trim, default=0)
-        for index in range(s.deliver_index, rounds):
-            for k in range(s.deliver_rank, s.n_senders):
-                if index < <uint64_t>trim[k]:
-                    copy_slot(s, k, index, kept)
-                s.delivered += 1
-            s.deliver_rank = 0
-            s.deliver_index = index + 1
+        while s.deliver_index < rounds:
+            if s.deliver_rank == 0:
+                n = min(null_rounds(s), rounds - s.deliver_index)
+                if n:
+                    s.deliver_index += n
+                    s.delivered += n * s.n_senders
+                    continue
+            k = s.deliver_rank
+            if s.deliver_index < <uint64_t>trim[k]:
+                copy_slot(epoch, s, k, s.deliver_index, kept)
+            else:
+                s.senders[k].null_until = <uint64_t>-1
+            s.delivered += 1
+            s.deliver_rank += 1
+            if s.deliver_rank == s.n_senders:
+                s.deliver_rank = 0
+                s.deliver_index += 1
         if s.my_sender >= 0:
             s.senders[s.my_sender].taken = trim[<uint32_t>s.my_sender]
     if s.log != NULL:

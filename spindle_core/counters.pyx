@@ -37,7 +37,7 @@ COUNTER_HELP = {
     "persisted_messages": "sequence numbers of logged topics that are on disk here",
     "refused_messages": "inbox messages dropped because their header was nonsense",
     "resent_messages": "own messages sent again in a new view",
-    "corrupt_slots": "slots whose stamp was not the expected one (never delivered)",
+    "corrupt_slots": "passes that met a slot or count that makes no sense (never delivered)",
     "view_id": "id of the installed view",
     "view_changes": "views installed",
 }

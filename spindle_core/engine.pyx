@@ -336,8 +336,8 @@ cdef class Engine:
         can change without waiting for a reader. Nothing below the trim is left in the epoch then.
 
         Returns [(payload, sender node id, sequence, source_ns, writer_id), ...] in delivery order, for the caller to
-        append to the log before it releases the topic's delivery. At most one window of each sender. CoreError if a
-        slot is damaged.
+        append to the log before it releases the topic's delivery. At most one window of each sender; of one whose
+        slot is damaged, what came before that.
         """
         cdef Epoch epoch = self.installed()
         if not epoch.node.wedged:

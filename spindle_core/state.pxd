@@ -16,6 +16,10 @@ cdef enum:
     PERSIST_MARKS = 1024
     UPCALL_BATCH = 512           # messages per batched delivery upcall
 
+cdef enum:
+    INDEX_JUMP_BITS = 42         # more new indices at once are nonsense: a silence has at most 2 ** 40 rounds
+    DONE_MAX = 1 << 20           # what a predicate says it did, at most: their sum is an int
+
 cdef enum level:
     LEVEL_UNORDERED = 0
     LEVEL_ATOMIC = 1

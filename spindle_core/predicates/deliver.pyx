@@ -4,8 +4,10 @@ The frontier is the least received number of all members. A message is copied on
 (readers take it from there), or handed in place to an embedded receiver's upcall. Then my delivered number is raised,
 which lets senders reuse the slots. With `batch_delivery` off: one message per pass and push.
 
-Nothing is taken on trust: a slot whose stamp is not the expected index, or whose size is impossible, is never
-delivered; it is counted, and delivery of this subgroup stands still rather than lose its order.
+Nothing is taken on trust: a slot whose stamp is not the expected index, or whose kind, size or run is impossible, is
+never delivered; it is counted, and delivery of this subgroup stands still rather than lose its order. The check covers
+what could hurt this node or the order, and a slot that has not arrived or was reused. It does not cover the payload: a
+member that lies about its own messages is believed.
 
 Unordered topics have no frontier: what was received is delivered, first-in first-out per sender, and acknowledged
 per sender.
@@ -34,6 +36,7 @@ from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, log_record, slot_header, 
 from spindle_core.smc cimport slot_of
 from spindle_core.sst cimport flush_posts, push
 from spindle_core.state cimport (
+    DONE_MAX,
     LEVEL_LOGGED,
     LEVEL_UNORDERED,
     PERSIST_MARKS,
@@ -45,6 +48,7 @@ from spindle_core.state cimport (
 )
 
 cdef uint64_t SHOW_EVERY_MIN = 64    # sequence numbers of one pass after which others may see how far it is
+cdef uint64_t NULL_ROUNDS_MIN = 16   # shorter runs of nulls aren't worth a look at all senders
 
 
 cdef enum outcome:
@@ -173,6 +177,23 @@ cdef inline void mark_persist(subgroup_t *s) noexcept nogil:
     s.marks_head += 1
 
 
+cdef uint64_t null_rounds(subgroup_t *s) noexcept nogil:
+    """At the begin of a round: how many whole rounds from here are nulls of everybody.
+
+    Runs can be longer than anybody could walk through, number by number.
+    """
+    cdef uint64_t least = <uint64_t>-1
+    cdef uint32_t r
+    if s.senders[0].null_until <= s.deliver_index + NULL_ROUNDS_MIN:
+        return 0
+    for r in range(s.n_senders):
+        if s.senders[r].null_until <= s.deliver_index:
+            return 0
+        if s.senders[r].null_until - s.deliver_index < least:
+            least = s.senders[r].null_until - s.deliver_index
+    return least
+
+
 cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many sequence numbers (nulls included) were delivered."""
     cdef pass_t p
@@ -200,6 +221,14 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     p.messages = p.bytes = 0
     o = TAKEN
     while s.delivered < stable:
+        if s.deliver_rank == 0:
+            n = null_rounds(s)
+            if n > (stable - s.delivered) // s.n_senders:
+                n = (stable - s.delivered) // s.n_senders
+            if n:
+                s.deliver_index += n
+                s.delivered += n * s.n_senders
+                continue
         if s.deliver_index >= s.senders[s.deliver_rank].null_until:
             o = deliver_slot(node, s, &p, s.deliver_rank, s.deliver_index)
             if o == HELD or o == DAMAGED:
@@ -230,7 +259,7 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     mark_persist(s)
     push_delivered(node, s)
     flush_posts(node)
-    return <int>(s.delivered - first)
+    return <int>(s.delivered - first) if s.delivered - first < DONE_MAX else DONE_MAX
 
 
 cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
@@ -238,7 +267,7 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
     cdef uint32_t r
     cdef sender_t *sender
     cdef outcome o = TAKEN
-    cdef uint64_t done = 0, until
+    cdef uint64_t done = 0, until, n
     p.n_batch = 0
     p.messages = p.bytes = 0
     for r in range(s.n_senders):
@@ -247,12 +276,15 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
             continue
         until = sender.received if node.batch_delivery else sender.taken + 1
         while sender.taken < until:
+            n = 1
             if sender.taken >= sender.null_until:
                 o = deliver_slot(node, s, &p, r, sender.taken)
                 if o == HELD or o == DAMAGED:
                     break
-            sender.taken += 1
-            done += 1
+            else:
+                n = (sender.null_until if sender.null_until < until else until) - sender.taken
+            sender.taken += n
+            done += n
         if o == HELD or o == DAMAGED:
             break
     finish(node, s, &p)
@@ -270,17 +302,19 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
     u64_store_release(&s.mine.delivered, s.delivered)
     push(node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), POST_RING)
     flush_posts(node)
-    return <int>done
+    return <int>done if done < DONE_MAX else DONE_MAX
 
 
 cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long *trim) noexcept nogil:
     """After the wedge: delivers, in order, every message below its sender's trim, and nothing else.
 
-    False if a keep-all reader has no room: to be called again. Design, Membership 7.
+    False if a keep-all reader has no room: to be called again. A sender whose slot is damaged loses what it had from
+    there on, and nobody else anything: the view changes without it. Design, Membership 7.
     """
     cdef pass_t p
-    cdef uint64_t rounds = 0
+    cdef uint64_t rounds = 0, n
     cdef uint32_t r
+    cdef sender_t *sender
     cdef outcome o = TAKEN
     p.n_batch = 0
     p.messages = p.bytes = 0
@@ -288,18 +322,30 @@ cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long 
         if trim[r] > rounds:
             rounds = trim[r]
     while s.deliver_index < rounds:
-        if s.deliver_index < trim[s.deliver_rank] and s.deliver_index >= s.senders[s.deliver_rank].null_until:
+        if s.deliver_rank == 0:
+            n = null_rounds(s)
+            if n > rounds - s.deliver_index:
+                n = rounds - s.deliver_index
+            if n:
+                s.deliver_index += n
+                s.delivered += n * s.n_senders
+                continue
+        sender = &s.senders[s.deliver_rank]
+        if s.deliver_index >= trim[s.deliver_rank]:
+            sender.null_until = <uint64_t>-1
+        elif s.deliver_index >= sender.null_until:
             o = deliver_slot(node, s, &p, s.deliver_rank, s.deliver_index)
-            if o == HELD or o == DAMAGED:
+            if o == HELD:
                 break
+            if o == DAMAGED:
+                node.counters[C_CORRUPT] += 1
+                sender.null_until = <uint64_t>-1
         s.delivered += 1
         s.deliver_rank += 1
         if s.deliver_rank == s.n_senders:
             s.deliver_rank = 0
             s.deliver_index += 1
     finish(node, s, &p)
-    if o == DAMAGED:
-        node.counters[C_CORRUPT] += 1
     set_blocked(node, s, o == HELD)
     mark_persist(s)
     return o != HELD

@@ -12,7 +12,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from spindle_core.atomics cimport u64_load_relaxed
 from spindle_core.smc cimport claimable, fill_nulls, want_delivered
 from spindle_core.sst cimport flush_posts, lock_subgroup, unlock_subgroup
-from spindle_core.state cimport LEVEL_UNORDERED, node_t, sender_t, subgroup_t
+from spindle_core.state cimport DONE_MAX, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
 cdef inline uint64_t active_count(sender_t *sender) noexcept nogil:
@@ -51,7 +51,7 @@ cdef int null_send(node_t *node, subgroup_t *s) noexcept nogil:
     lock_subgroup(s)
     if target > s.claimed:
         if claimable(s, 1):
-            sent = <int>(target - s.claimed)
+            sent = <int>(target - s.claimed) if target - s.claimed < DONE_MAX else DONE_MAX
             fill_nulls(s, target - s.claimed)
         else:
             # The message that asks for it shows that the slot is free, but not all columns have reached me yet.

@@ -3,13 +3,15 @@
 A sender's published count says how many of its messages are whole here, so receiving a batch is reading one line per
 sender; slots are not touched before delivery. My received number is then the first sequence number that I miss.
 With `batch_receive` off every message gets an acknowledgement and a push of its own.
+
+A count that is beyond all reason is not believed: the topic stands still on this node and `corrupt_slots` grows.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_acquire, u64_store_release
-from spindle_core.counters cimport C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
+from spindle_core.counters cimport C_CORRUPT, C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
 from spindle_core.sst cimport flush_posts, lock_subgroup, push_received, unlock_subgroup
-from spindle_core.state cimport LEVEL_UNORDERED, node_t, sender_t, subgroup_t
+from spindle_core.state cimport DONE_MAX, INDEX_JUMP_BITS, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
 cdef inline void acknowledge(node_t *node, subgroup_t *s) noexcept nogil:
@@ -43,6 +45,9 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
         published = u64_load_acquire(&sender.columns.published)
         if published <= sender.received:
             continue
+        if (published - sender.received) >> INDEX_JUMP_BITS:
+            node.counters[C_CORRUPT] += 1
+            continue
         if node.batch_receive:
             found += published - sender.received
             sender.received = published
@@ -74,4 +79,4 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
                 flush_posts(node)
                 unlock_subgroup(s)
             flush_posts(node)
-    return <int>(found if found < 1 << 30 else 1 << 30)
+    return <int>found if found < DONE_MAX else DONE_MAX
