@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spindle.sim.node import Life
 
 LOG_BYTES = 64 << 10
-LOG_BYTES_SLOW = 4096
+LOG_BYTES_SMALL = 4096
 
 
 def pattern(writer: int, k: int, size: int) -> bytes:
@@ -103,21 +103,47 @@ class Writer:
 
 
 class Reader:
-    """The reader of a topic on one node, keeping all, and the log that it reads."""
+    """The topic's log on one node, and two who read it: an application that keeps all, may be slow and then holds
+    delivery back; and the checker, which looks after every pass and holds nobody."""
 
-    def __init__(self, life: Life, topic_id: int, slow: bool) -> None:
-        self.log = DeliveryLog(LOG_BYTES_SLOW if slow else LOG_BYTES, 4096, False)
+    def __init__(self, life: Life, topic_id: int, slow: bool, small: bool) -> None:
+        self._life, self._topic_id = life, topic_id
+        self.log = DeliveryLog(LOG_BYTES_SMALL if small else LOG_BYTES, 4096, False)
         life.engine.bind_log(topic_id, self.log)
-        cursor = Cursor(True, False)
-        life.engine.add_reader(topic_id, cursor)
-        self._cursor = cursor
-        self.reader = LogReader(
-            Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
-            os.dup(cursor.data_fd), Mapping.attach(os.dup(life.engine.bell.fd)), os.dup(life.engine.bell_fd))
-        self.slow = slow
+        self.seen = self._open(False)[1]
+        self._slow: tuple[Cursor, LogReader] | None = None
         self._before = 0  # messages of earlier views
         # The last messages of an epoch for which the log had no room: payload, sender, sequence, source, writer, view.
         self.backlog: list[tuple[bytes, int, int, int, int, int]] = []
+        self.set_slow(slow)
+
+    def _open(self, keep_all: bool) -> tuple[Cursor, LogReader]:
+        cursor = Cursor(keep_all, False)
+        self._life.engine.add_reader(self._topic_id, cursor)
+        return cursor, LogReader(
+            Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
+            os.dup(cursor.data_fd), Mapping.attach(os.dup(self._life.engine.bell.fd)), os.dup(self._life.engine.bell_fd))
+
+    @property
+    def slow(self) -> bool:
+        return self._slow is not None
+
+    def set_slow(self, slow: bool) -> bool:
+        """The slow application comes or goes; False if nothing changes."""
+        if slow == self.slow:
+            return False
+        if self._slow is None:
+            self._slow = self._open(True)
+        else:
+            cursor, reader = self._slow
+            self._slow = None
+            self._life.engine.remove_reader(self._topic_id, cursor)
+            reader.close()
+        return True
+
+    def read(self, n: int) -> int:
+        """The slow application reads."""
+        return len(self._slow[1].take(n)) if self._slow is not None else 0
 
     def begin_view(self) -> None:
         """What is delivered from now on belongs to the view that was just installed."""
@@ -125,11 +151,13 @@ class Reader:
 
     @property
     def delivered(self) -> int:
-        """Messages of the installed view, read or not."""
+        """Messages of the installed view, with those that wait for room in the log."""
         return int(self.log.delivered) + len(self.backlog) - self._before
 
     def pump(self) -> bool:
-        """Appends from the backlog as far as there is room; True when it is empty."""
+        """Appends from the backlog as far as there is room; True when that empties it."""
+        if not self.backlog:
+            return False
         taken = 0
         for payload, sender, sequence, source_ns, writer_id, view_id in self.backlog:
             if not self.log.append(payload, sender, sequence, view_id, source_ns, writer_id):

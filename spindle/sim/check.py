@@ -70,6 +70,7 @@ class Checker:
     def __init__(self, world: World) -> None:
         self.world = world
         self.views: dict[tuple[int, int], View] = {}
+        self.chain: dict[int, list[View]] = {}  # by group id, in the order of their first installation
         self.sequences: dict[Key, Sequence] = {}
         self.trims: dict[tuple[int, int], dict[int, tuple[int, ...]]] = {}
         self.left_out: set[Member] = set()
@@ -94,17 +95,20 @@ class Checker:
         self.installs += 1
         key = (view.group_id, view.view_id)
         self.require(view.member(life.node_id) == life.me, "M1", f"{life} installs view {view.view_id} without itself")
-        if before is None:
-            old = self.views.get((view.group_id, view.view_id - 1))
-            self.require(old is None or life.me not in old.members, "M2",
-                         f"{life} begins with view {view.view_id}, but was in the one before")
-        else:
-            self.require(view.view_id == before.view_id + 1 and view.group_id == before.group_id, "M3",
-                         f"{life} installs view {view.view_id} after {before.view_id}")
         known = self.views.get(key)
         if known is None:
             self.views[key] = view
-            self._check_chain(life, view)
+            self.chain.setdefault(view.group_id, []).append(view)
+        chain = self.chain[view.group_id]
+        place = chain.index(view) if known == view or known is None else len(chain)
+        if before is None:
+            self.require(place == 0 or life.me not in chain[place - 1].members, "M2",
+                         f"{life} begins with view {view.view_id}, but was in the one before")
+        else:
+            self.require(place > 0 and chain[place - 1] == before, "M3",
+                         f"{life} installs view {view.view_id} after {before.view_id}")
+        if known is None:
+            self._check_chain(life, view, chain)
             for topic in view.topics:
                 self.sequences[view.group_id, view.view_id, topic.topic_id] = Sequence(view, topic)
         else:
@@ -117,17 +121,18 @@ class Checker:
         self.rows.begin(life)
         self.world.mix(view.view_id, life.number)
 
-    def _check_chain(self, life: Life, view: View) -> None:
+    def _check_chain(self, life: Life, view: View, chain: list[View]) -> None:
         """M4 and M6, when the first node installs a view."""
         for member in view.members:
             self.require(member not in self.left_out, "M6", f"{member} comes back in view {view.view_id}")
-        old = self.views.get((view.group_id, view.view_id - 1))
-        if old is None:
-            self.require(view.view_id == 0 and len(view.members) == 1, "M4", f"view {view.view_id} follows none")
+        if len(chain) == 1:
+            self.require(len(view.members) == 1, "M4", f"view {view.view_id} follows none")
             for other in self.world.lives:
                 self.require(other is life or not other.running or other.view is None, "M4",
                              f"{life} forms a group beside {other}")
             return
+        old = chain[-2]
+        self.require(view.view_id > old.view_id, "M3", f"view {view.view_id} follows view {old.view_id}")
         gone = [member for member in old.members if member not in view.members]
         self.left_out.update(gone)
         ended = orderly = 0

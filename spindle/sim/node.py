@@ -61,6 +61,7 @@ class Life:
         self.minority_since_ns = -1
         self.conns: list[Conn] = []
         self.peers: dict[int, Conn] = {}
+        self.cast_out: set[int] = set()  # numbers of lives that it doesn't let in again
         self.meeting: tuple[int, View, set[int]] | None = None  # told by, view, node ids that it connects to
         # the next epoch
         self.next_view: View | None = None
@@ -137,27 +138,30 @@ class Life:
             self.bell[BELL_ASLEEP] = b"\0\0\0\0"
 
     def take(self) -> None:
-        """Everything that was delivered goes to the checker, unless the reader is slow."""
+        """Everything that was delivered goes to the checker."""
         for topic_id, reader in self.readers.items():
-            if not reader.slow:
-                self.take_of(topic_id, reader, 1 << 30)
+            self.take_of(topic_id, reader)
 
-    def take_of(self, topic_id: int, reader: Reader, n: int) -> int:
-        """Up to `n` messages; what waits for room in the log follows."""
-        taken = 0
-        while pairs := reader.reader.take_pairs(n - taken):
-            taken += len(pairs)
-            self.world.check.delivered(self, topic_id, pairs)
+    def take_of(self, topic_id: int, reader: Reader) -> None:
+        """What is there; what waits for room in the log follows, and then delivery goes on."""
+        while True:
+            pairs = reader.seen.take_pairs(1 << 30)
+            if pairs:
+                self.world.check.delivered(self, topic_id, pairs)
             if not reader.backlog:
-                break
+                return
+            before = len(reader.backlog)
             if reader.pump():
                 self.engine.release_delivery(topic_id)
-        return taken
+            if len(reader.backlog) == before:
+                return
 
     def drain(self) -> None:
-        """What was delivered and not read: also of a node that has ended, since delivered is delivered."""
+        """What was delivered is delivered, even at a node that has ended."""
         for topic_id, reader in self.readers.items():
-            self.take_of(topic_id, reader, 1 << 30)
+            pairs = reader.seen.take_pairs(1 << 30)
+            if pairs:
+                self.world.check.delivered(self, topic_id, pairs)
 
     # --- the control thread
 
@@ -229,6 +233,8 @@ class Life:
         self.engine.cut(action.rank)
         conn = self.peers.get(action.node_id)
         member = self.view.member(action.node_id) if self.view is not None else None
+        if member is not None:
+            self.cast_out.add(self.world.life_of(member).number)
         if conn is not None and member == conn.other(self).me:
             conn.send(self, (FAREWELL, False, "CastOut", action.why))
             conn.close(self, False)
@@ -241,22 +247,16 @@ class Life:
         for topic in self.view.topics:
             if self.node_id not in topic.members or topic.topic_id not in trims:
                 continue
-            reader = self.readers.get(topic.topic_id)
-            if reader is not None and not reader.slow:
-                self.take_of(topic.topic_id, reader, 1 << 30)
-            trim = trims[topic.topic_id]
+            reader, trim = self.readers[topic.topic_id], trims[topic.topic_id]
             if not self.engine.deliver_to_trim(topic.topic_id, trim):
                 self.world.hit("trim met a full log")
                 rest = self.engine.take_undelivered(topic.topic_id, trim)
-                if reader is not None:
-                    reader.backlog += [
-                        (payload, sender, sequence, source_ns, writer_id, self.view.view_id)
-                        for payload, sender, sequence, source_ns, writer_id in rest]
-            if reader is not None:
-                if reader.backlog:
-                    self.engine.hold_delivery(topic.topic_id)
-                if not reader.slow or reader.reader.pending == 0:
-                    self.take_of(topic.topic_id, reader, 1 << 30)
+                reader.backlog += [
+                    (payload, sender, sequence, source_ns, writer_id, self.view.view_id)
+                    for payload, sender, sequence, source_ns, writer_id in rest]
+            if reader.backlog:
+                self.engine.hold_delivery(topic.topic_id)
+            self.take_of(topic.topic_id, reader)
 
     def _install(self, view: View) -> None:
         assert self.next_epoch is not None and self.next_view is not None and self.next_view.view_id == view.view_id
@@ -266,7 +266,8 @@ class Life:
         self.joiner_deadline_ns = 0
         for topic in view.topics:
             if self.node_id in topic.fresh and topic.topic_id not in self.readers:
-                self.readers[topic.topic_id] = Reader(self, topic.topic_id, topic.spec.name in self.slow)
+                self.readers[topic.topic_id] = Reader(
+                    self, topic.topic_id, topic.spec.name in self.slow, world.setup.small_logs)
         if before is not None:
             world.check.leaving_view(self)
         unsent = self.engine.install(epoch)
@@ -293,7 +294,7 @@ class Life:
 
     def _forget(self, topic_id: int) -> None:
         reader = self.readers[topic_id]
-        self.take_of(topic_id, reader, 1 << 30)
+        self.take_of(topic_id, reader)
         self.engine.forget_topic(topic_id)
         del self.readers[topic_id]
         self.writers.pop(topic_id, None)
@@ -357,7 +358,7 @@ class Life:
         if life is None or not life.running:
             return False
         if node_id not in self.peers and not any(
-                conn.reads(self) and conn.a is self and conn.b is life for conn in self.conns):
+                conn.other(self) is life and conn.reads(self) and conn.reads(life) for conn in self.conns):
             conn = Conn(self, life)
             self.conns.append(conn)
             life.conns.append(conn)
@@ -407,6 +408,9 @@ class Life:
                 self.dirty = True
         elif not conn.reads(self):
             pass
+        elif kind == HELLO and life.number in self.cast_out:
+            conn.send(self, (FAREWELL, False, "CastOut", "it was cast out before"))
+            conn.close(self, False)
         elif kind == HELLO:
             self._met(conn)
             conn.send(self, (WELCOME,))

@@ -109,7 +109,8 @@ class Schedule:
         switches = Switches()
         if self._chance(0.15):
             switches = Switches(*[self._chance(0.5) for _ in range(3)], True, self._chance(0.5))
-        return Setup(topics, fabric=fabric or "shared", inbox_slots=self._pick((1, 2, 4, 16)), switches=switches)
+        return Setup(topics, fabric=fabric or "shared", inbox_slots=self._pick((1, 2, 4, 16)), switches=switches,
+                     small_logs=self._chance(0.5))
 
     # --- the phases
 

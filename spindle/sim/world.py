@@ -15,7 +15,7 @@ from spindle.errors import SpindleError
 from spindle.membership import messages as m
 from spindle.membership.machine import Phase
 from spindle.sim import events as e
-from spindle.sim.apps import Writer
+from spindle.sim.apps import Reader, Writer
 from spindle.sim.check import Checker, Violation
 from spindle.sim.fabrics import Rows, SharedRows
 from spindle.sim.links import CRASHED, END, ENDED
@@ -40,6 +40,7 @@ class Setup:
     fabric: str = "shared"
     suspect_timeout_ns: int = 100_000_000
     inbox_slots: int = 4
+    small_logs: bool = False  # a slow reader soon has the group wait
     switches: Switches = dataclasses.field(default_factory=Switches)
 
 
@@ -312,10 +313,17 @@ class World:
             self.hit("application died with a claim")
         return True
 
-    def _read(self, life: Life, topic: int, n: int) -> bool:
+    def _reader(self, life: Life, topic: int) -> tuple[int, Reader] | None:
         known = life.view.topic(self._spec(topic).name) if life.view is not None else None
         reader = life.readers.get(known.topic_id) if known is not None else None
-        return reader is not None and known is not None and life.take_of(known.topic_id, reader, n) > 0
+        return (known.topic_id, reader) if known is not None and reader is not None else None
+
+    def _read(self, life: Life, topic: int, n: int) -> bool:
+        found = self._reader(life, topic)
+        if found is None or not found[1].read(n):
+            return False
+        life.take_of(*found)
+        return True
 
     def _slow(self, life: Life, topic: int, slow: int) -> bool:
         name = self._spec(topic).name
@@ -323,13 +331,10 @@ class World:
             life.slow.add(name)
         else:
             life.slow.discard(name)
-        known = life.view.topic(name) if life.view is not None else None
-        reader = life.readers.get(known.topic_id) if known is not None else None
-        if reader is None or known is None or reader.slow == bool(slow):
+        found = self._reader(life, topic)
+        if found is None or not found[1].set_slow(bool(slow)):
             return False
-        reader.slow = bool(slow)
-        if not slow:
-            life.take_of(known.topic_id, reader, 1 << 30)
+        life.take_of(*found)
         return True
 
     def _role(self, life: Life, topic: int, role: int) -> bool:
@@ -378,17 +383,16 @@ class World:
         return done
 
     def _persist(self, life: Life, topic: int) -> bool:
-        known = life.view.topic(self._spec(topic).name) if life.view is not None else None
-        reader = life.readers.get(known.topic_id) if known is not None else None
-        if reader is None or known is None:
+        found = self._reader(life, topic)
+        if found is None:
             return False
-        life.engine.set_durable(known.topic_id, reader.log.delivered)
+        life.engine.set_durable(found[0], found[1].log.delivered)
         return True
 
     # --- members and faults
 
     def _leave(self, life: Life) -> bool:
-        if life.machine.leaving or life is self._inside:
+        if life.machine.leaving or life.view is None or life is self._inside:
             return False
         self.hit("leave")
         life.machine.leave()
