@@ -55,7 +55,7 @@ class Changes:
         self.machine = Machine(me)
         self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail)
         self.liveness = Liveness(config, self.machine, self.drive)
-        self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure)
+        self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure, peers.send)
         self.view: View | None = None  # installed
         self.epoch: Epoch | None = None  # its memory
         self.donating: set[asyncio.Task[None]] = set()  # histories on their way to others

@@ -54,6 +54,7 @@ __all__ = [
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FSYNC_MODES = ("group", "never")
+RESTART_MODES = ("majority", "all", "any")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +242,14 @@ class NodeConfig:
     journal_max_file_size: int = _key(
         "journal", "max_file_size", "size", "A journal file that has grown to this size is closed and the next begun.",
         1 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
+    )  # fmt: skip
+    journal_restart: str = _key(
+        "journal", "restart", "choice",
+        "How many of the nodes that held a logged topic last must be back before it goes on from their journals, when "
+        'none of them has kept running. "majority": what writers were told is persisted is safe, unless most of them '
+        'had been lost at once before. "all": it is safe then, too. "any": the topic goes on with what is there; the '
+        "rest of a journal that comes back later and disagrees is moved beside.",
+        "majority", choices=RESTART_MODES,
     )  # fmt: skip
     # [access]
     allow_uids: tuple[int, ...] = _key(

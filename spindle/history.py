@@ -70,7 +70,7 @@ class Donation:
             raise WireError(f"node {self.node_id} is not connected, so it gets no history")
         count = 0
         while True:
-            messages, done = self._take()
+            messages, done = self.take()
             count += len(messages)
             chunk = pb.HistoryChunk(view_id=self.view_id, topic_id=self.topic_id, last=done, messages=messages)
             if messages or done:
@@ -81,7 +81,7 @@ class Donation:
             if not messages:
                 await asyncio.sleep(LAG_POLL_S)
 
-    def _take(self) -> tuple[list[pb.HistoryMessage], bool]:
+    def take(self) -> tuple[list[pb.HistoryMessage], bool]:
         """One chunk, and whether it is the last."""
         messages: list[pb.HistoryMessage] = []
         size = 0

@@ -44,6 +44,7 @@ from spindle.position import Position
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.reception import Reception
+from spindle.restart.desk import KINDS
 from spindle.topic_table import TopicTable, check_start_index
 from spindle.topics import TopicInfo, TopicSpec
 from spindle.view import Member, View
@@ -116,7 +117,8 @@ class Node:
                     self.node_id = config.node_id or lowest_free_id(found, set())
                     path = socket_path(config, self.node_id)
                     name = config.name or f"{os.uname().nodename}:{os.getpid()}"
-                    me = Member(self.node_id, time.time_ns(), str(path), os.getpid(), os.geteuid(), name[:64])
+                    me = Member(self.node_id, time.time_ns(), str(path), os.getpid(), os.geteuid(), name[:64],
+                                self._view_floor())
                     self.counters = Counters.create()
                     self.engine = Engine(
                         self.node_id, incarnation=me.incarnation, counters=self.counters,
@@ -137,6 +139,13 @@ class Node:
             reason = error if isinstance(error, SpindleError) else NodeStopped("the start of the node was given up")
             await self._close(reason)
             raise
+
+    def _view_floor(self) -> int:
+        if self.config.journal_dir is None:
+            return 0
+        from spindle.restart.ledger import view_floor
+
+        return view_floor(self.config.journal_dir, self.node_id)
 
     async def _enter(self, found: list[Found], deadline: float) -> None:
         """Under the lock: joins through anybody who is there, forms the group if nobody is."""
@@ -271,7 +280,7 @@ class Node:
             self.engine.stop()
         await self._peers.close(error)
         if self._started:
-            await self._changes.topics.close()
+            await self._changes.topics.close(left=error is None)
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
         if self._view is not None:
@@ -405,6 +414,8 @@ class Node:
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind in KINDS or (kind == "history" and message.history.number):
+            self._changes.topics.desk.take(peer.node_id, message)
         elif kind == "history":
             self._take_history(message.history)
         else:

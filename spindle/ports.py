@@ -19,18 +19,21 @@ import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spindle.errors import SpindleError, TopicLimit, WireError
 from spindle.history import Donation, Message, local_reader
 from spindle.levels import Level
 from spindle.position import Position
+from spindle.restart.chain import NOTHING, Holders, Order, Successor
+from spindle.restart.filling import Filling
 from spindle.topics import SLOT_OVERHEAD
 
 if TYPE_CHECKING:
     from spindle.config import NodeConfig
     from spindle.journal import Journal
-    from spindle.view import Topic
+    from spindle.restart.desk import Desk
+    from spindle.view import Topic, View
     from spindle_core.delivery import Cursor, DeliveryLog
     from spindle_core.engine import Engine
     from spindle_core.inbox import Inbox
@@ -41,6 +44,7 @@ INBOX_BYTES = 512 << 10  # what one writer's inbox should take so that it stays 
 INBOX_SLOTS_MIN = 4
 INBOX_SLOTS_MAX = 1024
 ROOM_POLL_S = 0.002  # between two looks at a full log
+DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
 LOG = logging.getLogger("spindle.node")
 
 
@@ -92,8 +96,8 @@ class LocalTopic:
     """
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, topic: Topic,
-                 on_failure: Callable[[Exception], None]) -> None:
-        self.engine, self.config, self.node_id = engine, config, node_id
+                 on_failure: Callable[[Exception], None], desk: Desk) -> None:
+        self.engine, self.config, self.node_id, self._desk = engine, config, node_id, desk
         self._on_failure = on_failure  # of the journal; on the loop
         self.spec, self.topic_id = topic.spec, topic.topic_id
         self.log: DeliveryLog | None = None
@@ -109,6 +113,11 @@ class LocalTopic:
         self.group_ids: set[int] = set()  # groups whose order the log has: ours, and those that it was restored from
         self._history: deque[Message] = deque()
         self._history_of: int | None = None  # view id whose history is still coming
+        self._last: Order = NOTHING  # message of the history that has come
+        self.first_order: Order = NOTHING  # of this membership's log
+        self.filling: Filling | None = None  # while a logged topic isn't whole here, or a volatile one lost its donor
+        self._entered_with: tuple[View, Topic] | None = None
+        self._noted: Holders | None = None  # whom the ledger is to name; None while this node isn't whole
         self._entered = -1  # view id with which the node became a member last
         self._early: list[tuple[int, list[Message], bool]] = []  # chunks for a view that is not installed here yet
         self._backlog: deque[Message | Donation] = deque()
@@ -121,23 +130,52 @@ class LocalTopic:
 
     # --- what a view change does
 
-    def enter(self, view_id: int, gets_history: bool, group: str) -> None:
-        """The node becomes a member with this view of the group `group`; before Engine.install."""
+    @property
+    def whole(self) -> bool:
+        """True if this node is a member and has all that came before it was one."""
+        return self.member and self._history_of is None
+
+    def enter(self, view: View, topic: Topic) -> None:
+        """The node becomes a member with this view; before Engine.install."""
         self.member = True
-        self.group_ids.add(int(group, 16))
+        self.group_ids.add(view.group_id)
         if self.spec.level.keeps_history or self._waiting:
             self.make_log()
-        if self.spec.level is Level.LOGGED:
-            self._start_journal(group)
-        self._entered = view_id
+        self._entered, self._entered_with = view.view_id, (view, topic)
+        self._last = self.first_order = NOTHING
         early, self._early = self._early, []
-        if gets_history:
+        if self.spec.level is Level.LOGGED or topic.donor is not None:
             self.engine.hold_delivery(self.topic_id)
-            self._history_of = view_id
+            self._history_of = view.view_id
         else:
             self._place_waiting()
+        if self.spec.level is Level.LOGGED:
+            self.filling = Filling(self, self._desk, view, topic)
         for chunk in early:
             self.take_history(*chunk)
+
+    def view_changed(self, view: View, topic: Topic) -> None:
+        """Another view is installed, in which this node is a member as before."""
+        if self.filling is not None:
+            self.filling.view_changed(view, topic)
+        elif self._history_of is not None:
+            assert self._entered_with is not None
+            if self._entered_with[1].donor not in topic.members:
+                # What it had queued for us has come before its end was noticed.
+                self.filling = Filling(self, self._desk, *self._entered_with, after=self._last)
+                self.filling.view_changed(view, topic)
+        if self._noted is not None and self._noted.members != topic.members:
+            self._note(Holders(view.view_id, topic.members))
+
+    def filled(self, until_view: int) -> None:
+        """The history is whole, up to the messages of view `until_view`. What came live of earlier views, from members
+        that are gone, isn't part of what the topic went on with."""
+        self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one[3] >= until_view)
+        self._history_of = self.filling = None
+        if self.spec.level is Level.LOGGED and self._entered_with is not None:
+            view, members = self._desk.holders(self.spec.name)
+            self._note(Holders(view, members))
+        self._start_pump()
 
     def keep(self, messages: list[Message]) -> None:
         """The end of an epoch left these to be delivered first in the next; before Engine.install."""
@@ -170,10 +208,24 @@ class LocalTopic:
             if view_id > self._entered:
                 self._early.append((view_id, messages, last))
             return
-        self._history.extend(messages)
+        self.append_history(messages)
         if last:
             self._history_of = None
         self._start_pump()
+
+    def append_history(self, messages: list[Message]) -> None:
+        """Messages that come before all that is delivered here, in their order."""
+        self._history.extend(messages)
+        if messages:
+            self._last = (messages[-1][3], messages[-1][2])
+            if self.first_order == NOTHING:
+                self.first_order = (messages[0][3], messages[0][2])
+        self._start_pump()
+
+    @property
+    def history_waiting(self) -> int:
+        """Messages of the history that are not in the log yet."""
+        return len(self._history)
 
     def _start_pump(self) -> None:
         if self._pump is None or self._pump.done():
@@ -274,16 +326,22 @@ class LocalTopic:
 
     # --- journal
 
-    def _start_journal(self, group: str) -> None:
-        """Opens the journal in a thread of its own; `journal_task` ends when it runs, or with the reason why not."""
+    @property
+    def retained_bytes(self) -> tuple[int, int]:
+        """What of a history is worth having in the log: bytes, and those that each message takes beside its payload."""
+        capacity = self.log.capacity if self.log is not None else self.config.log_capacity
+        return capacity - capacity // 8, 2 * SLOT_OVERHEAD
+
+    def start_journal(self, group: str, held: Order) -> None:
+        """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when it
+        runs, or with the reason why not. The log is empty so far."""
         from spindle_core.delivery import Cursor
 
         assert self.log is not None
         cursor = self._journal_cursor = Cursor(keep_all=True, from_history=True)
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, self.log, cursor)
-        loop, config = asyncio.get_running_loop(), self.config
-        retiring = self._retiring
+        loop, config, ledger = asyncio.get_running_loop(), self.config, self._desk.ledger(self.spec.name)
 
         def on_durable(index: int) -> None:
             if self._journal_cursor is cursor:  # else the last words of a journal whose log is gone
@@ -292,28 +350,66 @@ class LocalTopic:
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._on_failure, error)
 
+        def before_commit(view_id: int) -> None:
+            # Holders first: a message of their view may be acknowledged when it is on disk.
+            noted = self._noted
+            ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
+
         def make() -> Journal:
             from spindle.journal import Journal
 
             assert config.journal_dir is not None
             return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
                            fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
-                           max_file_size=config.journal_max_file_size, group=group)
+                           max_file_size=config.journal_max_file_size, group=group, held=held,
+                           before_commit=before_commit)
 
         async def start() -> Journal:
-            if retiring is not None:  # the journal of an earlier membership has its last commits to write
-                await asyncio.wait({retiring})
             return await loop.run_in_executor(None, make)
 
         self.journal_task = loop.create_task(start())
         self.journal_task.add_done_callback(_look_at)
 
+    async def journal(self) -> Journal:
+        """The journal, when it runs. Raises JournalError if it can't."""
+        assert self.journal_task is not None
+        return await asyncio.shield(self.journal_task)
+
+    async def journal_is_durable(self) -> None:
+        """Returns when all that is in the log by now, or on its way there as history, is on disk."""
+        while self._history:
+            await asyncio.sleep(ROOM_POLL_S)
+        journal = await self.journal()
+        assert self.log is not None
+        index = self.log.delivered
+        while not await asyncio.get_running_loop().run_in_executor(None, journal.wait_durable, index, DURABLE_WAIT_S):
+            pass
+
+    def _note(self, holders: Holders) -> None:
+        """Has the ledger name the present members, now and before anything of theirs is acknowledged."""
+        self._noted = holders
+        ledger = self._desk.ledger(self.spec.name)
+
+        def write() -> None:
+            if self._noted == holders:
+                ledger.update(**_holding(holders))
+
+        def look(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._on_failure(Exception(str(error)) if not isinstance(error, Exception) else error)
+
+        asyncio.get_running_loop().run_in_executor(None, write).add_done_callback(look)
+
     # --- the end
 
-    def leave(self) -> None:
+    def leave(self, next_view: View | None = None) -> None:
         """The installed view is without this node in the topic: forget what its membership had. Readers that are being
-        opened stay, for the next time."""
-        self.member = False
+        opened stay, for the next time. `next_view`: that of those who go on, if the node left in order."""
+        successor = self._successor(next_view)
+        self.member, self._noted = False, None
+        if self.filling is not None:
+            self.filling.cancel()
+            self.filling = None
         if self._pump is not None:
             self._pump.cancel()
         self._history.clear()
@@ -322,12 +418,19 @@ class LocalTopic:
         self.engine.forget_topic(self.topic_id)
         log, self.log = self.log, None
         if log is not None:
-            rest = self._retire(log, self.journal_task, self._retiring)
+            rest = self._retire(log, self.journal_task, self._retiring, successor)
             self._retiring = asyncio.get_running_loop().create_task(rest)
         self.journal_task = self._journal_cursor = None
 
+    def _successor(self, next_view: View | None) -> Successor | None:
+        """Who holds the topic now that this node has left it in order; None if that is nobody who has all of it."""
+        topic = next_view.topic(self.spec.name) if next_view is not None else None
+        if self._noted is None or topic is None or next_view is None or topic.donor is None:
+            return None
+        return Successor(Holders(next_view.view_id, topic.members))
+
     async def _retire(self, log: DeliveryLog, journal_task: asyncio.Task[Journal] | None,
-                      earlier: asyncio.Task[None] | None) -> None:
+                      earlier: asyncio.Task[None] | None, successor: Successor | None) -> None:
         """Lets the journal write the rest, in a thread as the disk may take its time; then the log goes."""
         if earlier is not None:
             await asyncio.wait({earlier})
@@ -336,7 +439,10 @@ class LocalTopic:
             try:
                 journal = await journal_task
                 await asyncio.get_running_loop().run_in_executor(None, journal.close)
-            except SpindleError as error:
+                if successor is not None:
+                    ledger = self._desk.ledger(self.spec.name)
+                    await asyncio.get_running_loop().run_in_executor(None, lambda: ledger.update(successor=successor))
+            except (SpindleError, OSError) as error:
                 LOG.error("%s", error)
         log.close()
 
@@ -347,10 +453,17 @@ class LocalTopic:
 
     def fail_waiting(self, error: SpindleError) -> None:
         """The node stops: nobody waits for ever."""
+        if self.filling is not None and not self.filling.done.done():
+            self.filling.done.set_exception(error)
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+
+def _holding(holders: Holders) -> dict[str, Any]:
+    """What the ledger of one of the holders says."""
+    return {"holders": holders, "whole": True, "successor": None}
 
 
 def _look_at(task: asyncio.Task[Journal]) -> None:

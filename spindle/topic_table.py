@@ -36,6 +36,8 @@ from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
 from spindle.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots
 from spindle.position import Position
+from spindle.proto import node_pb2 as pb
+from spindle.restart.desk import Desk
 from spindle.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
@@ -65,10 +67,12 @@ class TopicTable:
     """See the module. `drive` steps the machine after a wish; `on_failure` hears of a journal that can't go on."""
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, machine: Machine, drive: Callable[[], None],
-                 on_failure: Callable[[Exception], None]) -> None:
+                 on_failure: Callable[[Exception], None], send: Callable[[int, pb.PeerMessage], bool]) -> None:
         self._engine, self._config, self._node_id = engine, config, node_id
         self._machine, self._drive, self._on_failure = machine, drive, on_failure
         self.local: dict[str, LocalTopic] = {}
+        self.desk = Desk(config, node_id, send, self.local.get, self._installed_view)
+        self._installed: View | None = None
         self._waiters: list[_Waiter] = []
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
@@ -214,7 +218,7 @@ class TopicTable:
     def _local(self, topic: Topic) -> LocalTopic:
         local = self.local.get(topic.spec.name)
         if local is None:
-            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure)
+            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.desk)
             self.local[topic.spec.name] = local
         return local
 
@@ -256,8 +260,22 @@ class TopicTable:
         self._wish(local)
         if not fulfilled(self._view()):
             await self._until(name, fulfilled)
-        if local.journal_task is not None:
-            await asyncio.shield(local.journal_task)
+        if local.spec.level is Level.LOGGED:
+            await self._until_whole(local)
+
+    async def _until_whole(self, local: LocalTopic) -> None:
+        """Waits until this node has all that the topic had before; a writer, too, as its messages come after that."""
+        while (filling := local.filling) is not None:
+            before = filling.progress
+            await asyncio.wait({filling.done}, timeout=self._config.open_timeout_s)
+            self._check_running()
+            if filling.done.cancelled():
+                raise GroupSilent(f"topic {local.spec.name!r}: this node is no member of it any more; try again")
+            if filling.done.done():
+                filling.done.result()
+            elif filling.progress == before:
+                raise GroupSilent(f"topic {local.spec.name!r} could not be taken up within "
+                                  f"{self._config.open_timeout_s:g} s: it waits for {filling.awaiting()}")
 
     async def _until(self, name: str, fulfilled: Callable[[View], bool], request_id: int = 0) -> None:
         waiter = _Waiter(name, fulfilled, asyncio.get_running_loop().create_future(), request_id)
@@ -283,6 +301,9 @@ class TopicTable:
                 waiter.future.set_exception(error)
         if topic is not None:
             self._wished.pop(topic, None)
+
+    def _installed_view(self) -> View | None:
+        return self._installed
 
     def _view(self) -> View:
         if self._machine.view is None:
@@ -318,17 +339,22 @@ class TopicTable:
                 continue
             local = self._local(topic)
             if self._node_id in topic.fresh:
-                local.enter(view.view_id, topic.donor is not None, f"{view.group_id:016x}")
-            if topic.donor == self._node_id:
+                local.enter(view, topic)
+            # Of a logged topic the fresh members ask for what they lack, and get it from the journal.
+            if topic.donor == self._node_id and topic.spec.level is not Level.LOGGED:
                 donations += [local.donate(view.view_id, node_id) for node_id in topic.fresh]
         return donations
 
     def installed(self, view: View) -> None:
         """The new epoch runs: forget topics that this node is out of, answer who waited."""
+        self._installed = view
+        self.desk.view_changed(view)
         for name, local in list(self.local.items()):
             topic = view.topic(name)
             if local.member and (topic is None or self._node_id not in topic.members):
-                local.leave()
+                local.leave(view)
+            elif local.member and topic is not None and self._node_id not in topic.fresh:
+                local.view_changed(view, topic)
         for waiter in self._waiters:
             if not waiter.future.done() and waiter.fulfilled(view):
                 waiter.future.set_result(None)
@@ -350,6 +376,7 @@ class TopicTable:
         if self._stopped is not None:
             return
         self._stopped = error
+        self.desk.stop()
         for waiter in self._waiters:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
@@ -358,14 +385,15 @@ class TopicTable:
         for task in self._closing:
             task.cancel()
 
-    async def close(self) -> None:
-        """Logs, journals, inboxes and cursors, after the engine has stopped."""
+    async def close(self, left: bool = False) -> None:
+        """Logs, journals, inboxes and cursors, after the engine has stopped. `left`: in order, others go on."""
+        following = self._machine.next_view if left else None
         for local in self.local.values():
             for writer in local.writers:
                 writer.inbox.close()
             for reader in local.readers:
                 reader.cursor.close()
-            local.leave()
+            local.leave(following)
         await asyncio.gather(*(local.retired() for local in self.local.values()))
 
 

@@ -87,6 +87,10 @@ class Journal:
     group            identity of this life of the group, if known. A message of the same group that the journal already
                      holds (by view and sequence number) is then not written again, as when history is transferred to a
                      node that comes back
+    held             view and sequence number up to which the journal holds everything, whatever the group: of a topic
+                     whose order goes on over restarts (`spindle.restart`). None: only `group` tells
+    before_commit    called on the journal's thread with the view id of the last message before each commit is written;
+                     what it raises ends the journal
     files            the disk
     Raises JournalError (JournalBusy, JournalCorrupt, NotAJournal) if the journal can't be taken up; nothing runs then.
     Reads the journal's last file whole, so it may take a second per gigabyte: not for an event loop.
@@ -107,6 +111,8 @@ class Journal:
         keep_files: int = 0,
         schema: JournalSchema | None = None,
         group: str = "",
+        held: tuple[int, int] | None = None,
+        before_commit: Callable[[int], object] | None = None,
         files: Files | None = None,
     ) -> None:
         if fsync not in FSYNC_MODES:
@@ -124,6 +130,7 @@ class Journal:
         self._keep_files = keep_files
         self._schema = schema or JournalSchema(spec.type_name)
         self._group = group
+        self._before_commit = before_commit
         self._files = files or OsFiles()
         self._take_count = max(1, min(TAKE_MAX, TAKE_BYTES // spec.size_max))
         self._stopping = False
@@ -139,9 +146,13 @@ class Journal:
         self._lock = self._take_lock()
         try:
             self.recovery: Recovery = recover(self._files, self.directory, spec.name, node_id)
-            # Order numbers of another life of the group mean nothing in this one.
-            same_life = self.recovery.group == group != ""
-            last = (self.recovery.last_view, self.recovery.last_sequence) if same_life else (-1, -1)
+            last = (self.recovery.last_view, self.recovery.last_sequence)
+            if held is None and not self.recovery.group == group != "":
+                last = (-1, -1)  # order numbers of another life of the group mean nothing in this one
+            if held is not None and last != held:
+                raise JournalError(f"the journal of topic {spec.name!r} of node {node_id} in {self.directory} ends "
+                                   f"with view {last[0]}, sequence {last[1]}, and a moment ago it ended with {held}: "
+                                   "another process changes it. Give each node its own id or journal directory")
             self._held = last  # everything up to this the journal holds already
             self._file = self._begin_file(self.recovery.number, self.recovery.position, last)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -185,6 +196,11 @@ class Journal:
             "torn_bytes": self.recovery.torn_bytes,
             "failure": str(self.failure) if self.failure else None,
         }
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """View and sequence number of the last message that is in the journal, synced or just about to be."""
+        return self._file.last
 
     def wait_durable(self, index: int, timeout_s: float) -> bool:
         """True when `durable_index` has reached `index`; False on timeout. Raises the failure if there is one."""
@@ -270,6 +286,8 @@ class Journal:
         self._next_index = index
         if self._held != (-1, -1):
             batch = self._without_held(batch)
+        if batch and self._before_commit is not None:
+            self._before_commit(batch[-1][1].view_id)
         started_ns = time.monotonic_ns()
         for run in _runs(batch):
             self._file.append(run)

@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping
 
 Order = tuple[int, int]  # view id, sequence number
 NOTHING: Order = (-1, -1)  # before every message
-MODES = ("majority", "all", "any")
 
 
 @dataclasses.dataclass(frozen=True)

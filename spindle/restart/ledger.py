@@ -51,16 +51,9 @@ class Ledger:
     def _read(self) -> Standing:
         if self._standing is None:
             try:
-                handle = self._files.open(self.path)
+                self._standing, self.exists = _load(self._files, self.path), True
             except FileNotFoundError:
                 self._standing = Standing()
-                return self._standing
-            try:
-                data = self._files.read(handle, min(self._files.size(handle), SIZE_MAX), 0)
-            finally:
-                self._files.close(handle)
-            self._standing = decode(data, self.path)
-            self.exists = True
         return self._standing
 
     def update(self, **changes: Any) -> Standing:
@@ -84,6 +77,14 @@ class Ledger:
             self._files.close(handle)
         self._files.rename(unfinished, self.path)
         self._files.sync_directory(self.path.parent)
+
+
+def _load(files: Files, path: Path) -> Standing:
+    handle = files.open(path)
+    try:
+        return decode(files.read(handle, min(files.size(handle), SIZE_MAX), 0), path)
+    finally:
+        files.close(handle)
 
 
 def encode(standing: Standing, topic: str, node_id: int) -> bytes:
@@ -124,26 +125,23 @@ def _holders(content: Any) -> Holders:
 
 
 def view_floor(directory: Path | None, node_id: int, files: Files | None = None) -> int:
-    """The first view id that is later than all that the journals of this node know of; 0 without journals. Damaged
-    ledgers are left out: their topics say so when they are opened."""
+    """The first view id that is later than all that the journals of this node know of; 0 without journals. What can't
+    be read is left out: whoever opens such a topic is told why."""
     files = files or OsFiles()
     floor = 0
     if directory is None:
         return floor
     try:
         names = files.names(directory)
-    except FileNotFoundError:
+    except OSError:
         return floor
     for name in names:
         if not name.endswith(f"-{node_id}{SUFFIX}"):
             continue
-        handle = files.open(directory / name)
         try:
-            standing = decode(files.read(handle, min(files.size(handle), SIZE_MAX), 0), directory / name)
-        except JournalCorrupt:
+            standing = _load(files, directory / name)
+        except OSError:  # damage is one of them
             continue
-        finally:
-            files.close(handle)
         known = [standing.seen_view]
         if standing.holders is not None:
             known.append(standing.holders.view_id)

@@ -96,7 +96,7 @@ Action = Ask | Fill | Record | Settle | Follow
 
 
 class Restorer:
-    """The restart of one topic, on its restorer. `mode` is one of chain.MODES."""
+    """The restart of one topic, on its restorer. `mode` is the setting [journal] restart."""
 
     def __init__(self, node_id: int, mode: str = "majority") -> None:
         self.node_id, self.mode = node_id, mode
