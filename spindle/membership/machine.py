@@ -249,10 +249,7 @@ class Machine(Rules):
         elif isinstance(message, m.Installed):
             self._begin(message)
         elif isinstance(message, m.Rejection):
-            if message.request_id == 0:
-                self.phase = Phase.GONE
-            self._own.pop(message.request_id, None)
-            self._act(m.Rejected(message.request_id, message.kind, message.text))
+            self._rejected(node_id, message)
         elif isinstance(message, m.Prepared):
             if message.ballot == self.ballot:
                 self._joiners_prepared.add(node_id)
@@ -263,6 +260,18 @@ class Machine(Rules):
             self._take_wish(node_id, message)
             if isinstance(message, m.JoinRequest) and not self.is_leader:
                 self._act(m.Send(node_id, m.CurrentView(self.view)))
+
+    def _rejected(self, node_id: int, message: m.Rejection) -> None:
+        """Only those may refuse who were asked: the leader that a joiner has asked to be let in, or a fellow member."""
+        if message.request_id == 0:
+            asked = self._asked is not None and self._asked[0] == node_id
+            if not asked or self.phase not in (Phase.OUTSIDE, Phase.ADMITTED):
+                return
+            self.phase = Phase.GONE
+        elif self.view is None or self.view.rank_of(node_id) is None or message.request_id > self._request_id:
+            return
+        self._own.pop(message.request_id, None)
+        self._act(m.Rejected(message.request_id, message.kind, message.text))
 
     def _take_wish(self, node_id: int, message: m.JoinRequest | m.TopicRequest) -> None:
         assert self.view is not None

@@ -128,6 +128,7 @@ def test_application_without_attachment_is_closed(runtime_dir: Path) -> None:
     pb.PeerMessage(admission=pb.Admission(ballot=999)),
     pb.PeerMessage(history=pb.HistoryChunk(topic_id=1, view_id=3, last=True)),
     pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=b"x")),
+    pb.PeerMessage(rejection=pb.Rejection(kind="NodeIdTaken", text="go away")),
     pb.PeerMessage(),
 ])
 def test_a_stranger_s_messages_change_nothing(runtime_dir: Path, message: pb.PeerMessage) -> None:
