@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 600
 TICK_NS = 6_000_000  # a little more than the detector's interval
 GRACE_ROUNDS = 10  # that a node in a minority waits
+QUIET_ROUNDS = 2  # in which nothing happened: then all is said
 SILENT_ROUNDS = 3
 
 
@@ -29,11 +30,11 @@ def settle(world: World, seed: int) -> None:
     if not world.running():
         world.apply((e.START, 1))
     frozen = _freeze(world, rng)
-    rounds = 0
+    rounds = quiet = 0
     while rounds < ROUNDS_MAX:
         rounds += 1
-        core = _core(world)
-        if not _round(world, core, rng) and _is_settled(world, _core(world)):
+        quiet = 0 if _round(world, _core(world), rng) else quiet + 1
+        if quiet >= QUIET_ROUNDS and _is_settled(world, _core(world)):
             break
     core = _core(world)
     if not core:

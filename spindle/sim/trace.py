@@ -40,6 +40,12 @@ class Tracer:
             self._write(f"       {note}")
         self._notes.clear()
 
+    def finish(self) -> None:
+        """What was said after the last event, as of one that failed."""
+        for note in self._notes:
+            self._write(f"       {note}")
+        self._notes.clear()
+
 
 def _brief(event: Event) -> str:
     return " ".join(str(part) for part in event)[:34]

@@ -1,0 +1,26 @@
+"""Rare paths that a run of nightly size must have taken: else the simulator no longer looks where the bugs are."""
+
+from __future__ import annotations
+
+PHASES = ("stable", "acknowledged", "preparing", "prepared", "wedged", "echoed", "installing")
+EVERYWHERE = (
+    *(f"crash while {phase}" for phase in (*PHASES, "outside", "admitted")),
+    *(f"leader's crash while {phase}" for phase in PHASES if phase != "installing"),
+    "ended in the middle of a row's change",
+    "overtaken in the middle of a row's change",
+    "false suspicion",
+    "failed CastOut",
+    "failed NoMajority",
+    "may not suspect",
+    "parted with a late joiner",
+    "trim met a full log",
+    "application died with a claim",
+    "silence declared",
+    "settled without some",
+    "connection broke",
+)
+
+
+def expected(fabric: str) -> tuple[str, ...]:
+    """Names of probes that must have been hit."""
+    return EVERYWHERE
