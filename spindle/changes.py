@@ -131,9 +131,10 @@ class Changes:
                 actions = self.machine.take_actions()
                 if not actions:
                     break
-                for action in actions:
-                    if not self._stopped:
-                        self._carry_out(action)
+                with self._parked_for(actions):
+                    for action in actions:
+                        if not self._stopped:
+                            self._carry_out(action)
         except SpindleError as error:
             self._fail(error)
         except Exception as error:
@@ -144,6 +145,13 @@ class Changes:
             self._driving = False
         if self._slow_timer is None and self._changing():
             self._slow_timer = asyncio.get_running_loop().call_later(SLOW_CHANGE_S, self._say_slow)
+
+    def _parked_for(self, actions: list[m.Action]) -> contextlib.AbstractContextManager[None]:
+        """At the end of an epoch the predicate thread stands still once, not anew for every log and cursor: on a busy
+        host each time may cost a time slice."""
+        if any(isinstance(action, m.Install) for action in actions):
+            return self.engine.parked()
+        return contextlib.nullcontext()
 
     def _changing(self) -> bool:
         return not self._stopped and self.machine.phase not in (Phase.OUTSIDE, Phase.STABLE, Phase.GONE)

@@ -5,7 +5,8 @@ the kernel's news of the death, the agreement on the next view, its memory, the 
 
 Rules: every application writes at a steady pace and notes when each message of any writer came. A crash is measured
 from the signal to the first message of a view without the victim, at the slowest survivor; a clean change as the
-longest pause between two messages around it. After each round all survivors must have delivered the same sequence,
+longest pause between two messages around it, beside the longest pauses in as long a time while nothing happens (what
+this machine's scheduling costs anyway). After each round all survivors must have delivered the same sequence,
 with everything that a survivor wrote, once, in order; else the run has failed.
 """
 
@@ -294,6 +295,21 @@ def clean_changes(options: dict[str, Any], rounds: int) -> list[float]:
         return [pause for notes in group.settle(staying, gone) for pause in pauses_ms(notes, begin_ns)]
 
 
+def nothing_happens(options: dict[str, Any], windows: int) -> list[float]:
+    """The longest pause in ms in each of so many windows, as long as what is looked at around a view change."""
+    with Group(options) as group:
+        window_ns = AROUND_NS + AFTER_NS
+        begin_ns = time.monotonic_ns()
+        time.sleep(windows * window_ns / 1e9)
+        found = []
+        for notes in group.settle(group.members):
+            for number in range(windows):
+                end_ns = begin_ns + (number + 1) * window_ns
+                near = [end - begin for begin, end in notes["pauses"] if end_ns - window_ns < end <= end_ns]
+                found.append(max(near, default=0) / 1e6)
+        return found
+
+
 def pauses_ms(notes: dict[str, Any], begin_ns: int) -> list[float]:
     """The longest pause at each view change after `begin_ns`; 0 where none was long enough to be noted."""
     found = []
@@ -334,5 +350,6 @@ def run(options: dict[str, Any], kills: int, stops: int, joins: int, say: Callab
                 [crash(options, signal.SIGSTOP, leader) for _ in range(stops)], timeout_ms + STOP_TARGET_MS)
     if joins:
         say("join_and_leave")
+        result["nothing_happens"] = summary(nothing_happens(options, 4 * joins), CHANGE_TARGET_MS, 0.99)
         result["join_and_leave"] = summary(clean_changes(options, joins), CHANGE_TARGET_MS, 0.99)
     return result
