@@ -1,0 +1,197 @@
+"""Goal: a logged topic goes on after all nodes were killed at once: nothing that was acknowledged as persisted is lost,
+one order on all disks, readers get the history back; minorities wait and say for whom; forks are moved beside.
+Method: real daemons on one journal directory, killed with -9, started again in other orders and numbers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spindle.client import Session, attach
+from spindle.errors import SpindleError
+from spindle.journal.tools import read, verify
+from spindle.levels import Level
+from spindle.topics import TopicSpec
+from tests.spindle.daemons import Daemon
+from tests.support import wait_until
+
+TOPIC = "orders"
+SPEC = TopicSpec(TOPIC, level=Level.LOGGED, size_max=256)
+WAIT_S = 20.0
+
+
+class Site:
+    """Nodes with one journal directory."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.run, self.journal = tmp_path / "run", tmp_path / "journal"
+        self.daemons: dict[int, Daemon] = {}
+        self.sessions: list[Session] = []
+
+    def start(self, *node_ids: int, **options: str) -> None:
+        arguments = ["--journal-dir", str(self.journal)]
+        if options:
+            config = self.run.parent / f"{'-'.join(map(str, node_ids))}.toml"
+            config.write_text("\n".join(f"[{key.split('__')[0]}]\n{key.split('__')[1]} = {value}"
+                                        for key, value in options.items()))
+            arguments += ["--config", str(config)]
+        for node_id in node_ids:
+            self.daemons[node_id] = Daemon(node_id, *arguments, runtime_dir=self.run).wait_ready()
+
+    def open(self, node_id: int) -> Session:
+        session = attach(0, runtime_dir=self.run, node_id=node_id)
+        self.sessions.append(session)
+        session.declare_topic(SPEC)
+        return session
+
+    def kill(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.daemons[node_id].process.kill()
+        for node_id in node_ids:
+            self.daemons.pop(node_id).wait()
+
+    def close(self) -> None:
+        for session in self.sessions:
+            with contextlib.suppress(SpindleError):
+                session.close()
+        for daemon in self.daemons.values():
+            daemon.stop()
+
+    def disk(self, node_id: int) -> list[tuple[int, int, bytes]]:
+        return [(one.view_id, one.sequence, one.payload)
+                for one in read(self.journal, topic=TOPIC, node_id=node_id)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    try:
+        yield site
+    finally:
+        site.close()
+
+
+def take(port: object, count: int) -> list[bytes]:
+    """The next `count` messages of a reader."""
+    found: list[bytes] = []
+    while len(found) < count:
+        assert port.log.wait(WAIT_S), found  # type: ignore[attr-defined]
+        found += [payload for payload, _ in port.log.take_pairs(count - len(found))]  # type: ignore[attr-defined]
+    return found
+
+
+def write(site: Site, node_id: int, payloads: list[bytes]) -> None:
+    session = site.open(node_id)
+    writer = session.open_writer(TOPIC).inbox
+    for payload in payloads:
+        writer.write(payload)
+    assert writer.wait_acknowledged(WAIT_S, persisted=True)
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+def test_all_are_killed_and_start_again(site: Site) -> None:
+    site.start(1, 2, 3)
+    for node_id in (1, 2, 3):
+        site.open(node_id).open_reader(TOPIC, keep_all=True, from_history=True)
+    write(site, 2, numbered(0, 500))
+    site.kill(1, 2, 3)
+    held = {node_id: site.disk(node_id) for node_id in (1, 2, 3)}
+    assert all(len(order) >= 500 for order in held.values())
+    site.start(3)
+    site.start(1)
+    # Two of the three are enough; their reader gets the history back from the journal.
+    reader = site.open(1).open_reader(TOPIC, keep_all=True, from_history=True)
+    longest = max((held[1], held[3]), key=len)
+    assert take(reader, len(longest)) == [payload for _, _, payload in longest]
+    write(site, 3, numbered(500, 700))
+    assert take(reader, 200) == numbered(500, 700)
+    site.start(2)
+    site.open(2).open_reader(TOPIC, keep_all=True, from_history=True)
+    write(site, 2, numbered(700, 800))
+    orders = [wait_until(lambda node_id=node_id: len(found := site.disk(node_id)) == len(longest) + 300 and found,
+                         what=f"all messages at node {node_id}") for node_id in (1, 2, 3)]
+    assert orders[0] == orders[1] == orders[2]
+    assert [payload for _, _, payload in orders[0]] == numbered(0, 800)
+    # P4: the order goes on rising over the restart.
+    assert [order[:2] for order in orders[0]] == sorted({order[:2] for order in orders[0]})
+    assert not list(site.journal.glob("*.forked*"))
+    assert verify(site.journal).ok
+
+
+def test_a_minority_waits_and_says_for_whom(site: Site) -> None:
+    site.start(1, 2, 3)
+    for node_id in (1, 2, 3):
+        site.open(node_id).open_reader(TOPIC, keep_all=True, from_history=True)
+    write(site, 1, numbered(0, 20))
+    site.kill(1, 2, 3)
+    site.start(2, limits__open_timeout_s="1.0")
+    session = site.open(2)
+    with pytest.raises(TimeoutError, match=r"held last by nodes 1, 2, 3 .* a majority .* nodes 1, 3 are missing"):
+        session.open_reader(TOPIC, keep_all=True, from_history=True)
+    site.start(1)
+    reader = session.open_reader(TOPIC, keep_all=True, from_history=True)
+    assert take(reader, 20) == numbered(0, 20)
+
+
+def test_any_goes_on_and_a_fork_is_moved_beside(site: Site) -> None:
+    site.start(1, 2)
+    for node_id in (1, 2):
+        site.open(node_id).open_reader(TOPIC, keep_all=True, from_history=True)
+    write(site, 1, numbered(0, 20))
+    site.kill(2)
+    write(site, 1, numbered(20, 30))
+    site.kill(1)
+    site.start(2, journal__restart='"any"')
+    reader = site.open(2).open_reader(TOPIC, keep_all=True, from_history=True)
+    assert take(reader, 20) == numbered(0, 20)
+    write(site, 2, numbered(100, 110))
+    site.start(1)
+    late = site.open(1).open_reader(TOPIC, keep_all=True, from_history=True)
+    assert take(late, 30) == [*numbered(0, 20), *numbered(100, 110)]
+    write(site, 1, numbered(110, 120))
+    assert site.disk(1) == site.disk(2)
+    (kept,) = site.journal.glob("*.forked")
+    assert b"29" in kept.read_bytes() and "-1-" in kept.name
+    assert verify(site.journal).ok
+
+
+def test_a_clean_stop_of_all_in_turn(site: Site) -> None:
+    """The last to leave holds everything; whoever left before waits for it."""
+    site.start(1, 2)
+    for node_id in (1, 2):
+        site.open(node_id).open_reader(TOPIC, keep_all=True, from_history=True)
+    write(site, 1, numbered(0, 20))
+    site.daemons.pop(1).terminate()
+    write(site, 2, numbered(20, 30))
+    site.daemons.pop(2).terminate()
+    site.start(1, limits__open_timeout_s="1.0")
+    session = site.open(1)
+    with pytest.raises(TimeoutError, match="node 2 is missing"):
+        session.open_reader(TOPIC, keep_all=True, from_history=True)
+    site.start(2)
+    reader = session.open_reader(TOPIC, keep_all=True, from_history=True)
+    assert take(reader, 30) == numbered(0, 30)
+
+
+def test_the_topic_survives_its_members_in_a_living_group(site: Site) -> None:
+    """Nodes 1 and 2 leave the topic but not the group; node 3, which never had it, gets it from their journals."""
+    site.start(1, 2, 3)
+    for node_id in (1, 2):
+        site.open(node_id).open_reader(TOPIC, keep_all=True, from_history=True)
+    write(site, 1, numbered(0, 20))
+    for session in site.sessions:
+        session.close()
+    site.sessions.clear()
+    reader = site.open(3).open_reader(TOPIC, keep_all=True, from_history=True)
+    assert take(reader, 20) == numbered(0, 20)
+    write(site, 3, numbered(20, 30))
+    site.kill(1, 2, 3)
+    site.start(1, limits__open_timeout_s="1.0")
+    with pytest.raises(TimeoutError, match="node 3 is missing"):
+        site.open(1).open_reader(TOPIC, keep_all=True, from_history=True)
