@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize fuzz mutants bench chaos proto clean distclean
+.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench chaos proto clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -94,6 +94,17 @@ chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what 
 
 mutants: setup $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
 	@$(BIN)/python tools/mutants.py $(ARGS)
+
+# No interpreter runs in it, so the linker's garbage collection must leave nothing that needs Python.
+tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under ThreadSanitizer; ARGS=messages of each sender
+	$(call say,Building the core as one unit in build/tsan)
+	@mkdir -p build/tsan
+	@$(BIN)/python tools/tsan/unit.py build/tsan/unit.pyx
+	@$(BIN)/cython -3 -X boundscheck=False,wraparound=False,cdivision=True,initializedcheck=False -I . build/tsan/unit.pyx
+	@$${CC:-gcc} -w -O1 -g -fsanitize=thread -ffunction-sections -fdata-sections -Wl,--gc-sections -pthread \
+	    -I spindle_core/include -I "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+	    tools/tsan/main.c build/tsan/unit.c -o build/tsan/harness
+	@TSAN_OPTIONS=halt_on_error=0 build/tsan/harness $(if $(ARGS),$(ARGS),50000)
 
 bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
 	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)

@@ -7,7 +7,7 @@ it a null, and commit_slots then says so.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed
+from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed, u32_store_relaxed
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.layout cimport slot_header
 from spindle_core.predicates.receive cimport receive
@@ -42,7 +42,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
             return n
         if yields >= YIELDS_BEFORE_SLEEP:
             # SYNC POINT: space. The send predicate looks at it under the lock and rings.
-            s.claim_waiting = 1
+            u32_store_relaxed(&s.claim_waiting, 1)
         unlock_subgroup(s)
         if yields < YIELDS_BEFORE_SLEEP:
             yields += 1

@@ -18,6 +18,7 @@ from spindle_core.atomics cimport (
     fence_store_load,
     fence_store_store,
     u32_load_relaxed,
+    u32_store_relaxed,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_relaxed,
@@ -348,7 +349,7 @@ cdef class Epoch:
             raise ValueError(f"{len(data)} bytes for the {area} area: {room} at most (fewer topics or nodes)")
         u64_store_relaxed(&h.version, h.version + 1)
         fence_store_store()
-        h.size = len(data)
+        u32_store_relaxed(&h.size, len(data))    # push_area() may look at it just now
         h.crc = zlib.crc32(data)
         memcpy(<char *>h + sizeof(area_header), source, len(data))
         u64_store_release(&h.version, h.version + 1)

@@ -9,7 +9,7 @@ subgroup's lock.
 """
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from spindle_core.atomics cimport fence_store_load, u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.atomics cimport fence_store_load, u64_load_acquire, u64_load_relaxed, u64_store_relaxed, u64_store_release
 from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header, subgroup_columns
 from spindle_core.sst cimport push
@@ -48,7 +48,7 @@ cdef uint64_t claimable(subgroup_t *s, uint64_t wanted) noexcept nogil:
 cdef uint64_t claim(subgroup_t *s, uint64_t n) noexcept nogil:
     """Takes `n` indices, which must be claimable; returns the first."""
     cdef uint64_t first = s.claimed
-    s.claimed += n
+    u64_store_relaxed(&s.claimed, first + n)     # the predicates look at it without the lock first
     return first
 
 

@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 from spindle_core.atomics cimport (
     fence_store_load,
     u32_load_relaxed,
+    u32_store_relaxed,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
@@ -189,7 +190,7 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
                 end_silence(node, s)
             want_delivered(node, s)
         if worth_waking(s):         # again: a member may have delivered before it could see that I wait
-            s.claim_waiting = 0
+            u32_store_relaxed(&s.claim_waiting, 0)
             event_ring(s.space_fd)
     if s.claimed != s.published:
         advance_committed(s)
