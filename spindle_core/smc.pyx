@@ -9,7 +9,13 @@ subgroup's lock.
 """
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from spindle_core.atomics cimport fence_store_load, u64_load_acquire, u64_load_relaxed, u64_store_relaxed, u64_store_release
+from spindle_core.atomics cimport (
+    fence_store_load,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_relaxed,
+    u64_store_release,
+)
 from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header, subgroup_columns
 from spindle_core.sst cimport push

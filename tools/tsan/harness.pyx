@@ -7,7 +7,7 @@ predicate threads and changes control columns. Every message is checked: whole, 
 What the sanitizer can't judge stays out: bytes that are copied first and checked afterwards (areas that are read while
 they are written, readers that may be overtaken), and stand-alone fences, which order wake-ups only.
 """
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdio cimport printf
 from libc.stdlib cimport abort, atoi
 from libc.string cimport memcpy, memset
@@ -31,7 +31,6 @@ from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport (
     CACHE_LINE,
     LOG_DATA,
-    PROPOSAL_AREA_SIZE,
     ROW_AREAS_OFFSET,
     ROW_SUBGROUPS_OFFSET,
     SLOT_DATA,
@@ -373,6 +372,7 @@ cdef void *run_predicates(void *argument) noexcept nogil:
 cdef public int run_harness(int argc, char **argv) noexcept nogil:
     cdef char *rows[NODES]
     cdef uint32_t k, i, round = 0
+    cdef int _
     cdef uint64_t parks = 0
     set_constants()
     global messages
@@ -401,7 +401,7 @@ cdef public int run_harness(int argc, char **argv) noexcept nogil:
                 worlds[k].node.subgroups[0].held = False
                 resume(&worlds[k].driver)
         write_control(&worlds[k], round)
-        for i in range(20):
+        for _ in range(20):
             sched_yield()
     for k in range(NODES):
         pthread_join(worlds[k].application, NULL)
