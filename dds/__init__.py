@@ -22,12 +22,19 @@ from dds.batch import Batch
 from dds.conditions import GuardCondition, QueryCondition, ReadCondition, WaitSet
 from dds.domain import Domain, DomainParticipant
 from dds.entity import Entity
-from dds.exceptions import DDSException, DDSNodeLost, DDSSampleTooLarge, DDSTimeout, DDSUnsupported
+from dds.exceptions import (
+    DDSException,
+    DDSNodeLost,
+    DDSSampleTooLarge,
+    DDSTimeout,
+    DDSUnacknowledged,
+    DDSUnsupported,
+)
 from dds.internal import InvalidSample, SampleInfo
 from dds.listener import Listener
 from dds.pub import DataWriter, Loan, Publisher
 from dds.qos import Policy, Qos
-from dds.status import DDSStatus, InstanceState, SampleState, ViewState
+from dds.status import DDSStatus, InstanceState, NodeState, SampleState, ViewState
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.util import duration, isgoodentity, timestamp
@@ -61,9 +68,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnsupported",
-    "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity", "GuardCondition", "InstanceState",
-    "InvalidSample", "Listener", "Loan", "Policy", "Publisher", "Qos", "QueryCondition", "ReadCondition", "SampleInfo",
-    "SampleState", "Subscriber", "Topic", "ViewState", "WaitSet", "builtin", "core", "duration", "idl", "isgoodentity",
-    "timestamp",
+    "Batch", "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnacknowledged",
+    "DDSUnsupported", "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity", "GuardCondition",
+    "InstanceState", "InvalidSample", "Listener", "Loan", "NodeState", "Policy", "Publisher", "Qos", "QueryCondition",
+    "ReadCondition", "SampleInfo", "SampleState", "Subscriber", "Topic", "ViewState", "WaitSet", "builtin", "core",
+    "duration", "idl", "isgoodentity", "timestamp",
 ]

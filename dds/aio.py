@@ -29,7 +29,9 @@ class LoopWait:
         self._waker = waker
         self._future: asyncio.Future[bool] | None = None
         self._fds: list[int] = []
+        self.source = 0  # of a single reader: which of its logs this watches
         for reader in readers:
+            self.source = reader._head()[0]
             # A duplicate of our own: the loop takes each descriptor once, and others may wait for the same reader.
             self._add(os.dup(reader.fileno()), self._rung, reader)
         self._add(os.dup(waker.fd), self._woken)
@@ -87,6 +89,9 @@ async def iterate(reader: DataReader[Any], condition: Any, timeout: int | None, 
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return
+                if wait is not None and wait.source != reader._head()[0]:
+                    wait.close()  # the reader has gone on at another node
+                    wait = None
                 if wait is None:
                     wait = LoopWait([reader], waker)
                 await wait.wait(left_s)

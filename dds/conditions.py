@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds.entity import Entity
-from dds.exceptions import DDSException, DDSNodeLost
+from dds.exceptions import DDSException
 from dds.qos import Qos
 from dds.wake import Deadline, Waker, park, wait_readable
 
@@ -192,8 +192,8 @@ class WaitSet(Entity):
             for reader in self._readers():
                 reader._arm()
             count = self._count()
-            if not count and self._attached and self._runtime.session.gone:
-                raise DDSNodeLost("the node has gone: nothing that this WaitSet waits for can come any more")
+            if not count and self._attached and self._runtime.session.gone and not self._runtime.attachment.hopeful:
+                raise self._runtime.attachment.lost_error("nothing that this WaitSet waits for can come any more")
         return count
 
     def _readers(self) -> list[DataReader[Any]]:

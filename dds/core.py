@@ -6,10 +6,17 @@ from typing import NoReturn
 
 from dds.conditions import GuardCondition, QueryCondition, ReadCondition, Statistics, WaitSet
 from dds.entity import Entity
-from dds.exceptions import DDSException, DDSNodeLost, DDSSampleTooLarge, DDSTimeout, DDSUnsupported
+from dds.exceptions import (
+    DDSException,
+    DDSNodeLost,
+    DDSSampleTooLarge,
+    DDSTimeout,
+    DDSUnacknowledged,
+    DDSUnsupported,
+)
 from dds.listener import Listener
 from dds.qos import Policy, Qos
-from dds.status import DDSStatus, InstanceState, SampleState, ViewState
+from dds.status import DDSStatus, InstanceState, NodeState, SampleState, ViewState
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -19,7 +26,7 @@ def __getattr__(name: str) -> NoReturn:
 
 
 __all__ = [
-    "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnsupported", "Entity",
-    "GuardCondition", "InstanceState", "Listener", "Policy", "Qos", "QueryCondition", "ReadCondition", "SampleState",
-    "Statistics", "ViewState", "WaitSet",
+    "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnacknowledged",
+    "DDSUnsupported", "Entity", "GuardCondition", "InstanceState", "Listener", "NodeState", "Policy", "Qos",
+    "QueryCondition", "ReadCondition", "SampleState", "Statistics", "ViewState", "WaitSet",
 ]

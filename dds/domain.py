@@ -23,6 +23,7 @@ from dds.internal import dds_domain_default
 from dds.listener import Listener
 from dds.matching import Runtime
 from dds.qos import DomainParticipantQos, Qos
+from dds.status import DDSStatus, NodeStatus
 from dds.wake import exit_begins
 
 if TYPE_CHECKING:
@@ -87,43 +88,63 @@ class DomainParticipant(Entity):
     node_id      of the node to attach to or, embedded, to be; None = any
     runtime_dir  where the daemons' sockets are; None = as configured by environment
     timeout      for attaching, ns
+    reattach     what to do when the node goes away. False: everything ends with DDSNodeLost; True: look for another,
+                 for as long as it takes; a number: for so many ns; None: as SPINDLE_REATTACH says (1 or 0; unset: 0)
+
+    With `reattach`, readers go on where they stood, in the same order, and their statuses say whether samples may be
+    missing; writers go on too, and tell what their node had not acknowledged (DataWriter.take_unacknowledged).
     Raises DDSNodeLost if there is no node, DDSException if it refuses.
     """
 
     def __init__(self, domain_id: int = dds_domain_default, qos: Qos | None = None, listener: Listener | None = None,
                  *, embedded: bool | None = None, node_id: int | None = None,
-                 runtime_dir: str | os.PathLike[str] | None = None, timeout: int = 5_000_000_000) -> None:
+                 runtime_dir: str | os.PathLike[str] | None = None, timeout: int = 5_000_000_000,
+                 reattach: bool | int | None = None) -> None:
         _check_domain_id(domain_id)
         own = policies.check("DomainParticipant", qos, DomainParticipantQos)
         check_listener(listener)
         if embedded is None:
-            embedded = _embed_by_environment()
+            embedded = _switch("SPINDLE_EMBED")
+        if reattach is None:
+            reattach = _switch("SPINDLE_REATTACH")
         shared_domain: int | None = None
         reaper.flush()  # what was forgotten in this domain shall not be in the way
         try:
             if not embedded:
                 from spindle.client import attach
 
-                session = attach(domain_id, runtime_dir=runtime_dir, node_id=node_id, name=entity_name(own),
-                                 timeout_s=timeout / 1e9)
+                attaching = functools.partial(
+                    attach, domain_id, runtime_dir=runtime_dir, node_id=node_id, name=entity_name(own),
+                    timeout_s=timeout / 1e9)
             elif node_id is None and runtime_dir is None:
-                session = _share(domain_id, entity_name(own))
+                attaching = functools.partial(_share, domain_id, entity_name(own))
                 shared_domain = domain_id
             else:
-                session = _embed(domain_id, node_id, runtime_dir, entity_name(own))
+                attaching = functools.partial(_embed, domain_id, node_id, runtime_dir, entity_name(own))
+            session = attaching()
         except Exception as error:
             raise _no_node(error, embedded) from error
-        self._runtime = Runtime(session)
+        self._runtime = Runtime(
+            session, None if reattach is False else attaching, None if reattach is True else reattach / 1e9)
         self._closer = functools.partial(_close_participant, self._runtime, shared_domain)
         self._enter(None, own, listener)
+        self._runtime.participant = weakref.ref(self)
         _participants.add(self)
         _close_at_exit()
+        if reattach is not False or listener is not None:
+            self._runtime.watch()
 
     @property
     def session(self) -> Session:
         """The session with the node (spindle.client.Session): topics, view, counters and status of the group."""
         self._check_open()
         return self._runtime.session
+
+    def get_node_status(self) -> NodeStatus:
+        """The participant's node, and how often that went away or was replaced."""
+        self._check_open()
+        self._changed &= ~DDSStatus.NodeChanged
+        return self._runtime.attachment.status.read()
 
     def find_topic(self, name: str, data_type: Any = bytes) -> Any:
         """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type`."""
@@ -144,10 +165,11 @@ def _check_domain_id(domain_id: Any) -> int:
     return domain_id
 
 
-def _embed_by_environment() -> bool:
-    text = os.environ.get("SPINDLE_EMBED", "")
+def _switch(variable: str) -> bool:
+    """A switch in the environment: 1 or 0, off if it isn't there."""
+    text = os.environ.get(variable, "")
     if text not in ("", "0", "1"):
-        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"SPINDLE_EMBED is {text!r}: it must be 0 or 1")
+        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{variable} is {text!r}: it must be 0 or 1")
     return text == "1"
 
 

@@ -151,8 +151,9 @@ class Entity:
         return handle_of(self._real()._guid())
 
     def _guid(self) -> bytes:
-        """16 bytes, unique in the group: the participant's own 12, and the entity's handle."""
-        return self._runtime.prefix + (self._ref & 0xFFFFFFFF).to_bytes(4, "big")
+        """16 bytes, unique in the group: the participant's own 12, and the entity's handle. After a reattachment the
+        participant has others: for the group it is a new one."""
+        return self._runtime.guid_of(self._ref)
 
     def get_guid(self) -> uuid.UUID:
         """Unique name of this entity in the group."""

@@ -9,7 +9,7 @@ and what to do. Wrong types of arguments raise TypeError, as everywhere in Pytho
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class DDSException(Exception):
@@ -81,6 +81,18 @@ class DDSNodeLost(DDSException, ConnectionError):
         super().__init__(self.DDS_RETCODE_ERROR, msg)
 
 
+class DDSUnacknowledged(DDSException):
+    """The node of a writer went away with samples that it had not acknowledged; the participant goes on at another.
+
+    samples: these samples (dds.status.Unacknowledged), oldest first, from now on nobody else's affair. Each was
+    delivered everywhere, or nowhere. What the call was to do was not done; calling again goes on.
+    """
+
+    def __init__(self, msg: str, samples: list[Any]) -> None:
+        super().__init__(self.DDS_RETCODE_ERROR, msg)
+        self.samples = samples
+
+
 class DDSUnsupported(DDSException, NotImplementedError):
     """DDS has this, Spindle doesn't."""
 
@@ -120,4 +132,5 @@ def unsupported(what: str, instead: str = "") -> NoReturn:
     raise DDSUnsupported(f"{what} is not part of Spindle{'; ' + instead if instead else ''}")
 
 
-__all__ = ["DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSTimeout", "DDSUnsupported", "translate"]
+__all__ = ["DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSTimeout", "DDSUnacknowledged", "DDSUnsupported",
+           "translate"]

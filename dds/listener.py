@@ -42,6 +42,7 @@ CALLBACKS = {
     "on_requested_incompatible_qos": (DDSStatus.RequestedIncompatibleQos, "get_requested_incompatible_qos_status"),
     "on_publication_matched": (DDSStatus.PublicationMatched, "get_publication_matched_status"),
     "on_subscription_matched": (DDSStatus.SubscriptionMatched, "get_subscription_matched_status"),
+    "on_node_changed": (DDSStatus.NodeChanged, "get_node_status"),  # beyond DDS
 }
 
 
@@ -104,6 +105,7 @@ class Listener:
     def on_requested_incompatible_qos(self, reader: Any, status: Any) -> None: ...
     def on_publication_matched(self, writer: Any, status: Any) -> None: ...
     def on_subscription_matched(self, reader: Any, status: Any) -> None: ...
+    def on_node_changed(self, participant: Any, status: Any) -> None: ...
 
     def set_on_inconsistent_topic(self, callback: Callable[..., Any] | None) -> None:
         self._set("on_inconsistent_topic", callback)
@@ -144,16 +146,18 @@ class Listener:
     def set_on_subscription_matched(self, callback: Callable[..., Any] | None) -> None:
         self._set("on_subscription_matched", callback)
 
+    def set_on_node_changed(self, callback: Callable[..., Any] | None) -> None:
+        self._set("on_node_changed", callback)
+
 
 class _Watched:
     """A reader whose data the dispatcher announces."""
 
-    __slots__ = ("fd", "head", "reader")
+    __slots__ = ("head", "reader")
 
     def __init__(self, reader: ReaderCore) -> None:
         self.reader = weakref.ref(reader)
-        self.fd = reader.fileno()
-        self.head = -1  # samples that had come when the listener was last called
+        self.head = (-1, -1)  # samples that had come when the listener was last called, and in which of its logs
 
 
 class Dispatcher:
@@ -254,22 +258,23 @@ class Dispatcher:
 
     def _run_data(self) -> dict[int, _Watched]:
         """Announce what has come; returns what to wait for."""
-        return {watched.fd: watched for watched in list(self._watched.values()) if self._look(watched)}
+        return {fd: watched for watched in list(self._watched.values()) if (fd := self._look(watched)) >= 0}
 
-    def _look(self, watched: _Watched) -> bool:
-        """Announce what has come for one reader, and ask for a ring; False if it is closed."""
+    def _look(self, watched: _Watched) -> int:
+        """Announce what has come for one reader, and ask for a ring; returns its descriptor, -1 if it is closed."""
         reader = watched.reader()
         if reader is None or not reader._open:
-            return False
+            return -1
         try:
+            fd = reader.fileno()
             reader._arm()
             head = reader._head()
         except ValueError:
-            return False  # closed meanwhile
+            return -1  # closed meanwhile
         if head != watched.head:
             watched.head = head
             self._announce(reader)
-        return reader._open
+        return fd if reader._open else -1
 
     def _announce(self, reader: ReaderCore) -> None:
         reader._look_for_lost()

@@ -66,7 +66,7 @@ class LocalWriters:
         found = []
         for ref in self.handles:
             handle = ref()
-            if handle is not None:
+            if handle is not None and not handle.inbox.is_gone:
                 committed = handle.inbox.committed
                 if handle.inbox.acknowledged < committed:
                     found.append((handle.inbox, committed))

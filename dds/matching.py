@@ -16,9 +16,10 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from dds.attachment import Attachment
 from dds.entity import handle_of
 from dds.exceptions import translate
 from dds.listener import Dispatcher
@@ -27,6 +28,7 @@ from dds.qos import Qos
 from dds.status import (
     IncompatibleQosStatus,
     LivelinessChangedStatus,
+    LivelinessLostStatus,
     PublicationMatchedStatus,
     SubscriptionMatchedStatus,
 )
@@ -85,6 +87,7 @@ class Matches:
         self.status: Any = PublicationMatchedStatus() if is_writer else SubscriptionMatchedStatus()
         self.incompatible_status = IncompatibleQosStatus()
         self.liveliness_status = LivelinessChangedStatus()
+        self.liveliness_lost_status = LivelinessLostStatus()
 
     def consider(self, remote: Remote) -> None:
         if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
@@ -115,6 +118,16 @@ class Matches:
         if remote is not None and entity is not None:
             self._count_current(entity, remote, -1)
 
+    def forget_all(self) -> None:
+        """The node is gone. Incompatible writers stay blocked: their samples may wait in the log that it has left."""
+        entity = self.entity()
+        self.incompatible.clear()
+        matched = list(self.matched.values())
+        self.matched.clear()
+        if entity is not None:
+            for remote in matched:
+                self._count_current(entity, remote, -1)
+
     def _count_current(self, entity: Entity, remote: Remote, change: int) -> None:
         self.status.current_count += change
         self.status.current_count_change += change
@@ -133,12 +146,15 @@ class Matches:
 class Runtime:
     """What a participant's threads may hold: its session, its listener thread, the state of matching. No entities.
 
-    session  of spindle.client
-    prefix   12 bytes in front of the guids of this participant's entities
+    attachment   its session, and what happens when the node goes
+    prefix       12 bytes in front of the guids of this participant's entities; others after each reattachment
+    participant  the participant, weakly
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, again: Callable[[], Session] | None = None, patience_s: float | None = None
+    ) -> None:
+        self.attachment = Attachment(self, session, again, patience_s)
+        self.participant: weakref.ref[Entity] | None = None
         self.prefix = os.urandom(12)
         self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
         self._lock = threading.RLock()
@@ -148,9 +164,17 @@ class Runtime:
         self._watching = False
         self._readers: weakref.WeakSet[ReaderCore] = weakref.WeakSet()
 
+    @property
+    def session(self) -> Session:
+        return self.attachment.session
+
+    def guid_of(self, ref: int) -> bytes:
+        return self.prefix + (ref & 0xFFFFFFFF).to_bytes(4, "big")
+
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
-        """Errors of the session in the terms of DDS."""
+        """Errors of the session in the terms of DDS. Waits a while if the next node is being looked for."""
+        self.attachment.settle()
         try:
             yield
         except (TypeError, NotImplementedError):
@@ -181,7 +205,14 @@ class Runtime:
         if not self._watching:
             self._watching = True
             with self.asking("watching the group"):
-                self.session.add_listener(functools.partial(_on_event, weakref.ref(self)))
+                self._listen(self.session)
+
+    def watch(self) -> None:
+        """Hear of the node's end, and of what happens in the group."""
+        self._watch()
+
+    def _listen(self, session: Session) -> None:
+        session.add_listener(functools.partial(_on_event, weakref.ref(self), weakref.ref(session)))
 
     # --- everybody's endpoints
 
@@ -234,12 +265,46 @@ class Runtime:
                 topics = {one.topic for one in self._local}
             for topic in topics:
                 self.refresh(topic)
-        elif event.kind == "gone":
-            with self._lock:
-                entities = [one.entity() for one in self._local]
-            for entity in entities:
-                if entity is not None:
-                    entity._wake_watchers()
+
+    # --- losing a node, and entering the next one
+
+    def node_changed(self, lost: bool) -> None:
+        """The node has gone, and with it everybody whom it told us of; or another one serves us, or nobody will."""
+        with self._lock:
+            local = self._local if lost else ()
+            for one in local:
+                one.forget_all()
+            if lost:
+                self._known.clear()
+        for one in local:
+            entity = one.entity()
+            if entity is not None and one.is_writer:
+                one.liveliness_lost_status.count()
+                entity._note("on_liveliness_lost")
+        participant = self.participant() if self.participant is not None else None
+        if participant is not None:
+            participant._note("on_node_changed")
+        with self._lock:
+            entities = [one.entity() for one in self._local]
+        for entity in entities:
+            if entity is not None:
+                entity._wake_watchers()
+
+    def enter(self, session: Session) -> None:
+        """Before our endpoints are opened at the next node. Raises what the session raises."""
+        with self._lock:
+            self.prefix = os.urandom(12)
+            self._known.clear()
+            self._gone.clear()  # the new node's list is a truth of its own
+            self._watching = True
+        self._listen(session)
+
+    def rematch(self) -> None:
+        """After our endpoints were opened there."""
+        with self._lock:
+            topics = {one.topic for one in self._local}
+        for topic in topics:
+            self.refresh(topic)
 
     # --- listeners
 
@@ -259,12 +324,17 @@ class Runtime:
                 self.dispatcher.unwatch(reader._ref, reader._hub)
 
     def close(self) -> None:
+        self.attachment.close()
         self.dispatcher.stop()
 
 
-def _on_event(runtime_ref: weakref.ref[Runtime], event: Event) -> None:
-    runtime = runtime_ref()
-    if runtime is not None:
+def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Session], event: Event) -> None:
+    runtime, session = runtime_ref(), session_ref()
+    if runtime is None or session is None:
+        return
+    if event.kind == "gone":
+        runtime.attachment.lost(session)
+    elif session is runtime.session:  # else the last words of a node that is not ours any more
         runtime.on_event(event)
 
 

@@ -6,7 +6,8 @@ copy. A full ring means that the group can't keep up, or that a reader which kee
 up to Reliability.max_blocking_time.
 
 Rules: samples of one writer are delivered in the order in which they were written. Several threads may write with one
-writer, except while a loan is open. What was written when the writer is closed is still sent.
+writer, except while a loan is open. What was written when the writer is closed is still sent. What the writer's node
+had not acknowledged when it died is reported, with the samples, and never sent again by itself (`dds.links`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from dds import policies, reaper
 from dds.entity import Entity, check_listener
 from dds.exceptions import DDSException, closed, translate, unsupported
+from dds.links import WriterLink
 from dds.listener import Listener
-from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
 from dds.qos import DataWriterQos, Policy, PublisherQos, Qos
-from dds.status import DDSStatus, DeadlineMissedStatus, IncompatibleQosStatus, LivelinessLostStatus
+from dds.status import (
+    DDSStatus,
+    DeadlineMissedStatus,
+    IncompatibleQosStatus,
+    LivelinessLostStatus,
+    Unacknowledged,
+    UnacknowledgedStatus,
+)
 from dds.topic import Topic
 from dds.types import contiguous
 from dds.wake import Deadline
@@ -63,7 +71,7 @@ class Publisher(Entity):
         self._check_open()
         deadline = Deadline(timeout)
         writers = [one for one in self._living_children() if isinstance(one, DataWriter)]
-        return all(one._wait_for_acks(deadline.left_s(), False) for one in writers)
+        return all(one._wait_for_acks(deadline, False) for one in writers)
 
 
 class Loan:
@@ -73,11 +81,15 @@ class Loan:
     One loan of a writer may be open at a time; `data` must not be used after it has ended.
     """
 
-    def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int) -> None:
+    def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int,
+                 again: Callable[[bytes, int], None] | None) -> None:
+        """`again` writes what is in the memory if its node has gone, if that can be."""
         self.data = data
         self._inbox: Any = inbox
         self._memory = memory
         self._timestamp = timestamp
+        self._again = again
+        self._spare = None if again is None else memory[:]  # stays readable when the loan has ended
 
     @property
     def is_open(self) -> bool:
@@ -89,7 +101,9 @@ class Loan:
         try:
             inbox.commit(size, timestamp or self._timestamp)
         except Exception as error:
-            raise translate(error, "committing a loan") from error
+            if self._again is None or self._spare is None or not isinstance(error, ConnectionError):
+                raise translate(error, "committing a loan") from error
+            self._again(bytes(self._spare[:size]), timestamp or self._timestamp)
 
     def discard(self) -> None:
         """Give the memory back; nothing is sent. Nothing happens if the loan has ended."""
@@ -150,29 +164,41 @@ class DataWriter(Entity, Generic[T]):
         try:
             topic._check_open()
             extra = Qos(*(one for one in publisher._qos if one.__scope__ == "PresentationAccessScope"))
-            _, self._qos = topic._settle(own, extra, is_writer=True)
+            info, self._qos = topic._settle(own, extra, is_writer=True)
             limits = self._qos[Policy.ResourceLimits]
             slots = slots or max(0, limits.max_samples if limits is not None else 0)
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-                self._handle = self._runtime.session.open_writer(
-                    topic.name, slots=slots, endpoint=encode_qos(self._qos), guid=self._guid())
-            self._inbox = self._handle.inbox
+                self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, encode_qos(self._qos),
+                                        not policies.best_effort(self._qos), self._codec)
         except BaseException:
             self._open = False
             if not given:
                 publisher.close()
             raise
         self._matches = Matches(self, topic.name, True, self._qos)
-        self._closer = functools.partial(_close_writer, self._handle, self._runtime, self._matches, self._guid())
+        self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches)
         self._timeout_s = policies.blocking_time_s(self._qos)
-        LocalWriters.of(self._runtime.session.domain_id, topic.name).add(self._handle)
-        # write() without a detour: looked up on the instance, with everything it needs at hand.
-        self._write = _bind_write(self._codec, self._inbox, self._timeout_s, topic.name)
         self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
-        if self._shortcut:
-            self.write = self._write  # type: ignore[method-assign]
+        self._rebind()
+        with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
+            self._runtime.attachment.add(self._link, self._link.handle.session)
         self._runtime.add(self._matches)
+
+    @property
+    def _handle(self) -> WriterHandle:
+        return self._link.handle
+
+    @property
+    def _inbox(self) -> Any:
+        return self._link.handle.inbox
+
+    def _rebind(self) -> None:
+        """Make write() one without a detour, looked up on the instance, with all it needs of the inbox at hand."""
+        if self._open:
+            self._write = _bind_write(self._codec, self._link, self._timeout_s)
+            if self._shortcut:
+                self.write = self._write  # type: ignore[method-assign]
 
     def close(self) -> None:
         """Close the writer. What was written is still sent. Idempotent."""
@@ -188,7 +214,8 @@ class DataWriter(Entity, Generic[T]):
     def write(self, sample: T | Any, timestamp: int | None = None) -> None:
         """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now.
 
-        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost.
+        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost;
+        in a participant that reattaches DDSUnacknowledged, once after each loss that left something in doubt.
         """
         self._write(sample, timestamp)
 
@@ -197,21 +224,42 @@ class DataWriter(Entity, Generic[T]):
 
         Returns how many. Raises as write(); the exception's `written` says how many samples went before it.
         """
-        inbox, codec, kind = self._inbox, self._codec, self._codec.kind
-        try:
-            if kind == "numpy":
-                rows = codec.rows(samples)  # type: ignore[attr-defined]
-                memory = rows.reshape(-1).view("u1")
-                return int(inbox.write_array(memory, codec.size_max, timestamp or 0, self._timeout_s))
-            if kind == "bytes":
-                return int(inbox.write_many(samples, timestamp or 0, self._timeout_s))
-            return int(inbox.write_many(map(codec.encode, samples), timestamp or 0, self._timeout_s))
-        except Exception as error:
-            raised = _write_error(error, self._topic.name) if self._open else closed(repr(self))
-            raised.written = getattr(error, "written", 0)  # type: ignore[attr-defined]
-            if raised is error:
-                raise
-            raise raised from error
+        codec, kind, link = self._codec, self._codec.kind, self._link
+        deadline = Deadline(None if self._timeout_s < 0 else int(self._timeout_s * 1e9))
+        if kind == "numpy":
+            samples = codec.rows(samples).reshape(-1)  # type: ignore[attr-defined]
+        elif self._runtime.attachment.hopeful and not isinstance(samples, (list, tuple)):
+            samples = list(samples)  # the next node may have to go on where this one leaves off
+        written = 0
+        while True:
+            try:
+                link.check()
+                inbox: Any = link.handle.inbox
+                rest: Any = samples[written:] if written else samples  # type: ignore[index]
+                if kind == "numpy":
+                    written += inbox.write_array(rest.view("u1"), codec.size_max, timestamp or 0, self._timeout_s)
+                elif kind == "bytes":
+                    written += inbox.write_many(rest, timestamp or 0, self._timeout_s)
+                else:
+                    written += inbox.write_many(map(codec.encode, rest), timestamp or 0, self._timeout_s)
+                return written
+            except Exception as error:
+                written += getattr(error, "written", 0)
+                raised: BaseException = error
+                if not self._open:
+                    raised = closed(repr(self))
+                elif isinstance(error, ConnectionError) and not isinstance(error, DDSException):
+                    try:
+                        link.renew(deadline)
+                        continue
+                    except DDSException as lost:
+                        raised = lost
+                else:
+                    raised = _write_error(error, self._topic.name)
+                raised.written = written  # type: ignore[attr-defined]
+                if raised is error:
+                    raise
+                raise raised from error
 
     def loan(self, size: int | None = None, timestamp: int | None = None) -> Loan:
         """Memory for the next sample, in place: `with writer.loan() as data: ...` fills it and sends it.
@@ -226,24 +274,45 @@ class DataWriter(Entity, Generic[T]):
             size = self._codec.size_max
         elif size is None:
             size = self._inbox.size_max
-        try:
-            memory = self._inbox.claim(size, self._timeout_s)
-        except Exception as error:
-            raise (_write_error(error, self._topic.name) if self._open else closed(repr(self))) from error
+        link, timeout_s = self._link, self._timeout_s
+        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
+        while True:
+            link.check()
+            inbox: Any = link.handle.inbox
+            try:
+                memory = inbox.claim(size, timeout_s)
+                break
+            except Exception as error:
+                if not self._open:
+                    raise closed(repr(self)) from error
+                if not isinstance(error, ConnectionError):
+                    raise _write_error(error, self._topic.name) from error
+            link.renew(deadline)
         data = memory if kind == "bytes" else self._codec.view(memory)  # type: ignore[attr-defined]
-        return Loan(self._inbox, memory, data, timestamp or 0)
+        again = None
+        if self._runtime.attachment.hopeful:
+            def again(payload: bytes, timestamp: int) -> None:
+                link.write(payload, timestamp, timeout_s)
+        return Loan(inbox, memory, data, timestamp or 0, again)
 
     def wait_for_acks(self, timeout: int, *, persisted: bool = False) -> bool:
         """True once every subscribing node has delivered all that was written so far; `persisted`: has it on disk.
 
-        False if that takes longer than `timeout` ns.
+        False if that takes longer than `timeout` ns. Raises DDSNodeLost, or DDSUnacknowledged in a participant that
+        reattaches, if the node goes away first.
         """
         self._check_open()
-        return self._wait_for_acks(Deadline(timeout).left_s(), persisted)
+        return self._wait_for_acks(Deadline(timeout), persisted)
 
-    def _wait_for_acks(self, timeout_s: float | None, persisted: bool) -> bool:
-        with self._runtime.asking("waiting for acknowledgements"):
-            return bool(self._inbox.wait_acknowledged(-1.0 if timeout_s is None else timeout_s, persisted))
+    def _wait_for_acks(self, deadline: Deadline, persisted: bool) -> bool:
+        return self._link.wait_acknowledged(deadline, persisted)
+
+    def take_unacknowledged(self) -> list[Unacknowledged]:
+        """The samples that no node has acknowledged or will, because theirs went away; each is given once.
+
+        Each was delivered to everybody or to nobody: write it again, if readers can bear it twice; or ask them.
+        """
+        return self._link.take_doubts()
 
     # --- relations
 
@@ -295,8 +364,15 @@ class DataWriter(Entity, Generic[T]):
         return self._matches.incompatible_status.read()  # type: ignore[return-value]
 
     def get_liveliness_lost_status(self) -> LivelinessLostStatus:
+        """How often the writer's node went away."""
         self._check_open()
-        return LivelinessLostStatus()
+        self._changed &= ~DDSStatus.LivelinessLost
+        return self._matches.liveliness_lost_status.read()  # type: ignore[return-value]
+
+    def get_unacknowledged_status(self) -> UnacknowledgedStatus:
+        """How many samples their nodes had not acknowledged when they went away."""
+        self._check_open()
+        return self._link.status.read()  # type: ignore[return-value]
 
     def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
         self._check_open()
@@ -334,10 +410,9 @@ class DataWriter(Entity, Generic[T]):
         _no_instance_ends()
 
 
-def _close_writer(handle: WriterHandle, runtime: Runtime, matches: Matches, guid: bytes) -> None:
-    LocalWriters.of(runtime.session.domain_id, matches.topic).discard(handle)
-    handle.close()
-    runtime.remove(matches, guid)
+def _close_writer(link: WriterLink, runtime: Runtime, matches: Matches) -> None:
+    link.close()
+    runtime.remove(matches, link.guid)
 
 
 def _no_instance_ends() -> NoReturn:
@@ -351,14 +426,23 @@ def _write_error(error: BaseException, topic: str) -> BaseException:
     return translate(error, f"writing to topic {topic!r}")
 
 
-def _bind_write(codec: Any, inbox: Any, timeout_s: float, topic: str) -> Callable[..., None]:
-    """write(sample, timestamp=None) for one writer. Holds the inbox, not the writer, which can so be forgotten."""
-    put = inbox.write
+def _bind_write(codec: Any, link: WriterLink, timeout_s: float) -> Callable[..., None]:
+    """write(sample, timestamp=None) for one writer and its present inbox. Holds the link, not the writer, which can so
+    be forgotten. It outlives the inbox's node: then it asks the link for the next one."""
+    put, topic = link.handle.inbox.write, link.spec.name
+    if link.doubtful:
+        def put(data: Any, timestamp: int, timeout_s: float) -> None:
+            link.check()
+            link.handle.inbox.write(data, timestamp, timeout_s)
+
     if codec.kind == "bytes":
         def write(sample: Any, timestamp: int | None = None) -> None:
             try:
                 put(sample, timestamp or 0, timeout_s)
             except Exception as error:
+                if isinstance(error, ConnectionError):
+                    link.write(sample, timestamp or 0, timeout_s)
+                    return
                 # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
                 if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
                     raise _write_error(error, topic) from error
@@ -370,6 +454,8 @@ def _bind_write(codec: Any, inbox: Any, timeout_s: float, topic: str) -> Callabl
             data = encode(sample)
             try:
                 put(data, timestamp or 0, timeout_s)
+            except ConnectionError:
+                link.write(data, timestamp or 0, timeout_s)
             except Exception as error:
                 raise _write_error(error, topic) from error
     return write

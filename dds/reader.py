@@ -5,6 +5,9 @@ Why apart from `dds.sub`: what programs call is there, how it works is here.
 Two ways in. The fast one takes from the log in order: while nothing is kept, no writer is to be ignored, the type has
 no key and the topic no filter. Everything else goes through the Intake, under the reader's lock.
 
+A log ends with its node. If the participant goes on at another one, the reader turns to that one's log when it has read
+this one to the end (`_go_on`); whoever finds the log empty and its node gone asks `_log_ended`.
+
 Rules: whoever waits for a reader arms it, looks again, and only then waits for its descriptor (`dds.wake`). `_consumed`
 counts samples that were given out for the first time, so that the listener thread sees whether a callback took any.
 """
@@ -19,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from dds import policies, reaper
 from dds.entity import Entity
-from dds.exceptions import DDSException, DDSNodeLost, closed
+from dds.exceptions import DDSException, closed
 from dds.intake import Intake, Losses
+from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
@@ -31,7 +35,6 @@ from dds.wake import Deadline, Hub, Waker, park, wait_readable
 
 if TYPE_CHECKING:
     from dds.matching import Runtime
-    from spindle.client import ReaderHandle
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
@@ -66,14 +69,13 @@ class ReaderCore(Entity):
         from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
         limits = self._limits()
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
-            self._handle = self._runtime.session.open_reader(
-                topic.name, keep_all=self._keep_all, from_history=from_history, endpoint=encode_qos(self._qos),
-                guid=self._guid())
-        self._log = self._handle.log
+            self._link = ReaderLink(
+                self, self._runtime, info.spec, self._ref, self._keep_all, from_history, encode_qos(self._qos))
+        self._log = self._link.handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
         topic_filter = topic._filter
         accepts = None if topic_filter is None else lambda sample: topic_filter(topic, sample)
-        self._losses = Losses(self._log, self._depth if self._codec.key_of is None else 0)
+        self._losses = self._new_losses()
         self._intake = Intake(
             self._log, self._codec, self._depth, limits, self._blocked,
             _handle_function(topic), accepts, self._losses)
@@ -81,9 +83,56 @@ class ReaderCore(Entity):
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
         self._closer = functools.partial(
-            _close_reader, self._ref, self._hub, self._handle, self._runtime, self._matches, self._guid())
+            _close_reader, self._ref, self._hub, self._link, self._runtime, self._matches)
+        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
+            self._runtime.attachment.add(self._link, self._link.handle.session)
         self._runtime.add(self._matches)
         self._runtime.add_reader(self)
+
+    def _new_losses(self) -> Losses:
+        return Losses(self._log, self._depth if self._codec.key_of is None else 0)
+
+    # --- going on at another node
+
+    def _switched(self, continued: bool) -> None:
+        """The next log is there. On the thread that reattaches."""
+        if not continued:
+            self._lost.count()  # how many, nobody knows
+            self._note("on_sample_lost")
+        self._hub.woken()
+        self._wake_watchers()
+
+    def _go_on(self) -> bool:
+        """Turn to the next log if there is one and this one has been read to its end; True if so."""
+        link = self._link
+        if not link.later:
+            return False
+        with self._lock:
+            if not link.later or self._log.pending or not self._open:
+                return False
+            self._look_for_lost()
+            link.advance()
+            self._log = self._intake.log = link.handle.log
+            self._losses = self._intake.losses = self._new_losses()
+            # Who was incompatible is known anew; the last samples of those at the old node have been passed over.
+            self._blocked.clear()
+            self._blocked.update(one.handle for one in list(self._matches.incompatible.values()))
+            self._choose_way()
+            return True
+
+    def _log_ended(self) -> bool:
+        """The log is empty and its node gone: True if another one has taken its place, False if one still may.
+
+        Raises DDSNodeLost if not.
+        """
+        if self._go_on():
+            return True
+        if self._link.later or self._link.hopeful:
+            return False
+        self._check_open()
+        if self._link.error is not None:
+            raise self._link.error
+        raise self._runtime.attachment.lost_error(f"reading topic {self._topic.name!r}")
 
     def _limits(self) -> int:
         """Samples that may be kept, as ResourceLimits says; 0 = no limit of its own."""
@@ -158,13 +207,9 @@ class ReaderCore(Entity):
         if self._failure is None and self._await_own(n - len(samples), len(samples)):
             more = self._take_fast(n - len(samples))
             samples = samples + more
-        if not samples and self._log.is_gone:
-            self._raise_gone()
+        while not samples and self._log.is_gone and self._log_ended():
+            samples = self._take_fast(n)
         return samples
-
-    def _raise_gone(self) -> None:
-        self._check_open()
-        raise DDSNodeLost(f"the node behind {self!r} has stopped or died; make a new participant once a node runs")
 
     def _await_own(self, wanted: int, found: int) -> bool:
         """Wait until what this process wrote so far is here, or `wanted` samples are, after `found` were found.
@@ -199,12 +244,15 @@ class ReaderCore(Entity):
         with self._lock:
             self._check_open()
             intake = self._intake
+            self._go_on()
             if accepts is None and handle is None and mask in (ANY, UNREAD):
                 wanted = n if mask == ANY else len(intake) - intake.unread + n
             else:
                 wanted = EVERYTHING
             try:
                 intake.pull(wanted)
+                while self._go_on():
+                    intake.pull(wanted)
             except ValueError as error:
                 raise self._not_now(error) from None
             self._look_for_lost()
@@ -234,7 +282,12 @@ class ReaderCore(Entity):
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return False
-                rung = self._log.wait_or(waker.fd, -1.0 if left_s is None else left_s)
+                log = self._log
+                if log.is_gone:  # its descriptor is never rung again; whoever brings the next one rings us
+                    wait_readable((waker.fd,), left_s)
+                    waker.clear()
+                    continue
+                rung = log.wait_or(waker.fd, -1.0 if left_s is None else left_s)
                 if rung & 1:
                     self._hub.woken(waker)
                 if rung & 2:
@@ -258,7 +311,8 @@ class ReaderCore(Entity):
             return True
         if self._log.is_gone:
             park()
-            self._raise_gone()
+            if self._log_ended():
+                return self._ready(condition)
         return False
 
     def _something(self, condition: Any) -> bool:
@@ -268,14 +322,18 @@ class ReaderCore(Entity):
 
     def _unread(self) -> int:
         """Samples that were not given out yet; an upper bound for readers that keep the last."""
+        self._go_on()
         if not self._fast:
             with self._lock:
                 self._intake.pull(EVERYTHING)
+                while self._go_on():
+                    self._intake.pull(EVERYTHING)
             return self._intake.unread
         return self._intake.unread + self._log.pending + (self._failure is not None)
 
     def _has(self, mask: int, accepts: Callable[[Any], bool] | None) -> bool:
         """True if a sample satisfies this."""
+        self._go_on()
         if accepts is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
                 mask & InstanceState.Alive) and self._log.pending:
             return True
@@ -284,6 +342,8 @@ class ReaderCore(Entity):
                 return False
             if not (self._fast and mask & SampleState.Any == SampleState.Read):
                 self._intake.pull(EVERYTHING)
+                while self._go_on():
+                    self._intake.pull(EVERYTHING)
             return next(self._intake.matching(mask, accepts, None), None) is not None
 
     # What waits for a reader uses these four.
@@ -291,19 +351,20 @@ class ReaderCore(Entity):
     def fileno(self) -> int:
         """The descriptor that is rung when a sample comes after somebody has asked for it. For iterators, wait sets,
         listeners and `async for`, which know how to ask; it is not readable all the time that there is data."""
-        return self._log.fileno()
+        return self._link.newest.log.fileno()  # the log that grows
 
     def _arm(self) -> None:
-        self._log.arm()
+        self._link.newest.log.arm()
 
     def _clear_ring(self, waker: Waker | None) -> None:
         """The descriptor was rung: empty it, and let everybody else who waits know."""
-        self._log.clear()
+        self._link.newest.log.clear()
         self._hub.woken(waker)
 
-    def _head(self) -> int:
-        """Samples that have come so far."""
-        return self._log.position_index + self._log.pending
+    def _head(self) -> tuple[int, int]:
+        """Which of the reader's logs grows, and the samples that have come in it so far."""
+        log = self._link.newest.log
+        return self._link.status.total_count, log.position_index + log.pending
 
     def _update_status(self) -> None:
         reaper.flush()  # a writer that was just forgotten doesn't match any more
@@ -315,7 +376,7 @@ class ReaderCore(Entity):
 
     def _look_for_lost(self) -> None:
         """Bring the lost-sample status up to date. Replaced by KeepLast is not lost."""
-        if self._keep_all:
+        if self._keep_all and not self._log.lost:  # only a log whose node is gone may be overwritten under it
             return
         self._losses.look()
         if self._losses.found:
@@ -324,10 +385,10 @@ class ReaderCore(Entity):
             self._note("on_sample_lost")
 
 
-def _close_reader(ref: int, hub: Hub, handle: ReaderHandle, runtime: Runtime, matches: Matches, guid: bytes) -> None:
+def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matches: Matches) -> None:
     runtime.dispatcher.unwatch(ref, hub)
-    handle.close()
-    runtime.remove(matches, guid)
+    link.close()
+    runtime.remove(matches, link.guid)
     hub.woken()
 
 

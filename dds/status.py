@@ -7,6 +7,8 @@ Rules: `..._change` counts since the status was last read; reading it sets them 
 from __future__ import annotations
 
 import dataclasses
+import enum
+from typing import Any
 
 
 class SampleState:
@@ -50,7 +52,8 @@ class DDSStatus:
     LivelinessChanged = 1 << 10
     PublicationMatched = 1 << 11
     SubscriptionMatched = 1 << 12
-    All: int = (1 << 13) - 1
+    NodeChanged = 1 << 13  # beyond DDS
+    All: int = (1 << 14) - 1
 
 
 @dataclasses.dataclass
@@ -82,7 +85,7 @@ class SampleLostStatus(Status):
 
 
 class LivelinessLostStatus(Status):
-    """Never counts: a writer lives as long as its process."""
+    """Times that the writer's node went away, and with it the writer as the others see it."""
 
 
 @dataclasses.dataclass
@@ -139,6 +142,62 @@ class LivelinessChangedStatus:
         copy = dataclasses.replace(self)
         self.alive_count_change = self.not_alive_count_change = 0
         return copy
+
+
+class NodeState(enum.Enum):
+    """Whether a participant has a node."""
+
+    ATTACHED = "attached"  # a node serves it
+    REATTACHING = "reattaching"  # its node has gone, another one is being looked for
+    LOST = "lost"  # its node has gone, and nobody looks for another
+
+
+@dataclasses.dataclass
+class NodeStatus:
+    """The node of a participant. Beyond DDS.
+
+    node_id  the present one's, or the last one's
+    text     why the last one went; empty as long as none has
+    """
+
+    state: NodeState
+    node_id: int
+    text: str = ""
+    lost_count: int = 0
+    lost_count_change: int = 0
+    reattached_count: int = 0
+    reattached_count_change: int = 0
+
+    def read(self) -> NodeStatus:
+        copy = dataclasses.replace(self)
+        self.lost_count_change = self.reattached_count_change = 0
+        return copy
+
+
+@dataclasses.dataclass
+class ReattachedStatus(Status):
+    """Times that a reader went on at another node. Beyond DDS.
+
+    gap_count  of these, how often it isn't certain that no sample is missing; each counts as one lost sample too
+    continued  whether it was certain the last time
+    """
+
+    gap_count: int = 0
+    gap_count_change: int = 0
+    continued: bool = True
+
+
+class UnacknowledgedStatus(Status):
+    """Samples of a writer that its node had not acknowledged when it went away. Beyond DDS."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unacknowledged:
+    """A sample in doubt. `sample` is None if its memory was used again (never in a participant that reattaches)."""
+
+    index: int  # of the samples that the writer wrote at that node, from 0
+    timestamp: int  # its source timestamp, UTC ns
+    sample: Any
 
 
 __all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState"]

@@ -29,6 +29,7 @@ from dds.status import (
     DeadlineMissedStatus,
     IncompatibleQosStatus,
     LivelinessChangedStatus,
+    ReattachedStatus,
     SampleLostStatus,
     SampleRejectedStatus,
     SampleState,
@@ -134,8 +135,8 @@ class DataReader(ReaderCore, Generic[T]):
             # A read starts again: it would give the first ones twice.
             samples = (samples if take else []) + self._search(
                 n - len(samples) if take else n, mask, accepts, instance_handle, take)
-        if not samples and self._log.is_gone and not self._intake.entries:
-            self._raise_gone()
+        while not samples and self._log.is_gone and not self._intake.entries and self._log_ended():
+            samples = self._search(n, mask, accepts, instance_handle, take)
         return samples
 
     def read_next(self) -> T | None:
@@ -155,8 +156,8 @@ class DataReader(ReaderCore, Generic[T]):
             samples = self._search(1, UNREAD, None, None, take)
             if not samples and self._await_own(1, 0):
                 samples = self._search(1, UNREAD, None, None, take)
-            if not samples and self._log.is_gone:
-                self._raise_gone()
+            while not samples and self._log.is_gone and self._log_ended():
+                samples = self._search(1, UNREAD, None, None, take)
         return samples[0] if samples else None
 
     # --- many at once
@@ -178,9 +179,9 @@ class DataReader(ReaderCore, Generic[T]):
             if not self._fast or self._intake.entries or not self._keep_all:
                 return self._copied_batch(n)
             block = self._log.take_block(n)
+            while block is None and self._log.is_gone and self._log_ended():
+                block = self._log.take_block(n)
             if block is None:
-                if self._log.is_gone:
-                    self._raise_gone()
                 return Batch.of_payloads(codec, [], [])
             self._consumed += block.count
             self._info_type = self._live_info
@@ -188,6 +189,8 @@ class DataReader(ReaderCore, Generic[T]):
 
     def _copied_batch(self, n: int) -> Batch:
         self._intake.pull(n)
+        while self._go_on():
+            self._intake.pull(n)
         self._look_for_lost()
         entries: list[Any] = []
         for entry in self._intake.matching(ANY, None, None):
@@ -305,6 +308,11 @@ class DataReader(ReaderCore, Generic[T]):
         self._look_for_lost()
         self._changed &= ~DDSStatus.SampleLost
         return self._lost.read()  # type: ignore[return-value]
+
+    def get_reattached_status(self) -> ReattachedStatus:
+        """How often the reader went on at another node, and whether samples may be missing in between."""
+        self._check_open()
+        return self._link.status.read()  # type: ignore[return-value]
 
     def get_subscription_matched_status(self) -> SubscriptionMatchedStatus:
         """Writers that match, and how that changed since the last call."""

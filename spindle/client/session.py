@@ -17,6 +17,7 @@ from spindle.client.channel import Channel
 from spindle.client.events import Event, ViewInfo
 from spindle.endpoints import Endpoint
 from spindle.errors import SpindleError, WireError
+from spindle.levels import Level
 from spindle.position import Position
 from spindle.topics import TopicInfo, TopicSpec
 
@@ -199,10 +200,10 @@ class Session:
         log_fd, cursor_fd, data_fd, bell_fd = _take_fds(frame, 4)
         mapping = Mapping.attach(log_fd)
         start = position_from_wire(reply.reader.start)
-        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place,
-                        after is not None)
-        return ReaderHandle(
-            self, reply.reader.port, topic_from_wire(reply.reader.topic), log, start, reply.reader.continued)
+        info = topic_from_wire(reply.reader.topic)
+        skips = after is not None and info.spec.level is not Level.UNORDERED
+        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place, skips)
+        return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued)
 
     # --- looking around
 

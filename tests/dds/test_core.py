@@ -142,8 +142,8 @@ class TestEntities:
         assert reader.get_status_changes() == 0
         with pytest.raises(DDSException):
             reader.set_status_mask(1 << 20)
-        for name, (_, getter) in CALLBACKS.items():
-            owner = reader.topic if "topic" in name else writer if hasattr(writer, getter or "-") else reader
+        for _, getter in CALLBACKS.values():
+            owner = next(one for one in (participant, reader.topic, writer, reader) if hasattr(one, getter or "guid"))
             if getter:
                 assert getattr(owner, getter)() is not None
 

@@ -1,0 +1,316 @@
+"""What readers and writers hold of their node, and how that is carried over to the next one.
+
+A reader reads its dead node's log to the end, then the next node's, from the place behind: the two are one order. A
+writer goes on in a new inbox. What its dead node had not acknowledged is in doubt: delivered everywhere or nowhere, and
+nobody can tell from here. It is never sent again by itself, and never forgotten: the next call of the writer raises
+DDSUnacknowledged with the samples, unless take_unacknowledged() has given them out before. A best-effort writer only
+counts them.
+
+Rules: links know their entities weakly, and are known to the attachment once their entity is complete
+(`Attachment.add`). `switch` is called by one thread at a time; what it replaces, it replaces under
+the link's lock. A handle is closed by whoever takes it out of the link.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
+from dds.local import LocalWriters
+from dds.status import ReattachedStatus, Unacknowledged, UnacknowledgedStatus
+from dds.wake import Deadline
+
+if TYPE_CHECKING:
+    from dds.matching import Runtime
+    from dds.pub import DataWriter
+    from dds.reader import ReaderCore
+    from spindle.client import ReaderHandle, Session, WriterHandle
+    from spindle.topics import TopicSpec
+
+LOGGED = 3  # spindle.levels.Level
+
+
+class WriterLink:
+    """A writer's handle at its present node, and what earlier ones left in doubt.
+
+    insists  what is in doubt must be heard of (every writer but best-effort ones)
+    """
+
+    is_writer = True
+
+    def __init__(self, writer: DataWriter[Any], runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
+                 endpoint: bytes, insists: bool, codec: Any) -> None:
+        """Opens the writer. Raises what the session raises."""
+        self.writer = weakref.ref(writer)
+        self.runtime = runtime
+        self.spec = spec
+        self.insists = insists
+        self.error: DDSException | None = None
+        self.status = UnacknowledgedStatus()
+        self.unpersisted = 0  # delivered everywhere, and not known to be on disk when their node died
+        self._ref = ref
+        self._slots = slots
+        self._endpoint = endpoint
+        self._codec = codec
+        self._lock = threading.RLock()
+        self._doubts: list[Any] = []  # as the session has them
+        self._untold = False
+        self._buried: WriterHandle | None = None
+        self._closed = False
+        self.guid = b""
+        self.handle = self._open(runtime.session)
+        self._local.add(self.handle)
+
+    @property
+    def _local(self) -> LocalWriters:
+        return LocalWriters.of(self.runtime.session.domain_id, self.spec.name)
+
+    def _open(self, session: Session) -> WriterHandle:
+        self.guid = self.runtime.guid_of(self._ref)
+        return session.open_writer(
+            self.spec.name, slots=self._slots, endpoint=self._endpoint, guid=self.guid,
+            keep_unacknowledged=self.runtime.attachment.hopeful)
+
+    def switch(self, session: Session) -> None:
+        if self.handle.session is session or self._closed:
+            return
+        self._bury()
+        handle = self._open(session)
+        with self._lock:
+            if self._closed:
+                handle.close()
+                return
+            self._local.discard(self.handle)
+            self.handle = handle
+            self._local.add(handle)
+            self.error = None
+        writer = self.writer()
+        if writer is not None:
+            writer._rebind()
+
+    def fail(self, error: DDSException) -> None:
+        self.error = error
+        self.wake()
+
+    def wake(self) -> None:
+        with self.runtime.attachment.changed:
+            self.runtime.attachment.changed.notify_all()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            handle = self.handle
+        self.runtime.attachment.discard(self)
+        self._local.discard(handle)
+        if handle.inbox.is_gone:
+            self._bury()
+        handle.close()
+        if self._untold:
+            import logging
+
+            logging.getLogger("dds").warning(
+                "a writer of topic %r is closed, and nobody has asked for its %d samples that a dead node had not "
+                "acknowledged: take_unacknowledged() has them", self.spec.name, len(self._doubts))
+
+    # --- after the death of the node
+
+    def _bury(self) -> None:
+        """Its node is gone: whatever it had not acknowledged is in doubt from now on."""
+        with self._lock:
+            handle = self.handle
+            if self._buried is handle:
+                return
+            self._buried = handle
+            handle.inbox.mark_gone()
+            left = handle.unacknowledged()
+            self._doubts += left
+            self._untold = self._untold or (self.insists and bool(left))
+            self.status.count(len(left))
+            if int(self.spec.level) == LOGGED:
+                self.unpersisted += handle.inbox.committed - len(left) - handle.inbox.persisted
+
+    def lost_error(self, doing: str) -> DDSException:
+        """That no node serves this writer any more, and what is in doubt."""
+        self._untold = False
+        more = f". {len(self._doubts)} samples had not been acknowledged: take_unacknowledged() has them"
+        return self.runtime.attachment.lost_error(f"{doing} topic {self.spec.name!r}", more if self._doubts else "")
+
+    def take_doubts(self) -> list[Unacknowledged]:
+        """What is in doubt, each once."""
+        with self._lock:
+            if self.handle.inbox.is_gone:
+                self._bury()
+            taken, self._doubts = self._doubts, []
+            self._untold = False
+        decode = self._codec.decode
+        return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else decode(one.payload))
+                for one in taken]
+
+    def check(self) -> None:
+        """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of."""
+        if self._untold:
+            taken = self.take_doubts()
+            raise DDSUnacknowledged(
+                f"{len(taken)} samples written to topic {self.spec.name!r} had not been acknowledged when their node "
+                "went away: the others have got each of them, or not. Nothing was written now", taken)
+
+    @property
+    def doubtful(self) -> bool:
+        return self._untold
+
+    def renew(self, deadline: Deadline) -> None:
+        """The inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
+        attachment = self.runtime.attachment
+        self._bury()
+        attachment.lost(self.handle.session)
+        if attachment.hopeful:
+            self.check()
+        with attachment.changed:
+            while self._buried is self.handle:
+                if self._closed:
+                    raise closed("this writer")
+                if self.error is not None:
+                    raise self.error
+                if not attachment.hopeful:
+                    raise self.lost_error("writing to")
+                left_s = deadline.left_s()
+                if left_s == 0 or not attachment.changed.wait(left_s):
+                    raise DDSTimeout(f"writing to topic {self.spec.name!r}: {attachment.status.text}; no other node "
+                                     "was found in the time that a write may wait (Reliability.max_blocking_time)")
+        self.check()
+
+    def wait_acknowledged(self, deadline: Deadline, persisted: bool) -> bool:
+        """As InboxWriter's, for what was written since the last loss. Raises DDSUnacknowledged, DDSNodeLost."""
+        from spindle_core.errors import NodeGone
+
+        handle = self.handle
+        self.check()
+        if persisted and self.unpersisted:
+            count, self.unpersisted = self.unpersisted, 0
+            raise DDSUnacknowledged(
+                f"{count} samples written to topic {self.spec.name!r} were delivered everywhere, but not known to be "
+                "on disk when their node went away", [])
+        left_s = deadline.left_s()
+        try:
+            return bool(handle.inbox.wait_acknowledged(-1.0 if left_s is None else left_s, persisted))
+        except NodeGone:
+            self._bury()
+            self.runtime.attachment.lost(handle.session)
+            if self.runtime.attachment.hopeful:
+                return self.wait_acknowledged(deadline, persisted)  # or the reason why not
+            raise self.lost_error("waiting for acknowledgements of") from None
+        except ValueError:
+            raise closed("this writer") from None
+
+    def write(self, data: Any, timestamp: int, timeout_s: float) -> None:
+        """Write `data`, which no node has taken, through the next one. Raises as a write."""
+        from spindle_core.errors import NodeGone
+
+        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
+        while True:
+            self.renew(deadline)
+            left_s = deadline.left_s()
+            try:
+                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s)
+            except NodeGone:
+                continue
+            return
+
+
+class ReaderLink:
+    """A reader's handle, and those of later nodes, which come after it.
+
+    handle  whose log is read now
+    later   opened behind it, in the order in which they must be read
+    """
+
+    is_writer = False
+
+    def __init__(self, reader: ReaderCore, runtime: Runtime, spec: TopicSpec, ref: int, keep_all: bool,
+                 from_history: bool, endpoint: bytes) -> None:
+        """Opens the reader. Raises what the session raises."""
+        self.reader = weakref.ref(reader)
+        self.runtime = runtime
+        self.spec = spec
+        self.error: DDSException | None = None
+        self.status = ReattachedStatus()
+        self.later: deque[ReaderHandle] = deque()
+        self._ref = ref
+        self._keep_all = keep_all
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._closed = False
+        self.guid = runtime.guid_of(ref)
+        self.handle = runtime.session.open_reader(
+            spec.name, keep_all=keep_all, from_history=from_history, endpoint=endpoint, guid=self.guid)
+
+    @property
+    def newest(self) -> ReaderHandle:
+        """Whose log grows."""
+        later = self.later
+        return later[-1] if later else self.handle
+
+    @property
+    def hopeful(self) -> bool:
+        """More may come after the log that has ended."""
+        return self.error is None and not self._closed and self.runtime.attachment.hopeful
+
+    def switch(self, session: Session) -> None:
+        from spindle.errors import SpindleError
+
+        newest = self.newest
+        if newest.session is session or self._closed:
+            return
+        try:
+            after, readable = newest.freeze(), True
+        except SpindleError:  # killed in the middle of a change that can't be read: what is there is given up
+            after, readable = newest.position, False
+        self.guid = self.runtime.guid_of(self._ref)
+        handle = session.open_reader(
+            self.spec.name, keep_all=self._keep_all, from_history=True, after=after, endpoint=self._endpoint,
+            guid=self.guid)
+        with self._lock:
+            if self._closed:
+                handle.close()
+                return
+            self.later.append(handle)
+            self.error = None
+        continued = handle.continued and readable
+        self.status.count()
+        self.status.continued = continued
+        if not continued:
+            self.status.gap_count += 1
+            self.status.gap_count_change += 1
+        reader = self.reader()
+        if reader is not None:
+            reader._switched(continued)
+
+    def advance(self) -> None:
+        """The log has been read to its end: the next one is next."""
+        with self._lock:
+            done, self.handle = self.handle, self.later.popleft()
+        done.close()
+
+    def fail(self, error: DDSException) -> None:
+        self.error = error
+        self.wake()
+
+    def wake(self) -> None:
+        reader = self.reader()
+        if reader is not None:
+            reader._hub.woken()
+            reader._wake_watchers()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            handles = [self.handle, *self.later]
+        self.runtime.attachment.discard(self)
+        for handle in handles:
+            handle.close()
+
+
+__all__ = ["ReaderLink", "WriterLink"]
