@@ -103,22 +103,22 @@ class Writer:
 
 
 class Reader:
-    """The topic's log on one node, and two who read it: an application that keeps all, may be slow and then holds
-    delivery back; and the checker, which looks after every pass and holds nobody."""
+    """The topic's log on one node, and two who read it and keep all: the checker, which looks after every pass, and an
+    application that comes and goes, and is slow."""
 
     def __init__(self, life: Life, topic_id: int, slow: bool, small: bool) -> None:
         self._life, self._topic_id = life, topic_id
         self.log = DeliveryLog(LOG_BYTES_SMALL if small else LOG_BYTES, 4096, False)
         life.engine.bind_log(topic_id, self.log)
-        self.seen = self._open(False)[1]
+        self.seen = self._open()[1]
         self._slow: tuple[Cursor, LogReader] | None = None
         self._before = 0  # messages of earlier views
         # The last messages of an epoch for which the log had no room: payload, sender, sequence, source, writer, view.
         self.backlog: list[tuple[bytes, int, int, int, int, int]] = []
         self.set_slow(slow)
 
-    def _open(self, keep_all: bool) -> tuple[Cursor, LogReader]:
-        cursor = Cursor(keep_all, False)
+    def _open(self) -> tuple[Cursor, LogReader]:
+        cursor = Cursor(True, False)
         self._life.engine.add_reader(self._topic_id, cursor)
         return cursor, LogReader(
             Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
@@ -133,7 +133,7 @@ class Reader:
         if slow == self.slow:
             return False
         if self._slow is None:
-            self._slow = self._open(True)
+            self._slow = self._open()
         else:
             cursor, reader = self._slow
             self._slow = None

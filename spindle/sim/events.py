@@ -49,6 +49,6 @@ GIVE_UP = "give_up"  # node: it has waited long enough for a majority
 CUT_LINK = "cut_link"  # node, other: their connection breaks, their memory does not
 CLOG = "clog"  # node, other: what the one writes doesn't reach the other until...
 UNCLOG = "unclog"  # node, other
-LAND = "land"  # node, other, lines: so many lines of what the one has written reach the other
+LAND = "land"  # number, number, lines: of what one life has written so many lines reach the other; 0: all of all
 
 FAULTS = frozenset((CRASH, CRASH_IN, PAUSE, ACCUSE, CLOCK, LATE_JOINER, GIVE_UP, CUT_LINK, CLOG))

@@ -117,6 +117,7 @@ class Life:
         """Announces sleep and looks once more, as the predicate thread does before it blocks; True if it sleeps."""
         if self.asleep:
             return False
+        self.world.fabric.rung(self)
         self.bell[BELL_ASLEEP] = b"\1\0\0\0"
         self.asleep = True
         if self._pass():
@@ -125,12 +126,15 @@ class Life:
 
     def woken(self) -> bool:
         """Wakes up if somebody has rung."""
+        rung = self.world.fabric.rung(self)
         try:
             os.eventfd_read(self.engine.bell_fd)
+            rung = True
         except BlockingIOError:
-            return False
-        self.wake()
-        return True
+            pass
+        if rung:
+            self.wake()
+        return rung
 
     def wake(self) -> None:
         if self.asleep:
@@ -545,6 +549,7 @@ class Life:
             self.world.check.leaving_view(self)
         self.engine.stop()
         self.drain()
+        self.world.fabric.flush(self)
         for conn in self.conns:
             if conn.is_open(self):
                 conn.send(self, (FAREWELL, how == ENDED_ORDERLY, kind, text))

@@ -77,7 +77,6 @@ class Schedule:
             e.CUT_LINK: lambda world, life: (self._node(),),
             e.CLOG: lambda world, life: (self._node(),),
             e.UNCLOG: lambda world, life: (self._node(),),
-            e.LAND: lambda world, life: (self._node(), self._pick((1, 1, 2, 5, 1000, 1000))),
         }
 
     # --- chances
@@ -109,8 +108,13 @@ class Schedule:
         switches = Switches()
         if self._chance(0.15):
             switches = Switches(*[self._chance(0.5) for _ in range(3)], True, self._chance(0.5))
-        return Setup(topics, fabric=fabric or "shared", inbox_slots=self._pick((1, 2, 4, 16)), switches=switches,
+        return Setup(topics, fabric=self._fabric(fabric),
+                     late=self._chance(0.7), fences=self._chance(0.5), inbox_slots=self._pick((1, 2, 4, 16)), switches=switches,
                      small_logs=self._chance(0.5))
+
+    def _fabric(self, wanted: str) -> str:
+        chosen = "shared" if self._chance(0.5) else "copied"
+        return wanted or chosen
 
     # --- the phases
 
@@ -122,12 +126,14 @@ class Schedule:
                 for _ in range(6):
                     for other in range(1, node + 1):
                         yield (e.TURN, other)
+                        yield (e.LAND, 0, 0, 0)
             for topic in range(len(self.setup.topics)):
                 yield (e.ROLE, node, topic, self._pick((2, 2, 2, 1, 0)))
         if self.calm_start:
             for _ in range(8):
                 for node in range(1, self.nodes + 1):
                     yield (e.TURN, node)
+                    yield (e.LAND, 0, 0, 0)
 
     def next(self, world: World) -> e.Event:
         """One event of the time with faults."""
@@ -136,6 +142,9 @@ class Schedule:
             return (kind, self._below(self._tick_ns))
         if kind == e.START:
             return (kind, self._node())
+        if kind == e.LAND:
+            pairs = world.fabric.pending()
+            return (kind, *(self._pick(pairs) if pairs else (0, 0)), self._pick((1, 1, 2, 5, 1000, 1000)))
         lives = world.running()
         if not lives:
             return (e.START, self._node())

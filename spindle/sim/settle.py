@@ -56,6 +56,8 @@ def _heal(world: World) -> None:
     """No fault stays, every writer has something to say once more, and every reader reads."""
     for life in world.running():
         world.apply((e.RESUME, life.node_id))
+        for other in world.running():
+            world.apply((e.UNCLOG, life.node_id, other.node_id))
         for topic in range(len(world.setup.topics)):
             world.apply((e.SLOW, life.node_id, topic, 0))
             world.apply((e.CLAIM, life.node_id, topic, 2))
@@ -93,7 +95,7 @@ def _majority_without(world: World, frozen: set[int]) -> bool:
 
 def _round(world: World, core: list[Life], rng: random.Random) -> bool:
     """Everybody's turn, in any order; True if anything happened that more may follow from."""
-    active = False
+    active = world.apply((e.LAND, 0, 0, 0))
     rng.shuffle(core)
     for life in core:
         active = world.apply((e.TURN, life.node_id)) or active
@@ -102,7 +104,7 @@ def _round(world: World, core: list[Life], rng: random.Random) -> bool:
                 active = True
         if life.running and life.machine.phase is Phase.OUTSIDE:
             world.apply((e.SCAN, life.node_id))
-    if not active:
+    if not active and not _is_settled(world, core):
         world.apply((e.TICK, TICK_NS))
         for life in core:
             world.apply((e.LOOK, life.node_id))

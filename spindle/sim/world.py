@@ -17,7 +17,7 @@ from spindle.membership.machine import Phase
 from spindle.sim import events as e
 from spindle.sim.apps import Reader, Writer
 from spindle.sim.check import Checker, Violation
-from spindle.sim.fabrics import Rows, SharedRows
+from spindle.sim.fabrics import CopiedRows, Rows, SharedRows
 from spindle.sim.links import CRASHED, END, ENDED
 from spindle.sim.node import Life
 from spindle.sim.tables import Interrupted
@@ -38,6 +38,8 @@ class Setup:
 
     topics: tuple[TopicSpec, ...]
     fabric: str = "shared"
+    late: bool = True  # copied rows: a write carries what the row holds when it arrives
+    fences: bool = True  # ... and who is suspected writes no more into copies of its row
     suspect_timeout_ns: int = 100_000_000
     inbox_slots: int = 4
     small_logs: bool = False  # a slow reader soon has the group wait
@@ -105,8 +107,8 @@ class World:
 
     def ended(self, life: Life, certain: bool) -> None:
         """The process of a life has ended: what it sent before still arrives."""
+        self.fabric.ended(life, rest=not certain or life.end != CRASHED)
         certain = certain and self.fabric.certain or life.end != CRASHED
-        self.fabric.ended(life)
         for conn in life.conns:
             other = conn.other(life)
             conn.close(life, certain)
@@ -129,12 +131,14 @@ class World:
             self.now_ns += event[1]
             self.steps += 1
             return True
+        if kind == e.LAND:
+            return self._land(*event[1:])
         if kind == e.START:
             return self._start(event[1])
         life = self.current.get(event[1])
         if life is None or life.end:
             return False
-        if life.paused and kind not in (e.RESUME, e.CRASH, e.CLOG, e.UNCLOG, e.LAND, e.CLOCK):
+        if life.paused and kind not in (e.RESUME, e.CRASH, e.CLOG, e.UNCLOG, e.CLOCK):
             return False
         try:
             done = bool(HANDLERS[kind](self, life, *event[2:]))
@@ -476,14 +480,23 @@ class World:
         there = self.current.get(other)
         return there is not None and there is not life and self.fabric.clog(life, there, False)
 
-    def _land(self, life: Life, other: int, lines: int) -> bool:
-        there = self.current.get(other)
-        return there is not None and there is not life and self.fabric.land(life, there, lines)
+    def _land(self, source: int, target: int, lines: int) -> bool:
+        if lines:
+            landed = self.fabric.land(source, target, lines)
+        else:
+            landed = self.fabric.land_all()
+        if not landed:
+            return False
+        self.steps += 1
+        self.mix(landed, source * 100 + target)
+        return True
 
 
 def _rows(name: str, world: World) -> Rows:
     if name == "shared":
         return SharedRows()
+    if name == "copied":
+        return CopiedRows(world, world.setup.late, world.setup.fences)
     raise ValueError(f"fabric {name!r}: shared or copied")
 
 
@@ -494,6 +507,6 @@ HANDLERS: dict[str, Callable[..., bool]] = {
     e.PERSIST: World._persist, e.LEAVE: World._leave, e.SCAN: World._scan, e.CRASH: World._crash,
     e.CRASH_IN: World._crash_in, e.PAUSE: World._pause, e.RESUME: World._resume, e.ACCUSE: World._accuse,
     e.CLOCK: World._clock, e.LATE_JOINER: World._late_joiner, e.GIVE_UP: World._give_up, e.CUT_LINK: World._cut_link,
-    e.CLOG: World._clog, e.UNCLOG: World._unclog, e.LAND: World._land,
+    e.CLOG: World._clog, e.UNCLOG: World._unclog,
 }
 KIND_NUMBERS = {kind: number for number, kind in enumerate(sorted(HANDLERS))}
