@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from spindle_core.epoch import Epoch
 
 JOINER_TIMEOUT_S = 5.0  # for a joiner to exchange memory with everybody; then it is left out
+OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
 LOG = logging.getLogger("spindle.node")
 
@@ -60,6 +61,7 @@ class Changes:
         self.epoch: Epoch | None = None  # its memory
         self.donating: set[asyncio.Task[None]] = set()  # histories on their way to others
         self._on_installed, self._on_left, self._fail = on_installed, on_left, fail
+        self._open_claim_timeout_s = OPEN_CLAIM_SHARE * config.suspect_timeout_s
         self._driving = self._stopped = False
         self._joiner_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
@@ -173,7 +175,7 @@ class Changes:
             self._watch_joiners(action.ballot)
             self.next.prepare(action.view, action.ballot)
         elif isinstance(action, m.Wedge):
-            self.engine.wedge(action.ballot)
+            self.engine.wedge(action.ballot, open_claim_timeout_s=self._open_claim_timeout_s)
         elif isinstance(action, m.Cut):
             self._cut(action)
         elif isinstance(action, m.DeliverToTrim):

@@ -93,12 +93,6 @@ class JoinFailed(SpindleError):
     exit_code = 8
 
 
-class PeerLost(SpindleError, ConnectionError):
-    """A member of the group vanished without leaving, and the node stopped so as not to misorder anything."""
-
-    exit_code = 9
-
-
 class JournalError(SpindleError, OSError):
     """The journal of a logged topic cannot be written or read."""
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from spindle.client import Session
 
+SILENT_SHOWN_S = 0.3  # heartbeats are some twenty a timeout apart; this is worth a word
 EPILOG = """\b
 Examples:
   spindle status                   the daemon of domain 0 on this host
@@ -108,12 +109,17 @@ def print_members(out: Console, state: dict[str, Any]) -> None:
     shown = table("rank", "node", "process", "name", "", title="Members", right=("rank", "node", "process"))
     for rank, one in enumerate(state["members"]):
         here = "this node" if one["node_id"] == state["node_id"] else ""
+        note = f"[dim]{here}[/]"
+        if not one.get("live", True):
+            note = "[yellow]lost, about to be left out[/]"
+        elif one.get("silent_s", 0) >= SILENT_SHOWN_S:
+            note = f"[yellow]no sign of life for {one['silent_s']:.1f} s[/]"
         shown.add_row(
             str(rank),
             f"[bold]{one['node_id']}[/]",
             str(one.get("pid") or "?"),
             escaped(str(one.get("name") or "")),
-            f"[dim]{here}[/]",
+            note,
         )
     out.print(shown)
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from spindle.cli import status as module
-from spindle.cli.status import frontiers, print_counters, print_head, print_topics
+from spindle.cli.status import frontiers, print_counters, print_head, print_members, print_topics
 from spindle.topics import TopicSpec
 from spindle_core.counters import COUNTER_NAMES
 from tests.spindle.cli.support import Cli
@@ -71,6 +71,17 @@ def test_a_view_change_under_way_is_seen(phase: str, shown: bool) -> None:
     text = text_of(print_head, state)
     assert ("wedged" in text) == shown and ("row of node 4" in text) == shown
     assert "(embedded)" in text and "up 1 min 30 s" in text
+
+
+def test_members_that_hang_or_are_lost_are_seen() -> None:
+    """Goal: who looks finds the member that everything waits for. Method: a silent, a lost and a lively one."""
+    lively = {"pid": 1, "name": "", "live": True, "silent_s": 0.05}
+    state = {"node_id": 1, "members": [{"node_id": 1, **lively}, {"node_id": 2, **lively, "silent_s": 1.5},
+                                       {"node_id": 3, **lively, "live": False}, {"node_id": 4, **lively}]}
+    lines = text_of(print_members, state).splitlines()
+    notes = {node: next(line for line in lines if f" {node} " in line) for node in (2, 3)}
+    assert "no sign of life for 1.5 s" in notes[2] and "lost" in notes[3]
+    assert "\n".join(lines).count("no sign") == "\n".join(lines).count("lost") == 1
 
 
 def test_troubles_are_shown_only_if_there_are(cli: Cli) -> None:

@@ -24,7 +24,7 @@ import pytest
 from spindle.client import channel
 from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
 from spindle.config import NodeConfig
-from spindle.errors import NodeStopped, PeerLost, SpindleError
+from spindle.errors import CastOut, NodeStopped, SpindleError
 from spindle.topics import TopicSpec
 from spindle_core.errors import NodeGone, WriteTimeout
 from tests.spindle.stand_in import StandInNode
@@ -178,9 +178,9 @@ def test_when_the_node_dies_everything_wakes_up(node: StandInNode) -> None:
 def test_the_last_word_of_the_node_is_what_calls_raise(node: StandInNode) -> None:
     """Goal: applications learn why their node stopped. Method: it stops because of a lost peer."""
     session = node.session()
-    node.call(lambda: node.attachments.close(PeerLost("node 3 vanished")))
+    node.call(lambda: node.attachments.close(CastOut("node 3 suspects")))
     wait_until(lambda: session.gone)
-    with pytest.raises(PeerLost, match="node 3 vanished"):
+    with pytest.raises(CastOut, match="node 3 suspects"):
         session.topics()
 
 
