@@ -17,7 +17,7 @@ from spindle_core.predicates.deliver cimport deliver, deliver_trimmed, null_roun
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
 from spindle_core.smc cimport advance_committed, claim, claimable, fill_header, mark_ready, slot_of
-from spindle_core.sst cimport flush_posts, lock_subgroup, push, unlock_subgroup
+from spindle_core.sst cimport flush_posts, lock_subgroup, post_to_all, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
 
 from spindle_core.errors import CoreError
@@ -87,7 +87,8 @@ cdef int freeze(Epoch epoch) except -1:
         if s.level != LEVEL_UNORDERED:
             for k in range(s.n_senders):
                 u64_store_release(&s.received_by_sender[k], s.senders[k].received)
-        push(&epoch.node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), 0)
+        # To all: whoever leads computes the trim, a member of this topic or not.
+        post_to_all(&epoch.node, s.counts_offset, s.n_senders * sizeof(uint64_t), 0)
     flush_posts(&epoch.node)
     epoch.node.wedged = True
     return 0

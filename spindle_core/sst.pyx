@@ -61,6 +61,24 @@ cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t lengt
     node.counters[C_POSTED_BYTES] += length * (s.n_members - 1)
 
 
+cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
+    """Collects posts of a range of my row to every other member of the view."""
+    cdef uint32_t i
+    cdef post_t *p
+    if node.n_posts + node.n_rows > POSTS_MAX:
+        flush_posts(node)
+    for i in range(node.n_rows):
+        if i == node.my_rank:
+            continue
+        p = &node.posts[node.n_posts]
+        p.peer = i
+        p.flags = flags
+        p.offset = offset
+        p.length = length
+        node.n_posts += 1
+    node.counters[C_POSTED_BYTES] += length * (node.n_rows - 1)
+
+
 cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
     """Pushes my columns after my received number grew; rings only members that have as much themselves.
 

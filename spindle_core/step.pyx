@@ -6,8 +6,8 @@ drives it, and so does the simulator. The caller gives the time.
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u32_load_relaxed, u64_load_acquire
-from spindle_core.counters cimport C_POSTED_BYTES, C_PUSHES
-from spindle_core.fabric.fabric cimport POST_RING, post_t
+from spindle_core.counters cimport C_PUSHES
+from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport (
     CACHE_LINE,
     PROPOSAL_AREA_SIZE,
@@ -21,25 +21,8 @@ from spindle_core.predicates.null_send cimport null_send
 from spindle_core.predicates.persist cimport persist
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
-from spindle_core.sst cimport flush_posts
-from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
-
-
-cdef inline void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
-    cdef uint32_t i
-    cdef post_t *p
-    if node.n_posts + node.n_rows > POSTS_MAX:
-        flush_posts(node)
-    for i in range(node.n_rows):
-        if i == node.my_rank:
-            continue
-        p = &node.posts[node.n_posts]
-        p.peer = i
-        p.flags = flags
-        p.offset = offset
-        p.length = length
-        node.n_posts += 1
-    node.counters[C_POSTED_BYTES] += length * (node.n_rows - 1)
+from spindle_core.sst cimport flush_posts, post_to_all
+from spindle_core.state cimport node_t, subgroup_t
 
 
 cdef void push_area(node_t *node, uint32_t which, uint64_t offset, uint64_t room) noexcept nogil:
