@@ -126,7 +126,8 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
             rejection=pb.Rejection(request_id=message.request_id, kind=message.kind, text=message.text))
     if isinstance(message, m.Admission):
         return pb.PeerMessage(admission=pb.Admission(
-            view=view_to_wire(message.view), ballot=message.ballot, base_view_id=message.base))
+            view=view_to_wire(message.view), ballot=message.ballot, base_view_id=message.base,
+            joiners=message.joiners))
     if isinstance(message, m.Prepared):
         return pb.PeerMessage(prepared=pb.Prepared(view_id=message.view_id, ballot=message.ballot))
     return pb.PeerMessage(installed=pb.Installed(view_id=message.view_id, ballot=message.ballot))
@@ -152,7 +153,7 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
         return m.Rejection(message.rejection.request_id, message.rejection.kind, message.rejection.text)
     if kind == "admission":
         return m.Admission(view_from_wire(message.admission.view), message.admission.ballot,
-                           message.admission.base_view_id)
+                           message.admission.base_view_id, message.admission.joiners)
     if kind == "prepared":
         return m.Prepared(message.prepared.view_id, message.prepared.ballot)
     if kind == "installed":

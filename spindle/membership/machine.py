@@ -41,7 +41,11 @@ class Machine(Rules):
         to a view that was given up, it asks again."""
         if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or not view.members:
             return
-        if self.view is not None and (self.view.group_id != view.group_id or self.view.view_id > view.view_id):
+        if self.view is not None and self.view.group_id != view.group_id:
+            if not all(self._is_dead(one) or _replaced(one, view) for one in self.view.members):
+                return
+            self._base, self._asked = -1, None  # nobody is left of the group that this node was told of
+        elif self.view is not None and self.view.view_id > view.view_id:
             return
         self.view = view
         if self.phase is Phase.ADMITTED and self._admission_is_void():
@@ -59,15 +63,23 @@ class Machine(Rules):
 
     def _admission_is_void(self) -> bool:
         """True if the view that this node was admitted to can't come any more: another has followed the one in which
-        that was decided, or everybody else in it is gone."""
+        that was decided, or everybody who could send the word to install it is gone."""
         assert self.view is not None and self.next_view is not None
-        others = [one for one in self.next_view.members if one != self.me]
         passed = self.view.view_id > self._base and self.view != self.next_view
-        return passed or all(map(self._is_dead, others))
+        return passed or all(map(self._is_dead, self._admitting + self.view.members))
+
+    def _hear_again(self, member: Member | None) -> None:
+        """Outside, the end of a connection isn't for ever: a member that parted with a late joiner may talk again."""
+        outside = self.phase in (Phase.OUTSIDE, Phase.ADMITTED)
+        if outside and member is not None and member.life in self._dead and not self._dead[member.life].ended:
+            del self._dead[member.life]
 
     def _back_outside(self) -> None:
         self.phase, self.next_view, self.ballot, self._asked = Phase.OUTSIDE, None, 0, None
-        self._ask()
+        if self.leaving:
+            self.leave()
+        else:
+            self._ask()
 
     def declare(self, spec: TopicSpec) -> int:
         """Wishes that the topic exists; returns the request id. Fulfilled when an installed view has the topic."""
@@ -243,6 +255,7 @@ class Machine(Rules):
         if self.phase is Phase.GONE:
             return
         if isinstance(message, m.CurrentView):
+            self._hear_again(message.view.member(node_id))
             self.seek(message.view)
         elif isinstance(message, m.Admission):
             self._admitted(node_id, message)
@@ -332,6 +345,7 @@ class Machine(Rules):
         told = self.view.member(node_id) if self.view is not None else None
         self._asked = (node_id, told.incarnation if told is not None else 0)
         self._base = message.base
+        self._admitting = message.view.members[:len(message.view.members) - message.joiners]
         self._decide(message.view, message.ballot)
         self.phase = Phase.ADMITTED
         self._act(m.Prepare(message.view, message.ballot))
@@ -369,3 +383,9 @@ class Machine(Rules):
             self._act(m.Rejected(rejection.request_id, rejection.kind, rejection.text))
         else:
             self._act(m.Send(node_id, rejection))
+
+
+def _replaced(member: Member, view: View) -> bool:
+    """True if another life of the node is in the view."""
+    other = view.member(member.node_id)
+    return other is not None and other.life != member.life

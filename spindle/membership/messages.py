@@ -62,11 +62,13 @@ class Rejection:
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
-    """From the leader to a joiner: the committed next view that it is in. `base` is the id of the view before it."""
+    """From the leader to a joiner: the committed next view that it is in. `base` is the id of the view before it; the
+    last `joiners` members of it are new."""
 
     view: View
     ballot: int
     base: int
+    joiners: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,6 +94,7 @@ class Rules:
         self._joiners_prepared: set[int] = set()
         self._look_again = False  # suspicions were absorbed in the middle of a rule
         self._base = -1  # of a joiner: id of the view in which its admission was decided
+        self._admitting: tuple[Member, ...] = ()  # of a joiner: who decides with it, as far as they stay
         self._asked: tuple[int, int] | None = None  # of a joiner: node id and incarnation of the leader it has asked
         self._told: dict[int, tuple[int, int]] = {}  # per own wish the leader that knows it
         self._request_id = 0
@@ -277,8 +278,10 @@ class Rules:
         assert self.view is not None and self.next_view is not None
         table.set("committed", self.ballot)
         table.push()
-        for joiner in self._joiners():
-            self._act(m.Send(joiner.node_id, m.Admission(self.next_view, self.ballot, self.view.view_id)))
+        joiners = self._joiners()
+        for joiner in joiners:
+            self._act(m.Send(joiner.node_id, m.Admission(
+                self.next_view, self.ballot, self.view.view_id, len(joiners))))
         return True
 
     def _prepare(self) -> bool:
@@ -404,8 +407,8 @@ class Rules:
         raise NotImplementedError
 
     def _is_dead(self, member: Member) -> bool:
-        """True if the connection to this life of the node ended, or if it is suspected."""
-        return member.life in self._dead
+        """True if the connection to this life of the node ended, or if it is suspected, or a former life of our own."""
+        return member.life in self._dead or (member.node_id == self.me.node_id and member.life != self.me.life)
 
     def _act(self, action: m.Action) -> None:
         self._actions.append(action)

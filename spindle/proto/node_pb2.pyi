@@ -146,14 +146,16 @@ class Rejection(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Admission(_message.Message):
-    __slots__ = ("view", "ballot", "base_view_id")
+    __slots__ = ("view", "ballot", "base_view_id", "joiners")
     VIEW_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     BASE_VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    JOINERS_FIELD_NUMBER: _ClassVar[int]
     view: View
     ballot: int
     base_view_id: int
-    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., ballot: _Optional[int] = ..., base_view_id: _Optional[int] = ...) -> None: ...
+    joiners: int
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., ballot: _Optional[int] = ..., base_view_id: _Optional[int] = ..., joiners: _Optional[int] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("view_id", "ballot")

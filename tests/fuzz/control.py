@@ -56,7 +56,7 @@ ENDPOINT = Endpoint(b"guid", 5, True, "t", b"{}", "app", 12, 3)
 MESSAGES: tuple[m.Message, ...] = (
     m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], 3), m.TopicRequest(1, 3, SPEC),
     m.TopicRequest(2, 3, m.Role("t", True, True)), m.Rejection(1, "TopicLimit", "too many"),
-    m.Admission(VIEW, 300, 2), m.Prepared(3, 300), m.Installed(3, 300),
+    m.Admission(VIEW, 300, 2, 1), m.Prepared(3, 300), m.Installed(3, 300),
 )
 
 

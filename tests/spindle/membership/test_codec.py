@@ -32,7 +32,7 @@ VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(6553
 
 @pytest.mark.parametrize("message", [
     m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 3), m.TopicRequest(4, 5, SPEC),
-    m.TopicRequest(4, 5, m.Role("t", True, False)), m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2),
+    m.TopicRequest(4, 5, m.Role("t", True, False)), m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
     m.Prepared(6, 300), m.Installed(6, 300),
 ])
 def test_messages_survive_the_wire(message: m.Message) -> None:
@@ -70,7 +70,7 @@ def test_any_bytes_are_a_view_or_an_error(data: bytes) -> None:
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_flipped_byte_is_a_value_or_an_error(place: int, flip: int) -> None:
-    data = bytearray(message_to_wire(m.Admission(VIEW, 300, 2)).SerializeToString())
+    data = bytearray(message_to_wire(m.Admission(VIEW, 300, 2, 1)).SerializeToString())
     data[place % len(data)] ^= flip
     try:
         message_from_wire(pb.PeerMessage.FromString(bytes(data)))
