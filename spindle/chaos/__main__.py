@@ -56,6 +56,7 @@ def main() -> int:
                 outcome = _round(plan, directory, library, options)
                 total.add(outcome)
                 rounds += 1
+                unstarted = any(one.promise == "start" for one in outcome.violations)
                 if outcome.violations or options.keep:
                     options.evidence.mkdir(parents=True, exist_ok=True)
                     place = options.evidence / f"{plan.seed}-{time.strftime('%Y%m%dT%H%M%S')}"
@@ -64,6 +65,8 @@ def main() -> int:
                         kept.append(place)
                 else:
                     shutil.rmtree(directory)
+                if unstarted:
+                    break  # nothing that further rounds could show
         except KeyboardInterrupt:
             print("interrupted", flush=True)
             return 130

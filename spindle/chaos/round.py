@@ -146,7 +146,10 @@ class Round:
     def _start(self) -> None:
         for node in self._nodes:
             self._stage.start_daemon(node)
-        self._until(lambda: all(map(self._is_ready, self._nodes)), START_S, "start", "not all nodes started")
+        self._until(lambda: len(self._stage.daemons) < len(self._nodes) or all(map(self._is_ready, self._nodes)),
+                    START_S, "start", "not all nodes got ready")
+        if len(self._stage.daemons) < len(self._nodes):
+            raise Broken("start", f"only nodes {sorted(self._stage.daemons)} started")
         self._faults.look_after()
         self._until(lambda: all("attached" in one.said for one in self._stage.watchers.values()), START_S, "start",
                     "not all watchers attached")
