@@ -281,6 +281,30 @@ def test_kills_in_the_middle_of_view_changes(crew: Any) -> None:
         assert sum(PAYLOAD.unpack(bytes.fromhex(payload))[0] == node_id for _, payload in delivered[2]) == count
 
 
+def test_joining_survives_the_death_of_the_leader(crew: Any, runtime_dir: Path) -> None:
+    """Goal: a newcomer whose contact and leader dies gets in through the others. Method: start a newcomer and kill the
+    leader some moment later, five times; another node takes its place each time."""
+    nodes = {node_id: crew(node_id) for node_id in (1, 2, 3)}
+    joiners: list[NodeProcess] = []
+    try:
+        for number in range(5):
+            joiner = NodeProcess(runtime_dir, 10 + number)
+            joiners.append(joiner)
+            leader = min(nodes)
+            # Its socket is the first sign of a joiner that has met the others; what follows takes milliseconds.
+            wait_until(lambda node_id=10 + number: (runtime_dir / "domain-0" / f"node-{node_id}.sock").exists(),
+                       interval_s=0.001)
+            time.sleep(0.001 * number)
+            nodes.pop(leader).process.kill()
+            assert joiner.answer() == 10 + number
+            nodes[10 + number] = joiner
+            for node in nodes.values():
+                wait_until(lambda node=node: members(node) == sorted(nodes), what=f"a view of {sorted(nodes)}")
+    finally:
+        for joiner in joiners:
+            joiner.kill()
+
+
 def test_many_start_at_once(crew: Any, runtime_dir: Path) -> None:
     """Six processes at the same moment, ids chosen by themselves: one group, six ids."""
     nodes = [NodeProcess(runtime_dir, 0) for _ in range(6)]

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,109 @@ def test_a_joiner_that_hangs_is_left_out(runtime_dir: Path, monkeypatch: pytest.
         await later.start()
         assert later.view().node_ids == (1, 2)
         await later.stop()
+
+    with_node(body, runtime_dir)
+
+
+def test_a_joiner_whose_row_is_none_is_left_out(runtime_dir: Path) -> None:
+    """Goal: a newcomer that offers nonsense as its memory costs the group nothing. Method: it asks to join, is
+    admitted, and offers descriptors of /dev/null; another one joins afterwards."""
+
+    async def body(node: Node, connect: Callable[[], Connection]) -> None:
+        conn = connect()
+        conn.send(opening())
+        member = pb.Member(node_id=9, incarnation=5, address=str(runtime_dir / "nowhere"))
+        conn.send(pb.PeerMessage(join=pb.JoinRequest(member=member, view_id=0)).SerializeToString())
+        OpeningReply.FromString((await conn.receive(5)).body)
+        with pytest.raises(ConnectionEnded), open(os.devnull, "rb") as nothing:
+            while True:
+                frame = await conn.receive(5)
+                frame.close_fds()
+                told = pb.PeerMessage.FromString(frame.body)
+                if told.WhichOneof("body") == "admission":
+                    offer = pb.RowOffer(view_id=told.admission.view.view_id, ballot=told.admission.ballot)
+                    conn.send(pb.PeerMessage(row_offer=offer).SerializeToString(), [nothing.fileno()] * 3)
+        later = Node(node.config)
+        await later.start()
+        assert later.view().node_ids == (1, 2)
+        await later.stop()
+
+    with_node(body, runtime_dir)
+
+
+async def introduced(connect: Callable[[], Connection], incarnation: int) -> tuple[Connection, OpeningReply]:
+    conn = connect()
+    conn.send(opening(incarnation=incarnation))
+    return conn, OpeningReply.FromString((await conn.receive(5)).body)
+
+
+def test_one_life_of_a_node_id_at_a_time(runtime_dir: Path) -> None:
+    """Goal: S22, S33: another incarnation is refused while the earlier one may live, and let in at once when that one
+    has said Farewell. Method: three lives of node 9."""
+
+    async def body(_: Node, connect: Callable[[], Connection]) -> None:
+        first, reply = await introduced(connect, 5)
+        assert not reply.kind
+        _, reply = await introduced(connect, 6)
+        assert reply.kind == "NodeIdTaken"
+        farewell = pb.Farewell(kind="JournalError", text="the disk is full")
+        first.send(pb.PeerMessage(farewell=farewell).SerializeToString())
+        while True:  # nothing orders the two connections
+            _, reply = await introduced(connect, 7)
+            if not reply.kind:
+                break
+
+    with_node(body, runtime_dir)
+
+
+def test_who_was_cast_out_is_told_and_never_let_in_again(runtime_dir: Path) -> None:
+    """Goal: S31: a zombie learns that it is one, and stays out; its next life is welcome. Method: cast node 9 out, look
+    at its connection, connect again with the same and with another incarnation."""
+
+    async def body(node: Node, connect: Callable[[], Connection]) -> None:
+        conn, _ = await introduced(connect, 5)
+        await conn.receive(5)  # the view
+        node._peers.cast_out(9, 5, "it hung")
+        farewell = pb.PeerMessage.FromString((await conn.receive(5)).body).farewell
+        assert farewell.cast_out and farewell.text == "it hung"
+        with pytest.raises(ConnectionEnded):
+            await conn.receive(5)
+        _, reply = await introduced(connect, 5)
+        assert reply.kind == "CastOut"
+        _, reply = await introduced(connect, 6)
+        assert not reply.kind
+
+    with_node(body, runtime_dir)
+
+
+@pytest.mark.parametrize("lives_on", [False, True])
+def test_the_end_of_a_process_is_told_from_that_of_a_connection(runtime_dir: Path, lives_on: bool) -> None:
+    """Goal: it is known for certain that a killed node never acts again, and not believed of one that lost touch, until
+    its process ends, too. Method: a process connects as a node, then is killed, or closes its connection first."""
+
+    async def body(node: Node, _: Callable[[], Connection]) -> None:
+        said: list[tuple[str, bool]] = []
+        node._peers._on_gone = lambda peer: said.append(("gone", peer.ended))
+        node._peers._on_ended = lambda peer: said.append(("ended", peer.ended))
+        program = (
+            "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+            "s.send(bytes.fromhex(sys.argv[2])); s.recv(4096); sys.stdin.readline(); s.close(); time.sleep(60)")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(node.config.domain_dir / "node-1.sock"), encode(opening()).hex(),
+            stdin=asyncio.subprocess.PIPE)
+        while 9 not in node._peers.connected:
+            await asyncio.sleep(0.002)
+        if lives_on:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            while not said:
+                await asyncio.sleep(0.002)
+            assert said == [("gone", False)]
+        process.kill()
+        while ("ended" if lives_on else "gone", True) not in said:
+            await asyncio.sleep(0.002)
+        assert len(said) == (2 if lives_on else 1)
+        await process.wait()
 
     with_node(body, runtime_dir)
 
