@@ -42,9 +42,10 @@ class Machine(Rules):
         if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or not view.members:
             return
         if self.view is not None and self.view.group_id != view.group_id:
-            if not all(self._is_dead(one) or _replaced(one, view) for one in self.view.members):
+            asked = self._asked
+            if asked is not None and asked not in self._dead and not _replaced(asked, view):
                 return
-            self._base, self._asked = -1, None  # nobody is left of the group that this node was told of
+            self._base, self._asked = -1, None  # the group that this node was told of has come to its end
         elif self.view is not None and self.view.view_id > view.view_id:
             return
         self.view = view
@@ -183,7 +184,7 @@ class Machine(Rules):
                 if self.view is not None:
                     self._ask()
         elif self.phase is Phase.ADMITTED:
-            if self._asked == member.life and self._admission_is_void():
+            if self._admission_is_void():
                 self._back_outside()
         elif self._table is not None:
             self._part_with(member)
@@ -385,7 +386,7 @@ class Machine(Rules):
             self._act(m.Send(node_id, rejection))
 
 
-def _replaced(member: Member, view: View) -> bool:
+def _replaced(life: tuple[int, int], view: View) -> bool:
     """True if another life of the node is in the view."""
-    other = view.member(member.node_id)
-    return other is not None and other.life != member.life
+    other = view.member(life[0])
+    return other is not None and other.life != life
