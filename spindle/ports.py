@@ -26,7 +26,7 @@ from spindle.history import Donation, Message, local_reader
 from spindle.levels import Level
 from spindle.position import Position
 from spindle.restart.chain import NOTHING, Holders, Order, Successor
-from spindle.restart.filling import Filling
+from spindle.restart.filling import Filling, guides, still_there
 from spindle.topics import SLOT_OVERHEAD
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class LocalTopic:
         self._last: Order = NOTHING  # message of the history that has come
         self.first_order: Order = NOTHING  # of this membership's log
         self.filling: Filling | None = None  # while a logged topic isn't whole here, or a volatile one lost its donor
-        self._entered_with: tuple[View, Topic] | None = None
+        self._guides: tuple[int, ...] = ()  # members that history can come from
         self._noted: Holders | None = None  # whom the ledger is to name; None while this node isn't whole
         self._entered = -1  # view id with which the node became a member last
         self._early: list[tuple[int, list[Message], bool]] = []  # chunks for a view that is not installed here yet
@@ -141,7 +141,7 @@ class LocalTopic:
         self.group_ids.add(view.group_id)
         if self.spec.level.keeps_history or self._waiting:
             self.make_log()
-        self._entered, self._entered_with = view.view_id, (view, topic)
+        self._entered, self._guides = view.view_id, guides(topic)
         self._last = self.first_order = NOTHING
         early, self._early = self._early, []
         if self.spec.level is Level.LOGGED or topic.donor is not None:
@@ -150,20 +150,19 @@ class LocalTopic:
         else:
             self._place_waiting()
         if self.spec.level is Level.LOGGED:
-            self.filling = Filling(self, self._desk, view, topic)
+            self.filling = Filling(self, self._desk, view, topic, entered=view.view_id, order=self._guides)
         for chunk in early:
             self.take_history(*chunk)
 
     def view_changed(self, view: View, topic: Topic) -> None:
         """Another view is installed, in which this node is a member as before."""
+        before, self._guides = self._guides, still_there(self._guides, topic)
         if self.filling is not None:
             self.filling.view_changed(view, topic)
-        elif self._history_of is not None:
-            assert self._entered_with is not None
-            if self._entered_with[1].donor not in topic.members:
-                # What it had queued for us has come before its end was noticed.
-                self.filling = Filling(self, self._desk, *self._entered_with, after=self._last)
-                self.filling.view_changed(view, topic)
+        elif self._history_of is not None and before[0] not in self._guides:
+            # The donor is gone. What it had queued for us has come before its end was noticed.
+            self.filling = Filling(self, self._desk, view, topic, entered=self._entered, order=self._guides,
+                                   after=self._last)
         if self._noted is not None and self._noted.members != topic.members:
             self._note(Holders(view.view_id, topic.members))
 
@@ -172,7 +171,7 @@ class LocalTopic:
         that are gone, isn't part of what the topic went on with."""
         self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one[3] >= until_view)
         self._history_of = self.filling = None
-        if self.spec.level is Level.LOGGED and self._entered_with is not None:
+        if self.spec.level is Level.LOGGED:
             view, members = self._desk.holders(self.spec.name)
             self._note(Holders(view, members))
         self._start_pump()

@@ -94,7 +94,7 @@ class Decision:
     """Go on after `end`, which `source` has; None: there are no messages, the topic begins.
 
     lives     of the topic from now on, the new one last
-    voters    nodes that held the topic when it was last whole: they have to write down who goes on
+    voters    nodes that held the topic when it was last whole
     """
 
     source: int | None

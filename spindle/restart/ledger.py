@@ -68,6 +68,7 @@ class Ledger:
             return after
 
     def _write(self, standing: Standing) -> None:
+        self._files.make_directory(self.path.parent)
         unfinished = self.path.with_name(self.path.name.removesuffix(SUFFIX) + NEW_SUFFIX)
         handle = self._files.create(unfinished)
         try:

@@ -12,7 +12,8 @@ The steps, all within one view; a new view begins them anew:
              is the source (`chain.decide`). Otherwise wait for more nodes, and say whom for
     fill     what the own journal has beyond the prefix shared with the source is moved beside; what it lacks is
              fetched; all of it is on disk
-    record   those who held the topic write down, durably, who goes on with it
+    record   all nodes of the view that can keep a journal write down, durably, who goes on with the topic: those who
+             held it before, and those who never did, so that none of them begins it anew one day
     settle   the own standing says: whole, one of the new holders, with the new life. Now delivery is released
 
 Why it is safe (the letters are those of docs/reliability.md):
@@ -24,6 +25,9 @@ Why it is safe (the letters are those of docs/reliability.md):
   standing is the old one, with a journal that became longer but not different, or says that it isn't whole. `record`
   names who had to know: if one of them doesn't, the new holders have never begun, and nobody waits for them.
 - P4. View ids rise over restarts, since a node brings along the highest that its journals know when it joins.
+
+- Who comes into a group in which the topic goes on writes down who holds it, too, whenever that changes. So every node
+  that was ever in a group with the topic knows that it exists; only among nodes that never were can it begin anew.
 
 What majority doesn't cover: holders that shrink below a majority at once, because on one host the death of most of them
 is certain (`spindle.membership`). The last one goes on, acknowledges alone, and dies too; the others don't know of it.
@@ -48,7 +52,7 @@ class Step(enum.Enum):
     ASKING = "asking"  # answers are missing
     WAITING = "waiting"  # all have answered, and it is not enough
     FILLING = "filling"  # the driver makes the own journal equal to the decision
-    RECORDING = "recording"  # former holders write down who goes on
+    RECORDING = "recording"  # the other nodes write down who goes on
     SETTLING = "settling"  # the driver writes the own standing
     DONE = "done"  # whole
 
@@ -156,14 +160,14 @@ class Restorer:
             return
         assert self.decision is not None and self._holders is not None
         self.step = Step.RECORDING
-        self._to_record = set(self.decision.voters) - {self.node_id}
-        required = tuple(sorted({*self.decision.voters, self.node_id}))
+        self._to_record = {node_id for node_id, one in self._answers.items() if not one.problem} - {self.node_id}
+        required = tuple(sorted({*self._to_record, self.node_id}))
         successor = Successor(self._holders, required)
         self._actions += [Record(node_id, view_id, successor) for node_id in sorted(self._to_record)]
         self._look()
 
     def recorded(self, node_id: int, view_id: int) -> None:
-        """A former holder has written down who goes on."""
+        """Another node has written down who goes on."""
         if view_id != self._view_id or self.step is not Step.RECORDING:
             return
         self._to_record.discard(node_id)

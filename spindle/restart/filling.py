@@ -1,0 +1,360 @@
+"""One topic of one node on its way from having become a member to being whole: having all that came before.
+
+Whom it asks, its *guide*: the first by rank of the members that were there before it; when they are gone, the first of
+those that became members with it; when that is the node itself, the topic is restarted here (logged topics), or what
+has come is all there is (volatile ones). The guide serves as soon as it is whole itself. Since members only ask ones
+that come before them in this order, nobody waits in a circle; and when a guide dies, the next view has another one,
+which goes on after the last message that has come. So nobody waits for ever.
+
+A logged topic is filled through its delivery log: first the end of the own journal, as far as late readers would still
+get it, then what the guide has beyond. The journal reads the log like any other reader, and leaves out what it holds.
+
+Rules:
+- Before the first message is taken, the journal is made a prefix of what the guide has: what conflicts is cut off and
+  kept beside, and the ledger says so first.
+- Whole means: all of it is on disk here, and the ledger says that this node is one of the holders.
+- Delivery of the topic is held all the while; `LocalTopic` releases it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import JournalError, SpindleError
+from spindle.levels import Level
+from spindle.proto import node_pb2 as pb
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
+from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire
+from spindle.restart.desk import Desk, Stream, Unavailable, in_thread, order_of, plain, received
+from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
+
+if TYPE_CHECKING:
+    from spindle.history import Message
+    from spindle.ports import LocalTopic
+    from spindle.restart.disk import Found
+    from spindle.view import Topic, View
+
+AHEAD_MAX = 4096  # messages that wait for room in the log before the next chunk is taken
+ROOM_POLL_S = 0.002
+LOG = logging.getLogger("spindle.node")
+
+
+def guides(topic: Topic) -> tuple[int, ...]:
+    """Whom the fresh members of this view can get the topic from, in order, themselves among them."""
+    return tuple(sorted(topic.members, key=lambda node_id: node_id in topic.fresh))
+
+
+def still_there(order: tuple[int, ...], topic: Topic) -> tuple[int, ...]:
+    """Who of `order` has been a member all along. Who comes back comes after those who stayed, and may ask them."""
+    return tuple(node_id for node_id in order if node_id in topic.members and node_id not in topic.fresh)
+
+
+class Filling:
+    """See the module. Runs from the moment it is made. `done` ends when the topic is whole, or with why it can't be.
+
+    entered  view with which the node became a member
+    order    whom to ask, in this order, this node among them: see `guides`
+    after    for a volatile topic: the last message that has come already
+    """
+
+    def __init__(self, local: LocalTopic, desk: Desk, view: View, topic: Topic, *, entered: int,
+                 order: tuple[int, ...], after: Order = NOTHING) -> None:
+        self.local, self._desk, self._me = local, desk, local.node_id
+        self._entered = entered
+        self._view, self._topic = view, topic
+        self._order = order
+        self._follow: int | None = None  # a whole member that the order doesn't tell of
+        self._moved = asyncio.Event()
+        self._stream: Stream | None = None
+        self._restorer: Restorer | None = None
+        self._inputs: asyncio.Queue[Callable[[Restorer], None]] = asyncio.Queue()
+        self._found: Found | None = None
+        self._looked = asyncio.get_running_loop().create_future()  # the journal is in order; its error if it can't be
+        self._looked.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._lives: tuple[Life, ...] = ()
+        self._conformed = False
+        self._problem = ""
+        self.last = after  # message that this node has, in its journal or on its way there
+        self.until_view = view.view_id  # messages of this view and later ones come live
+        self.progress = 0  # grows while messages come
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    # --- what others tell
+
+    def view_changed(self, view: View, topic: Topic) -> None:
+        """A newer view is installed, in which this node is a member of the topic still."""
+        before = self._guide
+        self._view, self._topic = view, topic
+        self._order = still_there(self._order, topic)
+        if self._follow is not None and not still_there((self._follow,), topic):
+            self._follow = None
+        if self._guide != before and self._stream is not None:
+            self._stream.put(None)
+        self._moved.set()
+        self._inputs.put_nowait(
+            lambda restorer: restorer.begin(self._group, view.view_id, view.node_ids, topic.members))
+
+    def heard(self, node_id: int, view_id: int, summary: Summary) -> None:
+        """A node has said what is in its journal."""
+        self._inputs.put_nowait(lambda restorer: restorer.heard(node_id, view_id, summary))
+
+    def recorded(self, node_id: int, view_id: int) -> None:
+        """A node has written down who goes on."""
+        self._inputs.put_nowait(lambda restorer: restorer.recorded(node_id, view_id))
+
+    def awaiting(self) -> str:
+        """For people: what the topic waits for."""
+        if self._restorer is not None and self._restorer.step is not Step.DONE:
+            return self._restorer.awaiting()
+        guide = self._guide
+        what = f"messages from node {guide}" if guide != self._me else "a look at its journal"
+        return what + (f" ({self._problem})" if self._problem else "")
+
+    async def summary(self) -> Summary:
+        """What this node has on disk, while it isn't whole."""
+        try:
+            found: Found = await asyncio.shield(self._looked)
+        except (JournalError, OSError) as error:
+            return self._desk.damaged(self.local.spec.name, error)
+        if not self._conformed:
+            return Summary(self._desk.ledger(self.local.spec.name).read(), found.begin, found.end,
+                           found.recovery.position)
+        await self.local.journal_is_durable()
+        journal = await self.local.journal()
+        begin = found.begin if found.begin != NOTHING else self.local.first_order
+        return Summary(self._desk.ledger(self.local.spec.name).read(), begin, journal.last,
+                       int(str(journal.status()["position"])))
+
+    def cancel(self) -> None:
+        """The node is no member of the topic any more."""
+        self._task.cancel()
+        self.done.cancel()
+
+    @property
+    def _group(self) -> str:
+        return f"{self._view.group_id:016x}"
+
+    @property
+    def _guide(self) -> int:
+        if self._follow is not None:
+            return self._follow
+        return next(iter(self._order), self._me)
+
+    # --- the way
+
+    async def _run(self) -> None:
+        logged = self.local.spec.level is Level.LOGGED
+        try:
+            if logged:
+                await self._look()
+            whole = False
+            while not whole:
+                self._moved.clear()
+                guide = self._guide
+                try:
+                    if guide != self._me:
+                        whole = await self._ask(guide)
+                    else:
+                        whole = not logged or await self._restore()
+                    continue
+                except Unavailable as error:
+                    self._problem = str(error)
+                    LOG.info("topic %r: no history from node %d: %s", self.local.spec.name, guide, error)
+                await self._moved.wait()
+            self.local.filled(self.until_view)
+            if not self.done.done():
+                self.done.set_result(None)
+        except Exception as error:
+            if not isinstance(error, (SpindleError, OSError)):
+                LOG.exception("topic %r", self.local.spec.name)
+            failure = error if isinstance(error, SpindleError) else JournalError(
+                f"topic {self.local.spec.name!r} cannot be taken up: {error}")
+            if not self._looked.done():
+                self._looked.set_exception(failure)
+            if not self.done.done():
+                self.done.set_exception(failure)
+            LOG.error("%s", failure)
+
+    async def _look(self) -> None:
+        from spindle.restart.disk import take_up
+
+        name = self.local.spec.name
+        await self.local.retired()  # the journal of an earlier membership has its last commits to write
+        async with self._desk.lock(name):
+            found = self._found = await in_thread(take_up, self._desk.store(name), self._desk.ledger(name))
+        self.last, self._lives = found.end, found.standing.lives
+        self._looked.set_result(found)
+
+    async def _ask(self, guide: int) -> bool:
+        """Takes what the guide has; False if it has to be asked again."""
+        request = pb.HistoryRequest(
+            topic=self.local.spec.name, view_id=self._entered, empty=self.last == NOTHING,
+            lives=lives_to_wire(self._lives), end=order_to_wire(self.last))
+        stream = self._desk.stream(guide, request)
+        with stream:
+            self._stream = stream
+            try:
+                while True:
+                    chunk = await stream.take()
+                    if chunk.HasField("start"):
+                        agreed = order_from_wire(chunk.start.after)
+                        if self.last > agreed:
+                            await self._cut(agreed)
+                            return False
+                        await self._conform(lives_from_wire(chunk.start.lives))
+                        self.until_view = chunk.start.until_view
+                    await self._feed(received(chunk))
+                    if chunk.last:
+                        break
+            finally:
+                self._stream = None
+        if self.local.spec.level is Level.LOGGED:
+            await self.local.journal_is_durable()
+            await self._update(holders=self._holders(), whole=True, successor=None)
+        return True
+
+    def _holders(self) -> Holders:
+        return Holders(self._view.view_id, self._topic.members)
+
+    async def _update(self, **changes: Any) -> None:
+        ledger = self._desk.ledger(self.local.spec.name)
+        await in_thread(lambda: ledger.update(**changes))
+
+    async def _cut(self, agreed: Order) -> None:
+        """Ends the own journal with `agreed` or a little before; the rest is kept beside it."""
+        from spindle.restart.disk import cut_after, take_up
+
+        name = self.local.spec.name
+        if self._conformed:
+            raise JournalError(f"topic {name!r}: what this node got of it conflicts with what its other members agreed "
+                               "on later; start this node again")
+        await self._update(whole=False)
+        store = self._desk.store(name)
+        count, kept = await in_thread(cut_after, store, agreed)
+        LOG.warning("topic %r: the last %d messages of this node's journal conflict with what the group went on with; "
+                    "they are kept in %s", name, count, ", ".join(map(str, kept)))
+        self._found = await in_thread(take_up, store, self._desk.ledger(name))
+        self._looked = asyncio.get_running_loop().create_future()
+        self._looked.set_result(self._found)
+        self.last = self._found.end
+
+    async def _conform(self, lives: tuple[Life, ...]) -> None:
+        """The journal is a prefix of what has these lives: goes on with it, its end first into the log."""
+        from spindle.restart.disk import last_messages
+
+        self._lives = lives
+        await self._update(lives=lives)
+        for life in lives:
+            self.local.group_ids.add(int(life.name.partition(".")[0] or "0", 16))
+        if self._conformed:
+            return
+        store, spec = self._desk.store(self.local.spec.name), self.local.spec
+        end = self.last
+        tail = [] if end == NOTHING else await in_thread(
+            last_messages, store, spec.history_depth, *self.local.retained_bytes)
+        self.local.start_journal(self._group, end)
+        self._conformed = True
+        for start in range(0, len(tail), AHEAD_MAX):
+            await self._append([plain(one) for one in tail[start : start + AHEAD_MAX]])
+
+    async def _feed(self, messages: list[Message]) -> None:
+        """Takes what is new of `messages`."""
+        new = [one for one in messages if order_of(one) > self.last]
+        if new:
+            self.last = order_of(new[-1])
+            await self._append(new)
+
+    async def _append(self, messages: list[Message]) -> None:
+        self.progress += 1
+        self.local.append_history(messages)
+        while self.local.history_waiting > AHEAD_MAX:
+            await asyncio.sleep(ROOM_POLL_S)
+
+    # --- the restart
+
+    async def _restore(self) -> bool:
+        """Restarts the topic here; False if somebody is whole after all."""
+        view, topic = self._view, self._topic
+        restorer = self._restorer = Restorer(self._me, self._desk.config.journal_restart)
+        self._inputs = asyncio.Queue()
+        restorer.begin(self._group, view.view_id, view.node_ids, topic.members)
+        filling: asyncio.Task[None] | None = None
+        said = ""
+        try:
+            while True:
+                for action in restorer.take_actions():
+                    if isinstance(action, Follow):
+                        self._follow = action.node_id
+                        return False
+                    if isinstance(action, Ask):
+                        self._desk.ask(action.node_id, self.local.spec.name, action.view_id)
+                    elif isinstance(action, Record):
+                        self._desk.record(action.node_id, self.local.spec.name, action.view_id, action.successor)
+                    elif isinstance(action, Settle):
+                        standing = action.standing
+                        await self._update(lives=standing.lives, holders=standing.holders, whole=True, successor=None,
+                                           seen_view=standing.seen_view)
+                        restorer.settled()
+                        self._go_on(standing.lives)
+                        return True
+                    elif isinstance(action, Fill):
+                        if filling is not None:
+                            filling.cancel()
+                        filling = asyncio.get_running_loop().create_task(self._fill(action))
+                if restorer.step is Step.WAITING and said != restorer.awaiting():
+                    said = restorer.awaiting()
+                    LOG.warning("topic %r waits: %s", self.local.spec.name, said)
+                (await self._inputs.get())(restorer)
+        finally:
+            if filling is not None:
+                filling.cancel()
+
+    def _go_on(self, lives: tuple[Life, ...]) -> None:
+        self._lives = lives
+        self.until_view = max(self._entered, lives[-1].first_view)
+        if lives[-1].after != NOTHING:
+            LOG.warning("topic %r goes on after view %d, sequence %d, as its journals hold it", self.local.spec.name,
+                        *lives[-1].after)
+
+    async def _fill(self, action: Fill) -> None:
+        """Makes the own journal end with the decision's end."""
+        decision, view_id = action.decision, action.view_id
+
+        def tell(tell_it: Callable[[Restorer], None]) -> None:
+            self._inputs.put_nowait(tell_it)
+
+        try:
+            agreed = agreed_end(decision.lives, decision.end, self._lives, self.last)
+            if self.last > agreed:
+                await self._cut(agreed)
+            await self._conform(decision.lives[:-1])
+            if self.last < decision.end:
+                assert decision.source is not None
+                request = pb.HistoryRequest(
+                    topic=self.local.spec.name, view_id=view_id, from_disk=True, empty=self.last == NOTHING,
+                    end=order_to_wire(self.last), until=order_to_wire(decision.end))
+                with self._desk.stream(decision.source, request) as stream:
+                    last = False
+                    while not last:
+                        chunk = await stream.take()
+                        await self._feed(received(chunk))
+                        last = chunk.last
+                if self.last < decision.end:
+                    raise Unavailable(f"its journal ends with view {self.last[0]}, sequence {self.last[1]} after all")
+            await self.local.journal_is_durable()
+            tell(lambda restorer: restorer.filled(view_id))
+        except Unavailable as error:
+            reason = str(error)
+            tell(lambda restorer: restorer.failed(view_id, reason))
+        except (SpindleError, OSError) as error:
+            failure = error
+
+            def give_up(_: Restorer) -> None:
+                raise failure
+
+            tell(give_up)
