@@ -93,6 +93,8 @@ class Checker:
         view = life.view
         assert view is not None
         self.installs += 1
+        for topic_id, count in unsent.items():
+            self.violated("D10", f"{life} can't send {count} messages of topic {topic_id} again, whose writers are open")
         key = (view.group_id, view.view_id)
         self.require(view.member(life.node_id) == life.me, "M1", f"{life} installs view {view.view_id} without itself")
         known = self.views.get(key)

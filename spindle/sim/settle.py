@@ -33,8 +33,9 @@ def settle(world: World, seed: int) -> None:
     rounds = quiet = 0
     while rounds < ROUNDS_MAX:
         rounds += 1
-        quiet = 0 if _round(world, _core(world), rng) else quiet + 1
-        if quiet >= QUIET_ROUNDS and _is_settled(world, _core(world)):
+        settled = _is_settled(world, _core(world))
+        quiet = 0 if _round(world, _core(world), rng) or not settled else quiet + 1
+        if quiet == QUIET_ROUNDS:
             break
     core = _core(world)
     if not core:

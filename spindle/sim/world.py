@@ -345,6 +345,10 @@ class World:
         spec = self._spec(topic)
         if life.wanted.get(spec.name, 0) == role or life.machine.leaving or life is self._inside:
             return False
+        if life.view is not None and spec.name in life.wished:
+            last = life.wished[spec.name]
+            if not life.view.has_role(life.node_id, spec.name, last > 0, last > 1):
+                return False  # the next wish waits until this one is fulfilled
         if life.wanted.get(spec.name, 0) == 0 and (life.view is None or life.view.topic(spec.name) is None):
             life.machine.declare(spec)
         life.wanted[spec.name] = role
