@@ -162,8 +162,11 @@ class WriterLink:
         return self._untold
 
     def renew(self, deadline: Deadline) -> None:
-        """The inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
+        """An inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
         attachment = self.runtime.attachment
+        if not self.handle.inbox.is_gone:  # the caller has found an earlier one
+            self.check()
+            return
         self._bury()
         attachment.lost(self.handle.session)
         if attachment.hopeful:

@@ -132,9 +132,10 @@ class DataReader(ReaderCore, Generic[T]):
             mask, accepts = condition.mask, condition.filter
         samples = self._search(n, mask, accepts, instance_handle, take)
         if len(samples) < n and self._await_own(n - len(samples), len(samples)):
-            # A read starts again: it would give the first ones twice.
-            samples = (samples if take else []) + self._search(
-                n - len(samples) if take else n, mask, accepts, instance_handle, take)
+            # What was found is found again, unless it has gone, or isn't unread or of a new instance any more.
+            more = take or mask & SampleState.Any == SampleState.NotRead or mask & ViewState.Any == ViewState.New
+            samples = (samples if more else []) + self._search(
+                n - len(samples) if more else n, mask, accepts, instance_handle, take)
         while not samples and self._log.is_gone and not self._intake.entries and self._log_ended():
             samples = self._search(n, mask, accepts, instance_handle, take)
         return samples
