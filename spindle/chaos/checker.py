@@ -343,18 +343,25 @@ def _has_ended(history: History, node: int, since: int, by: int) -> bool:
     if not lives:
         return False
     life = max(lives, key=lambda one: one.started)
-    said_farewell = life.asked == "leave" or (life.code or 0) > 0  # a node that fails says so before it ends
-    return said_farewell or 0 < life.ended <= by
+    return life.asked == "leave" or _has_failed(life) or 0 < life.ended <= by  # who fails says so before it ends
 
 
 def daemons_end_as_they_should(history: History) -> Iterator[Violation]:
     """A daemon ends when it is told to, with the code for that; nothing else, and no defect in its log."""
     expected = {"kill": {-9}, "leave": {0}, "": set()}
     for life in history.daemons:
-        if life.ended and life.code not in expected[life.asked] | life.excused:
+        fine = expected[life.asked] | life.excused
+        if life.asked == "leave" and _has_failed(life):
+            fine = fine | {-15}  # told to leave when it was about to end, and didn't listen to signals any more
+        if life.ended and life.code not in fine:
             yield Violation("exit", f"{life} ended with code {life.code}{_last_line(life)}")
         for line in _suspicious_lines(life):
             yield Violation("log", f"{life} says: {line}")
+
+
+def _has_failed(life: DaemonLife) -> bool:
+    """True if it has said that it ends by itself."""
+    return (life.code or 0) > 0 or any(" ERROR " in line for line in _lines(life))
 
 
 def _lines(life: DaemonLife) -> list[str]:
