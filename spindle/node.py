@@ -423,8 +423,9 @@ class Node:
             if isinstance(told, m.CurrentView):
                 self._spawn(self._meet(peer, told))
                 return
-            if isinstance(told, m.JoinRequest) and told.member.node_id != peer.node_id:
-                raise WireError(f"{peer} asks to join as node {told.member.node_id}")
+            if isinstance(told, m.JoinRequest) and told.member.life != (peer.node_id, peer.incarnation):
+                # Nobody would notice its end: that is known of the life whose connection it is.
+                raise WireError(f"{peer} asks to join as node {told.member.node_id}, or as another of its lives")
             if told is not None:
                 self._changes.heard(peer.node_id, told)
 

@@ -122,6 +122,7 @@ def test_application_without_attachment_is_closed(runtime_dir: Path) -> None:
 @pytest.mark.parametrize("message", [
     pb.PeerMessage(row_offer=pb.RowOffer(view_id=1, ballot=1)),
     pb.PeerMessage(join=pb.JoinRequest(member=pb.Member(node_id=4))),
+    pb.PeerMessage(join=pb.JoinRequest(member=pb.Member(node_id=9, incarnation=6, address="/nowhere"))),
     pb.PeerMessage(current_view=pb.View(members=[pb.Member(node_id=1), pb.Member(node_id=1)])),
     pb.PeerMessage(topic_request=pb.TopicRequest(request_id=1, role=pb.TopicRequest.Role(topic="t", member=True))),
     pb.PeerMessage(prepared=pb.Prepared(view_id=1, ballot=999)),
