@@ -1,0 +1,176 @@
+"""Goal: a fresh member gets the whole history once and in order although the member that gives it dies in the middle; a
+restart goes on although the source of the journal, or the restarting node itself, dies in the middle.
+Method: nodes on one event loop; the giver is made to stop in the middle of its stream, and then fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from spindle.errors import SpindleError
+from spindle.history import Donation
+from spindle.levels import Level
+from spindle.node import Node
+from spindle.proto import node_pb2 as pb
+from spindle.restart.desk import Desk
+from spindle.topics import TopicSpec
+from tests.spindle.ports import reader_of, writer_of
+from tests.spindle.test_node import Group, take, until, with_group, write
+
+SENT = [b"%d " % number + bytes(number) for number in range(1500)]
+
+
+class Died(SpindleError):
+    """A node of this test was made to fail."""
+
+
+def stopping_streams(node: Node, begun: asyncio.Event, chunks: int = 1) -> Any:
+    """Patches the desks so that streams of `node` hang after so many chunks."""
+    original = Desk._chunks
+
+    async def hanging(self: Desk, node_id: int, request: pb.HistoryRequest) -> Any:
+        count = 0
+        async for chunk in original(self, node_id, request):
+            if self is node._changes.topics.desk and count == chunks:
+                begun.set()
+                await asyncio.Event().wait()
+            count += bool(chunk.messages)
+            yield chunk
+
+    return patch.object(Desk, "_chunks", hanging)
+
+
+@with_group
+async def test_the_donor_of_a_volatile_topic_dies(group: Group) -> None:
+    nodes = await group.three()
+    begun = asyncio.Event()
+    original = Donation.run
+
+    async def hanging(self: Donation, peer: Any) -> int:
+        if self._engine is not nodes[0].engine:
+            return await original(self, peer)
+        messages, _ = self.take()
+        peer.conn.send(pb.PeerMessage(history=pb.HistoryChunk(
+            view_id=self.view_id, topic_id=self.topic_id, messages=messages)).SerializeToString())
+        begun.set()
+        await asyncio.Event().wait()
+        return 0
+
+    await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
+    await nodes[0].open_reader("t", keep_all=False, from_history=False)
+    writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
+    await write(writer, *SENT)
+    with patch.object(Donation, "run", hanging):
+        opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
+        await begun.wait()
+        nodes[0].fail(Died("on purpose"))
+        reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
+    await write(writer, b"live")
+    assert await take(reader, 1501) == [*SENT, b"live"]
+    await nodes[0].stop()
+
+
+@with_group
+async def test_the_last_donor_of_a_volatile_topic_dies(group: Group) -> None:
+    """What has come is what there is: the opening ends, and the topic goes on."""
+    nodes = await group.three()
+    begun = asyncio.Event()
+
+    async def hanging(self: Donation, peer: Any) -> int:
+        begun.set()
+        await asyncio.Event().wait()
+        return 0
+
+    await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
+    writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+    await write(writer, b"lost")
+    with patch.object(Donation, "run", hanging):
+        opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
+        await begun.wait()
+        nodes[0].fail(Died("on purpose"))
+        reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
+    writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
+    await write(writer, b"live")
+    assert await take(reader, 1) == [b"live"]
+    await nodes[0].stop()
+
+
+def test_the_donor_of_a_logged_topic_dies(runtime_dir: Path, tmp_path: Path) -> None:
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = await group.three(journal_dir=tmp_path / "journal")
+        await nodes[0].declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2000))
+        await nodes[0].open_reader("t", keep_all=False, from_history=False)
+        writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
+        await write(writer, *SENT)
+        begun = asyncio.Event()
+        with stopping_streams(nodes[0], begun):
+            opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
+            await begun.wait()
+            nodes[0].fail(Died("on purpose"))
+            reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
+        await write(writer, b"live")
+        assert await take(reader, 1501) == [*SENT, b"live"]
+        await nodes[0].stop()
+
+    run(runtime_dir)
+
+
+async def held_and_left(group: Group, journal_dir: Path, count: int) -> list[Node]:
+    """Nodes of which the first three held a topic and left it, all of them whole."""
+    nodes = [await group.start(journal_dir=journal_dir) for _ in range(count)]
+    await nodes[0].declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2000))
+    readers = [await node.open_reader("t", keep_all=False, from_history=False) for node in nodes[:3]]
+    port = await nodes[1].open_writer("t")
+    await write(writer_of(nodes[1], port), *SENT)
+    await nodes[1].close_writer(port)
+    for node, reader_port in zip(nodes, readers, strict=False):
+        await node.close_reader(reader_port)
+    await until(lambda: not nodes[-1].topics()[0].members, "all out of the topic")
+    return nodes
+
+
+def test_the_source_of_a_restart_dies_and_another_takes_over(runtime_dir: Path, tmp_path: Path) -> None:
+    """Node 4 restarts the topic from node 1's journal, which dies in the middle; what 2 and 3 have is enough."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = await held_and_left(group, tmp_path / "journal", 4)
+        begun = asyncio.Event()
+        with stopping_streams(nodes[0], begun):
+            opening = asyncio.ensure_future(nodes[3].open_reader("t", keep_all=True, from_history=True))
+            await begun.wait()
+            nodes[0].fail(Died("on purpose"))
+            reader = reader_of(nodes[3], await asyncio.wait_for(opening, 10))
+        assert await take(reader, 1500) == SENT
+        await nodes[0].stop()
+
+    run(runtime_dir)
+
+
+def test_the_restarting_node_dies_and_another_takes_over(runtime_dir: Path, tmp_path: Path) -> None:
+    """Nodes 4 and 5 open the topic; 4, which restarts it, dies in the middle, and 5 does it anew from a whole journal,
+    not from what 4 had got by then (S20)."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = await held_and_left(group, tmp_path / "journal", 5)
+        begun = asyncio.Event()
+        with stopping_streams(nodes[0], begun):
+            first = asyncio.ensure_future(nodes[3].open_reader("t", keep_all=True, from_history=True))
+            await begun.wait()
+        second = asyncio.ensure_future(nodes[4].open_reader("t", keep_all=True, from_history=True))
+        await until(lambda: nodes[4].topics()[0].members == (4, 5), "both members")
+        nodes[3].fail(Died("on purpose"))
+        reader = reader_of(nodes[4], await asyncio.wait_for(second, 10))
+        assert await take(reader, 1500) == SENT
+        assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], SpindleError)
+        # What was cut short on node 4 is no source, and it is made whole again when it comes back.
+        again = await group.start(journal_dir=tmp_path / "journal", node_id=4)
+        reader = reader_of(again, await again.open_reader("t", keep_all=True, from_history=True))
+        assert await take(reader, 1500) == SENT
+        await nodes[3].stop()
+
+    run(runtime_dir)
