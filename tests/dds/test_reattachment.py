@@ -294,7 +294,8 @@ def test_every_call_of_a_writer_tells_what_is_in_doubt_once(group, runtime_dir):
         "publisher": lambda writer: writer.publisher.wait_for_acks(LONG),
         "commit": lambda writer: None, "taken": lambda writer: None, "best effort": lambda writer: None}
     with DomainParticipant(node_id=2) as third, DomainParticipant(node_id=1, reattach=True) as participant:
-        slow = DataReader(third, Topic(third, "topic", bytes), Qos(Policy.History.KeepLast(1), Policy.Reliability.BestEffort))
+        newest = Qos(Policy.History.KeepLast(1), Policy.Reliability.BestEffort)
+        slow = DataReader(third, Topic(third, "topic", bytes), newest)
         topic = Topic(participant, "topic", bytes)
         writers = {name: DataWriter(participant, topic) for name in calls if name != "best effort"}
         writers["best effort"] = DataWriter(participant, topic, Qos(Policy.Reliability.BestEffort))

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import pytest
 
-from spindle.client import channel
+from spindle.client import Position, Unacknowledged, channel
 from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
 from spindle.config import NodeConfig
 from spindle.errors import CastOut, NodeStopped, SpindleError
 from spindle.topics import TopicSpec
+from spindle_core.delivery import DeliveryLog
 from spindle_core.errors import NodeGone, WriteTimeout
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
@@ -70,6 +71,46 @@ def test_a_reader_gets_what_its_log_gets(node: StandInNode) -> None:
             node.logs["altitude"].append(b"9750 m", 1, 0, 3, 0)
             assert reader.log.wait(5.0)
             assert reader.log.take(10) == [b"9750 m"]
+
+
+def test_a_reader_goes_on_where_another_stood(node: StandInNode) -> None:
+    """Goal: a position travels to the node and back, and says whether anything is missing. Method: two readers of one
+    log, the second opened with the position of the first; a position that the log doesn't reach back to."""
+    with node.session() as session:
+        assert session.group_id == session.view().group_id == 99
+        session.declare_topic(TopicSpec("altitude"))
+        log = node.logs["altitude"] = DeliveryLog(1 << 20, keep_history=True)
+        for sequence in (0, 2, 4):
+            log.append(b"%d" % sequence, 1, sequence, 3, 0)
+        with session.open_reader("altitude", keep_all=True, from_history=True) as reader:
+            assert reader.start == reader.position == Position(99, 3, 0) and not reader.continued
+            assert reader.log.take(2) == [b"0", b"2"]
+            position = reader.position
+            assert position == Position(99, 3, 3)
+        with session.open_reader("altitude", keep_all=True, from_history=False, after=position) as reader:
+            assert reader.continued and reader.log.take(5) == [b"4"]
+        late = Position(99, 3, 0)
+        with session.open_reader("altitude", keep_all=True, from_history=False, after=late) as reader:
+            assert not reader.continued and reader.log.take(5) == [b"0", b"2", b"4"]
+
+
+def test_after_the_death_of_its_node_a_session_says_where_everything_stood(node: StandInNode) -> None:
+    """Goal: what a dead node delivered can be read to its end, not beyond, and its place is known; what it did not
+    acknowledge is known with its payload; why it ended is known. Method: an abrupt end of a node that lives on."""
+    with node.session() as session:
+        session.declare_topic(TopicSpec("altitude"))
+        reader = session.open_reader("altitude", keep_all=True, from_history=False)
+        writer = session.open_writer("altitude", keep_unacknowledged=True)
+        node.logs["altitude"].append(b"one", 1, 7, 3, 0)
+        writer.inbox.write(b"in doubt", 5)
+        assert session.end_error is None
+        node.stop(abruptly=True)
+        wait_until(lambda: session.gone)
+        assert reader.freeze() == Position(99, 3, 8)
+        node.logs["altitude"].append(b"two", 1, 9, 3, 0)
+        assert reader.log.take(5) == [b"one"] and reader.position == Position(99, 3, 8)
+        assert writer.unacknowledged() == [Unacknowledged(0, 5, b"in doubt")]
+        assert isinstance(session.end_error, NodeStopped) and "node 7" in str(session.end_error)
 
 
 def test_a_writer_fills_its_inbox(node: StandInNode) -> None:
