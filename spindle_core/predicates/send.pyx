@@ -221,6 +221,8 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
             s.data_unpublished -= 1
             s.data_bytes_unpublished -= h.size
     s.published = first + n
+    # What was collected above reads my columns when it is handed over: with the new count it would overtake the slots.
+    flush_posts(node)
     # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
     u64_store_release(&s.mine.published, s.published)
     if n > s.window:
