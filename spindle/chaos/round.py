@@ -39,7 +39,6 @@ class Plan:
     seconds: float
     nodes: int
     suspect_timeout_s: float
-    rejoin: bool
     pause_s: float  # between two faults, on average
     settings: list[str]
 
@@ -59,7 +58,7 @@ class Plan:
             f"journal.group_commit_ms={draw.choice([0, 2, 20])}",
             f"core.busy_poll_us={draw.choice([0, 10, 50])}",
         ]
-        return cls(seed, seconds, draw.choice([3, 4, 5, 5, 5]), suspect_timeout_s, rejoin,
+        return cls(seed, seconds, draw.choice([3, 4, 5, 5, 5]), suspect_timeout_s,
                    draw.choice([0.3, 0.7, 1.5]), settings)
 
     def __str__(self) -> str:
