@@ -312,7 +312,7 @@ class Peers:
             return False
         try:
             peer.conn.send(message.SerializeToString(), fds)
-        except WireError:  # its end is reported by on_gone
+        except SpindleError:  # its end is reported by on_gone
             return False
         return True
 
@@ -356,7 +356,7 @@ class Peers:
             return
         del self.connected[node_id]
         peer.cut = True
-        with contextlib.suppress(WireError):  # as far as it fits: it may have stopped reading long ago
+        with contextlib.suppress(SpindleError):  # as far as it fits: it may have stopped reading long ago
             peer.conn.send(pb.PeerMessage(farewell=pb.Farewell(
                 kind=CastOut.__name__, text=why, cast_out=True)).SerializeToString())
         peer.conn.close()
@@ -373,7 +373,7 @@ class Peers:
         self._parting.clear()
 
         async def part(peer: Peer) -> None:
-            with contextlib.suppress(WireError):
+            with contextlib.suppress(SpindleError):
                 peer.conn.send(farewell)
                 await peer.conn.drain(0)
 
