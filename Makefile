@@ -15,11 +15,11 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench chaos proto clean distclean
+.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench sim sim-nightly chaos proto clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  Variables: PYTHON=/path/to/python3 (3.10 or later), VENV=directory, ARGS='for demo, test or bench'"
 
 setup: $(VENV)/.stamp-ext  ## Make the environment and build the core; .venv/bin/spindle is the command
@@ -88,6 +88,13 @@ $(VENV)/.stamp-fuzz: $(VENV)/.stamp-test
 SECONDS ?= 60
 fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECONDS in all
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+# 2,000 groups take a minute or two on two cores. The nightly run also demands that rare paths were taken.
+sim: setup  ## Simulate groups with faults from SEEDS seeds, and check every promise after every event
+	@$(BIN)/spindle sim --seeds $(or $(SEEDS),2000) $(ARGS)
+
+sim-nightly: setup  ## The same with 20,000 seeds, and every rare path must have been taken
+	@$(BIN)/spindle sim --seeds $(or $(SEEDS),20000) --nightly $(ARGS)
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
 	@$(BIN)/python -m spindle.chaos --seconds $(SECONDS) $(ARGS)

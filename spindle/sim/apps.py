@@ -118,11 +118,11 @@ class Reader:
         self.set_slow(slow)
 
     def _open(self) -> tuple[Cursor, LogReader]:
-        cursor = Cursor(True, False)
-        self._life.engine.add_reader(self._topic_id, cursor)
+        cursor, engine = Cursor(True, False), self._life.engine
+        engine.add_reader(self._topic_id, cursor)
         return cursor, LogReader(
             Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
-            os.dup(cursor.data_fd), Mapping.attach(os.dup(self._life.engine.bell.fd)), os.dup(self._life.engine.bell_fd))
+            os.dup(cursor.data_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd))
 
     @property
     def slow(self) -> bool:

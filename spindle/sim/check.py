@@ -94,7 +94,7 @@ class Checker:
         assert view is not None
         self.installs += 1
         for topic_id, count in unsent.items():
-            self.violated("D10", f"{life} can't send {count} messages of topic {topic_id} again, whose writers are open")
+            self.violated("D10", f"{life} can't send {count} messages of open writers of topic {topic_id} again")
         key = (view.group_id, view.view_id)
         self.require(view.member(life.node_id) == life.me, "M1", f"{life} installs view {view.view_id} without itself")
         known = self.views.get(key)
@@ -140,7 +140,7 @@ class Checker:
         ended = orderly = 0
         for member in gone:
             other = self.world.life_of(member)
-            if other.end == ENDED_ORDERLY or other.running and other.machine.leaving:
+            if other.end == ENDED_ORDERLY or (other.running and other.machine.leaving):
                 orderly += 1  # it took part until the end
             elif self.world.certain(other) or other.end == ENDED_FAILED:
                 ended += 1
@@ -195,8 +195,9 @@ class Checker:
             if sequence.ordered and sequence.entries and life.node_id in topic.members:
                 last = sequence.entries[-1][0]
                 index, rank = divmod(last, len(trim))
-                self.require(trim[rank] > index, "T2", f"the trim {trim} of topic {topic.topic_id} in view {view.view_id} lacks "
-                                            f"sequence {last}, which somebody has delivered")
+                self.require(trim[rank] > index, "T2",
+                             f"the trim {trim} of topic {topic.topic_id} in view {view.view_id} lacks sequence {last}, "
+                             "which somebody has delivered")
 
     def leaving_view(self, life: Life) -> None:
         """A node is about to install the next view: D8 and D9."""
@@ -332,7 +333,7 @@ class Checker:
         self.world.hit(f"failed {kind}")
         self.world.mix(life.number, len(kind))
         lost = not self.world.fabric.certain and any(one.end == CRASHED for one in self.world.lives)
-        if kind == "CastOut" or kind == "NoMajority" and not lost:
+        if kind == "CastOut" or (kind == "NoMajority" and not lost):
             self.require(self.world.causes > 0, "E1", f"{life} stops though nobody was accused: {kind}: {text}")
         elif kind not in ("NoMajority", "NodeIdTaken", "JoinFailed"):
             self.violated("E1", f"{life} stops of a defect: {kind}: {text}")

@@ -1,8 +1,10 @@
 """How the rows of a run reach the other nodes.
 
 Shared: every node maps the others' rows, as nodes of one host do. A store is visible at once; what can be late is the
-other's next look. Copied: every node has copies of the others' rows, as between hosts. What a node pushes waits on its way, and arrives line
-by line when the run says so: late, in part, or never.
+other's next look.
+
+Copied: every node has copies of the others' rows, as between hosts. What a node pushes waits on its way, and arrives
+line by line when the run says so: late, in part, or never.
 """
 
 from __future__ import annotations

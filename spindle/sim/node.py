@@ -20,7 +20,17 @@ from spindle.membership.detector import Detector
 from spindle.membership.machine import Machine, Phase
 from spindle.sim.apps import Reader, Writer
 from spindle.sim.links import (
-    END, ENDED, ENDED_FAILED, ENDED_ORDERLY, FAREWELL, HELLO, MESSAGE, OFFER, WELCOME, Conn, Item,
+    END,
+    ENDED,
+    ENDED_FAILED,
+    ENDED_ORDERLY,
+    FAREWELL,
+    HELLO,
+    MESSAGE,
+    OFFER,
+    WELCOME,
+    Conn,
+    Item,
 )
 from spindle.sim.tables import WatchedTable
 from spindle.view import Member, View
@@ -453,7 +463,7 @@ class Life:
         farewell = conn.farewell_to_a if conn.a is self else conn.farewell_to_b
         left = farewell is not None and bool(farewell[1])
         why = farewell[3] if farewell is not None else ""
-        if was_open or self.view is not None and self.view.member(life.node_id) == life.me:
+        if was_open or (self.view is not None and self.view.member(life.node_id) == life.me):
             self.machine.peer_gone(life.me, left, why, ended)
         if self.meeting is not None and life.node_id in self.meeting[2]:
             self.meeting = None  # a newer view will tell
@@ -556,7 +566,7 @@ class Life:
         self.stop(how, kind, True)
 
     def stop(self, how: str, kind: str, certain: bool) -> None:
-        """The process has ended; `certain`: the others see at once that it has, and not only that the connection has."""
+        """The process has ended; `certain`: the others see at once that it has, not only that the connection has."""
         self.end, self.end_kind = how, kind
         self.actions.clear()
         self.dirty = False

@@ -1,4 +1,4 @@
-"""What happens next: a seed's own mix of traffic and faults, and after it a time without faults in which all must settle.
+"""What happens next: a seed's own mix of traffic and faults. The time without faults after it is in `settle`.
 
 Why a mix of its own for each seed: with everything possible all the time every run would be the same chaos, and what
 needs quiet before the fault (a full window, a long silence, three views in a row) would never happen. So each seed
@@ -109,8 +109,8 @@ class Schedule:
         if self._chance(0.15):
             switches = Switches(*[self._chance(0.5) for _ in range(3)], True, self._chance(0.5))
         return Setup(topics, fabric=self._fabric(fabric),
-                     late=self._chance(0.7), fences=self._chance(0.5), inbox_slots=self._pick((1, 2, 4, 16)), switches=switches,
-                     small_logs=self._chance(0.5))
+                     late=self._chance(0.7), fences=self._chance(0.5),
+                     inbox_slots=self._pick((1, 2, 4, 16)), switches=switches, small_logs=self._chance(0.5))
 
     def _fabric(self, wanted: str) -> str:
         chosen = "shared" if self._chance(0.5) else "copied"

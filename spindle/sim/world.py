@@ -108,7 +108,7 @@ class World:
     def ended(self, life: Life, certain: bool) -> None:
         """The process of a life has ended: what it sent before still arrives."""
         self.fabric.ended(life, rest=not certain or life.end != CRASHED)
-        certain = certain and self.fabric.certain or life.end != CRASHED
+        certain = (certain and self.fabric.certain) or life.end != CRASHED
         for conn in life.conns:
             other = conn.other(life)
             conn.close(life, certain)
@@ -370,7 +370,7 @@ class World:
     def _draining(self, life: Life, topic_id: int) -> bool:
         """A writer of the topic has something on the way: it stays a sender."""
         direct = life.direct.get(topic_id)
-        return bool(life.writers.get(topic_id)) or direct is not None and direct.next < len(direct.sent)
+        return bool(life.writers.get(topic_id)) or (direct is not None and direct.next < len(direct.sent))
 
     def _tend(self, life: Life) -> bool:
         """Closes writers that are done, and gives up the roles that go with them."""
