@@ -22,6 +22,7 @@ cdef class Engine:
     cdef object thread
     cdef object lock
     cdef int depth                       # of nested parking
+    cdef bint took_over                  # parked by holding `driving` while the predicate thread is blocked
     cdef int resume_fd
     cdef uint64_t virtual_ns             # of the last step_once(); 0: the system's clock
     cdef bint stopped

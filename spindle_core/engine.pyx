@@ -38,7 +38,7 @@ from spindle_core.smc cimport claimable, fill_nulls
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport INBOXES_MAX, LEVEL_UNORDERED, subgroup_t, upcall_fn
 from spindle_core.step cimport step
-from spindle_core.thread cimport drive, driver_t
+from spindle_core.thread cimport drive, driver_t, stop_driving, try_to_drive
 
 from spindle_core.epoch import SubgroupSpec  # no-cython-lint: part of this module's surface
 from spindle_core.errors import Wedged, WriteTimeout
@@ -181,11 +181,18 @@ cdef class Engine:
             event_ring(self.bell_fd)
 
     cdef int park(self) except -1:
-        """The predicate thread stands between two steps until resume(). Nests."""
+        """The predicate thread stands between two steps until resume(). Nests.
+
+        One that is blocked is left asleep: whoever holds `driving` keeps it from stepping. Waking it only to see it
+        stand would cost a wake-up here and one in resume(), on a busy host a time slice each.
+        """
         cdef driver_t *d = &self.driver
         self.lock.acquire()
         self.depth += 1
         if self.depth == 1 and self.thread is not None and not self.stopped:
+            self.took_over = try_to_drive(d)
+            if self.took_over:
+                return 0
             u32_store_release(&d.park, 1)
             event_ring(self.bell_fd)
             with nogil:
@@ -196,7 +203,11 @@ cdef class Engine:
     cdef int resume(self) except -1:
         cdef driver_t *d = &self.driver
         self.depth -= 1
-        if self.depth == 0 and self.thread is not None and not self.stopped:
+        if self.depth == 0 and self.took_over:
+            self.took_over = False
+            stop_driving(d)
+            self.ring()          # it looks anew at everything that was changed meanwhile
+        elif self.depth == 0 and self.thread is not None and not self.stopped:
             u32_store_release(&d.park, 0)
             event_ring(self.resume_fd)
             with nogil:
@@ -327,6 +338,8 @@ cdef class Engine:
             return True
         self.park()
         try:
+            if self.thread is not None:
+                step(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
             return deliver_trim(epoch, s, trim, self.now_ns())
         finally:
             self.resume()

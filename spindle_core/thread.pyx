@@ -83,6 +83,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
     if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
         d.counters[C_SLEEPS] += 1
         stop_driving(d)
+        # The node may be exchanged while this waits (Engine.park): nothing of it is touched afterwards.
         if node != NULL:
             node.fabric.wait(node.fabric.self, -1)
         else:
