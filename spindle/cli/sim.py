@@ -18,6 +18,7 @@ SECONDS_BETWEEN_LINES = 10.0
 Examples:
   spindle sim --seeds 2000             2000 groups with faults, all promises checked
   spindle sim --seed 17 --fabric copied
+  spindle sim --exhaustive             three nodes, two messages, one fault: every interleaving
   spindle sim --replay 17 --until 400  what happened in it, one line per event
 """)
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
@@ -31,14 +32,19 @@ Examples:
 @click.option("--jobs", type=click.IntRange(1), help="Processes at once. Default: the processors.")
 @click.option("--failures", type=click.IntRange(1), default=10, show_default=True, help="Stop after so many.")
 @click.option("--shrink/--no-shrink", default=True, help="Make the first failing run as small as it gets.")
+@click.option("--exhaustive", is_flag=True, help="Instead of seeds: every run there is of the smallest groups.")
+@click.option("--states", type=click.IntRange(0), default=0, help="With --exhaustive: so many states of each at most.")
 @click.option("--nightly", is_flag=True, help="Fail also if a rare path was never taken.")
 @click.option("--probes", is_flag=True, help="Print how often rare paths were taken.")
 def sim(seeds: int | None, first: int, seed: int | None, replay: int | None, until: int | None, since: int,
-        fabric: str | None, jobs: int | None, failures: int, shrink: bool, nightly: bool, probes: bool) -> int:
+        fabric: str | None, jobs: int | None, failures: int, shrink: bool, exhaustive: bool, states: int,
+        nightly: bool, probes: bool) -> int:
     """Simulate groups with faults, and check every promise after every event.
 
     A seed and a release give the same run, wherever and whenever. Exit code 1: a promise was broken.
     """
+    if exhaustive:
+        return _exhaustive(states, jobs or len(os.sched_getaffinity(0)))
     if replay is not None:
         return _replay(replay, fabric or "", since, until or 0)
     if seed is not None:
@@ -94,6 +100,20 @@ def _replay(seed: int, fabric: str, since: int, until: int) -> int:
         click.echo(f"{outcome.broken}: {outcome.text}")
     click.echo(f"seed {seed}: {outcome.steps} steps, hash {outcome.hash:016x}")
     return 1 if outcome.failed else 0
+
+
+def _exhaustive(states: int, jobs: int) -> int:
+    from spindle.sim.exhaustive import CASES, explore_all
+
+    broken = False
+    for result in explore_all(CASES, states, jobs):
+        click.echo(f"{result.case.name}: {result.states} states, {result.ends} ends, up to {result.depth} events and "
+                   f"{result.views} views in a run, {'all' if result.complete else 'not all'} followed"
+                   f"{': ' + result.broken if result.broken else ''}")
+        for event in result.events:
+            click.echo("  " + " ".join(map(str, event)))
+        broken = broken or bool(result.broken)
+    return 1 if broken else 0
 
 
 def _shrink(outcome: Outcome, fabric: str) -> None:
