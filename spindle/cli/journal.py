@@ -32,6 +32,7 @@ EPILOG = """\b
 Examples:
   spindle journal info /var/lib/spindle             what is there
   spindle journal verify /var/lib/spindle           check every byte
+  spindle journal repair /var/lib/spindle           cut damage, get the rest from other nodes
   spindle journal export /var/lib/spindle -t alerts -o alerts.jsonl
   spindle journal export alerts-1-1.mcap --format csv --payload text
 
@@ -51,6 +52,12 @@ Payloads:
 VERIFY_EPILOG = """\b
 Exit codes: 0 whole (or repaired), 1 torn or damaged, 10 nothing to verify or the
 journal to be repaired is in use.
+"""
+
+REPAIR_EPILOG = """\b
+The other nodes that held the topic must have what the damage took. If this was
+the only one, the topic goes on with what is left of it only when told to, by
+[journal] restart = "any". Exit codes: 0 done, 10 in use or not possible.
 """
 
 path_argument = click.argument("path", type=click.Path(path_type=Path))
@@ -158,6 +165,28 @@ def verify(path: Path, topic: str | None, node_id: int | None, repair: bool, as_
         click.echo(click.style(problem, fg="red"))
     click.echo(f"{report.messages:,} messages in {len(report.files)} files: {report.status.value}")
     return 0 if report.ok else 1
+
+
+@journal.command(epilog=REPAIR_EPILOG)
+@path_argument
+@topic_option
+@journal_node_option
+@debug_option
+def repair(path: Path, topic: str | None, node_id: int | None) -> int:
+    """End damaged journals before their damage, so that their nodes get the rest from the other nodes.
+
+    What is cut off is kept beside, as .damaged. The node must not be running.
+    """
+    from spindle.restart.repairing import repair_journals
+
+    found = repair_journals(path, topic, node_id)
+    for one in found:
+        click.echo(f"{click.style('repaired', fg='green')}  topic {one.topic!r} of node {one.node_id}")
+        for kept in one.kept:
+            click.echo(f"          kept {kept}")
+    if not found:
+        click.echo("no journal there is damaged")
+    return 0
 
 
 @journal.command(epilog=EXPORT_EPILOG)

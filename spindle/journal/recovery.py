@@ -101,8 +101,8 @@ def open_scan(files: Files, handle: int, path: Path) -> Scan:
         return Scan(files, handle, path)
     except Damage as damage:
         raise JournalCorrupt(
-            f"{path} is damaged at its beginning: {damage}. Nothing of it can be trusted. Move the file away (the node "
-            "then goes on after the file before it) or put back a copy",
+            f"{path} is damaged at its beginning: {damage}. Nothing of it can be trusted. Put back a copy, or have "
+            f"`spindle journal repair {path}` move it away: the node then gets its messages from the others",
             path,
             damage.offset,
         ) from None
@@ -114,8 +114,8 @@ def corrupt_error(scan: Scan) -> JournalCorrupt:
     return JournalCorrupt(
         f"{scan.path} is damaged before its end: {scan.damage}; {scan.summary.messages:,} messages before it are "
         "whole, and there is good data behind it, so no crash did this and nothing is cut off. Put back a copy of the "
-        "file, or move it away: the node then goes on after the file before it. `spindle journal export "
-        "--skip-damaged` still reads what is whole on both sides",
+        f"file, or have `spindle journal repair {scan.path}` move what is behind the damage away: the node then "
+        "gets it from the others. `spindle journal export --skip-damaged` still reads what is whole on both sides",
         scan.path,
         scan.damage.offset,
     )

@@ -2,7 +2,7 @@
 
 Why apart from `spindle.journal.recovery`: there one node puts its own files in order, whatever others have; here it
 makes them equal to somebody else's. Nothing is ever deleted: what is cut off is kept beside, under the file's name with
-`.forked`.
+`.forked` (it conflicts) or `.damaged`.
 
 Rules: everything here blocks and runs on a thread of its own. Nobody writes the journal meanwhile (it is taken up after
 this), except where reading says otherwise. Raises JournalError, OSError.
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spindle.errors import JournalError
-from spindle.journal.errors import JournalBusy
+from spindle.journal.errors import JournalBusy, JournalCorrupt, NotAJournal
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import CommitLayout, Damage
+from spindle.journal.format import MESSAGE, CommitLayout, Damage
 from spindle.journal.names import lock_name
 from spindle.journal.reading import Channels, JournalMessage, add_channels, messages_of
 from spindle.journal.recovery import Recovery, corrupt_error, journal_numbers, open_scan, recover, repair
@@ -28,6 +28,7 @@ from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summa
 from spindle.restart.ledger import Ledger
 
 FORKED_SUFFIX = ".forked"
+DAMAGED_SUFFIX = ".damaged"
 COPY_BYTES = 1 << 20
 LOG = logging.getLogger("spindle.node")
 
@@ -65,21 +66,30 @@ def take_up(store: Store, ledger: Ledger) -> Found:
     """
     files = store.files
     files.make_directory(store.directory)
-    lock = files.lock(store.directory / lock_name(store.topic, store.node_id))
-    if lock is None:
-        raise JournalBusy(f"the journal of topic {store.topic!r} of node {store.node_id} in {store.directory} is being "
-                          "written by another process; give each node its own id or journal directory")
+    lock = _lock(store)
     try:
-        recovery = recover(files, store.directory, store.topic, store.node_id)
-        standing = ledger.read()
-        begin = _begin(store)
-        if not ledger.exists and begin != NOTHING:
-            standing = ledger.update(
-                lives=(Life(recovery.group, begin[0]),), whole=True, seen_view=recovery.last_view,
-                holders=Holders(recovery.last_view, (store.node_id,)))
-        return Found(recovery, begin, standing)
+        return _found(store, ledger, whole=True)
     finally:
         files.close(lock)
+
+
+def _lock(store: Store) -> int:
+    lock = store.files.lock(store.directory / lock_name(store.topic, store.node_id))
+    if lock is None:
+        raise JournalBusy(f"the journal of topic {store.topic!r} of node {store.node_id} in {store.directory} is being "
+                          "written by another process; stop that, or give each node its own id or journal directory")
+    return lock
+
+
+def _found(store: Store, ledger: Ledger, whole: bool) -> Found:
+    """Under the lock. `whole` is what a ledger that has to be made says."""
+    recovery = recover(store.files, store.directory, store.topic, store.node_id)
+    standing, begin = ledger.read(), _begin(store)
+    if not ledger.exists and begin != NOTHING:
+        standing = ledger.update(
+            lives=(Life(recovery.group, begin[0]),), whole=whole, seen_view=recovery.last_view,
+            holders=Holders(recovery.last_view, (store.node_id,)))
+    return Found(recovery, begin, standing)
 
 
 def _begin(store: Store) -> Order:
@@ -118,7 +128,7 @@ def cut_after(store: Store, end: Order) -> tuple[int, list[Path]]:
             if not beyond and (good or (scan.head.last_view, scan.head.last_sequence) <= end):
                 break
             count += beyond
-            aside = _free_name(store, path)
+            aside = _free_name(store, path, FORKED_SUFFIX)
             kept.append(aside)
             if not good:
                 files.rename(path, aside)
@@ -133,12 +143,12 @@ def cut_after(store: Store, end: Order) -> tuple[int, list[Path]]:
     return count, kept
 
 
-def _free_name(store: Store, path: Path) -> Path:
+def _free_name(store: Store, path: Path, suffix: str) -> Path:
     taken = set(store.files.names(store.directory))
-    name, attempt = path.name + FORKED_SUFFIX, 1
+    name, attempt = path.name + suffix, 1
     while name in taken:
         attempt += 1
-        name = f"{path.name}{FORKED_SUFFIX}{attempt}"
+        name = f"{path.name}{suffix}{attempt}"
     return path.with_name(name)
 
 
@@ -153,13 +163,79 @@ def _copy(files: Files, handle: int, target: Path, size: int) -> None:
     files.sync_directory(target.parent)
 
 
+def cut_damage(store: Store) -> list[Path]:
+    """Ends the journal before its first damage, so that the node gets the rest from the others; returns the files that
+    keep what was there, none if there is no damage. JournalBusy if a node has the journal."""
+    files, ledger = store.files, Ledger(store.directory, store.topic, store.node_id, store.files)
+    lock = _lock(store)
+    try:
+        numbers = [path for _, path in journal_numbers(files, store.directory, store.topic, store.node_id)]
+        try:
+            ledger.read()
+        except JournalCorrupt:
+            # Without it nobody knows what the journal is worth: all is had anew.
+            return [_put_aside(store, path) for path in (*reversed(numbers), ledger.path)]
+        place, good = _first_damage(files, numbers)
+        if place == len(numbers):
+            return []
+        if ledger.exists:
+            ledger.update(whole=False)
+        kept = [_put_aside(store, path) for path in reversed(numbers[place + 1 :])]
+        if good == 0:
+            kept.append(_put_aside(store, numbers[place]))
+        else:
+            handle = files.open(numbers[place], writable=True)
+            try:
+                kept.append(_free_name(store, numbers[place], DAMAGED_SUFFIX))
+                _copy(files, handle, kept[-1], files.size(handle))
+                files.truncate(handle, good)
+                files.sync(handle)
+                repair(files, handle, open_scan(files, handle, numbers[place]).run())
+            finally:
+                files.close(handle)
+        _found(store, ledger, whole=False)
+        return kept
+    finally:
+        files.close(lock)
+
+
+def _put_aside(store: Store, path: Path) -> Path:
+    aside = _free_name(store, path, DAMAGED_SUFFIX)
+    store.files.rename(path, aside)
+    store.files.sync_directory(store.directory)
+    return aside
+
+
+def _first_damage(files: Files, paths: list[Path]) -> tuple[int, int]:
+    """Place of the first damaged file, and up to which byte it is good; the number of files if none is."""
+    for place, path in enumerate(paths):
+        handle = files.open(path)
+        try:
+            scan = open_scan(files, handle, path)
+            good, channels = len(scan.head_bytes), Channels()
+            for layout, body in scan.commits():
+                add_channels(channels, layout)
+                for _ in messages_of(scan.head.topic, layout, body, channels):
+                    pass
+                good = layout.end
+            if scan.state is State.CORRUPT:
+                return place, good
+        except Damage:  # a commit that contradicts itself although its checksums are right
+            return place, good
+        except (JournalCorrupt, NotAJournal):
+            return place, 0
+        finally:
+            files.close(handle)
+    return len(paths), 0
+
+
 def last_messages(store: Store, count_max: int, bytes_max: int, overhead: int) -> list[JournalMessage]:
     """The end of the journal: at most `count_max` messages (0: any number) that take `bytes_max` with `overhead` bytes
     for each; what a late reader would still be given if the node had never stopped."""
     runs: deque[list[JournalMessage]] = deque()
     count = size = 0
     for _, path in reversed(journal_numbers(store.files, store.directory, store.topic, store.node_id)):
-        for run in reversed(_end_of_file(store, path, bytes_max)):
+        for run in reversed(_end_of_file(store, path, bytes_max, overhead)):
             runs.appendleft(run)
             count += len(run)
             size += sum(len(one.payload) + overhead for one in run)
@@ -178,23 +254,25 @@ def last_messages(store: Store, count_max: int, bytes_max: int, overhead: int) -
     return messages[first:]
 
 
-def _end_of_file(store: Store, path: Path, bytes_max: int) -> list[list[JournalMessage]]:
+def _end_of_file(store: Store, path: Path, bytes_max: int, overhead: int) -> list[list[JournalMessage]]:
     """The last commits of a file, those that could matter for so many bytes."""
     handle = store.files.open(path)
     try:
         scan = open_scan(store.files, handle, path)
         channels: Channels = {}
-        last: deque[tuple[CommitLayout, bytes]] = deque()
+        last: deque[tuple[CommitLayout, bytes, int]] = deque()
         size = 0
         for layout, body in scan.commits():
             add_channels(channels, layout)
-            last.append((layout, body))
-            size += len(body)
-            while size - len(last[0][1]) >= bytes_max:
-                size -= len(last.popleft()[1])
+            count = layout.record.count
+            payloads = len(body) - count * MESSAGE.size - sum(map(len, layout.channel_records))
+            last.append((layout, body, payloads + count * overhead))
+            size += last[-1][2]
+            while len(last) > 1 and size - last[0][2] >= bytes_max:
+                size -= last.popleft()[2]
         if scan.state is State.CORRUPT:
             raise corrupt_error(scan)
-        return [list(messages_of(scan.head.topic, layout, body, channels)) for layout, body in last]
+        return [list(messages_of(scan.head.topic, layout, body, channels)) for layout, body, _ in last]
     except Damage as damage:
         raise JournalError(f"{path} is damaged: {damage}") from damage
     finally:

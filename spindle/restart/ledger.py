@@ -112,8 +112,9 @@ def decode(data: bytes, path: Path) -> Standing:
             seen_view=int(content["seen_view"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise JournalCorrupt(f"{path} is damaged: {error}. It says who held the topic last. `spindle journal repair` "
-                             "moves it and its journal away, so that the node gets all from the others", path) from None
+        raise JournalCorrupt(f"{path} is damaged: {error}. It says who held the topic last. Put back a copy, or have "
+                             f"`spindle journal repair --topic TOPIC {path.parent}` move it and its journal away: the "
+                             "node then gets all from the others", path) from None
 
 
 def _order(pair: Any) -> tuple[int, int]:

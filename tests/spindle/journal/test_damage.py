@@ -154,7 +154,7 @@ def test_damage_in_the_middle_is_refused_and_in_a_live_tail_cut(closed: bool, co
         with pytest.raises(JournalCorrupt, match="damaged before its end") as caught:
             recover(files, DIRECTORY, SPEC.name, 1)
         assert starts[commit] <= caught.value.offset < starts[commit + 1]
-        assert f"byte {caught.value.offset:,}" in str(caught.value) and "move it away" in str(caught.value)
+        assert f"byte {caught.value.offset:,}" in str(caught.value) and "spindle journal repair" in str(caught.value)
         assert files.content() == {NAME: bytes(bad)}
         assert len(read_what_is_there(files)) == before
         salvaged = read_what_is_there(files, skip_damaged=True)

@@ -21,7 +21,7 @@ from spindle.restart.chain import (
     Summary,
     agreed_end,
 )
-from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
+from spindle.restart.restorer import Ask, Follow, Record, Restorer, Settle, Step
 
 Entry = tuple[Order, int]  # order, number of the message
 
@@ -29,7 +29,7 @@ Entry = tuple[Order, int]  # order, number of the message
 @dataclasses.dataclass
 class Node:
     node_id: int
-    standing: Standing = Standing()  # on disk
+    standing: Standing = dataclasses.field(default_factory=Standing)  # on disk
     journal: list[Entry] = dataclasses.field(default_factory=list)  # on disk
     forked: list[Entry] = dataclasses.field(default_factory=list)  # on disk, beside
     up: bool = False

@@ -5,6 +5,9 @@ Method: real daemons on one journal directory, killed with -9, started again in 
 from __future__ import annotations
 
 import contextlib
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -195,3 +198,32 @@ def test_the_topic_survives_its_members_in_a_living_group(site: Site) -> None:
     site.start(1, limits__open_timeout_s="1.0")
     with pytest.raises(TimeoutError, match="node 3 is missing"):
         site.open(1).open_reader(TOPIC, keep_all=True, from_history=True)
+
+
+def test_a_damaged_journal_is_repaired_from_the_others(site: Site) -> None:
+    site.start(1, 2)
+    for node_id in (1, 2):
+        site.open(node_id).open_reader(TOPIC, keep_all=True, from_history=True)
+    session = site.open(1)
+    writer = session.open_writer(TOPIC).inbox
+    for payload in numbered(0, 50):
+        writer.write(payload)
+        assert writer.wait_acknowledged(WAIT_S, persisted=True)  # many commits, so that damage has good data behind it
+    site.kill(2)
+    (path,) = site.journal.glob("*-2-*.mcap")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"spindle.commit") + 2000] ^= 1
+    path.write_bytes(data)
+    site.start(2)
+    with pytest.raises(OSError, match="spindle journal repair") as caught:
+        site.open(2).open_reader(TOPIC, keep_all=True, from_history=True)
+    command = re.search(r"`spindle (journal repair [^`]+)`", str(caught.value))
+    assert command is not None
+    done = subprocess.run([sys.executable, "-m", "spindle.cli", *command[1].split()], capture_output=True, text=True,
+                          timeout=60, check=True)
+    assert "repaired" in done.stdout and f"topic {TOPIC!r} of node 2" in done.stdout
+    reader = site.open(2).open_reader(TOPIC, keep_all=True, from_history=True)
+    assert take(reader, 50) == numbered(0, 50)
+    write(site, 1, numbered(50, 60))
+    assert site.disk(2) == site.disk(1)
+    assert list(site.journal.glob("*-2-*.mcap.damaged"))

@@ -1,0 +1,113 @@
+"""Goal: the two questions about journals are answered as their module says, one rule at a time.
+Method: hand-made lives, standings and answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from spindle.restart.chain import (
+    NOTHING,
+    Decision,
+    Holders,
+    Life,
+    Missing,
+    Standing,
+    Successor,
+    Summary,
+    agreed_end,
+    begin_life,
+    decide,
+)
+
+FIRST = Life("a.0", 0)
+SECOND = Life("b.6", 6, (5, 80))
+OTHER = Life("c.6", 6, (5, 80))
+THREE = Holders(2, (1, 2, 3))
+
+
+def whole(holders: Holders, end: tuple[int, int], lives: tuple[Life, ...] = (FIRST,),
+          successor: Successor | None = None) -> Summary:
+    return Summary(Standing(lives, holders, True, successor, end[0]), (0, 0), end, 10)
+
+
+@pytest.mark.parametrize(
+    ("lives", "end", "others", "others_end", "agreed"),
+    [
+        ((FIRST,), (5, 70), (FIRST,), (5, 90), (5, 70)),  # one goes on where the other ends
+        ((FIRST,), (5, 100), (FIRST, SECOND), (7, 3), (5, 80)),  # a fork: beyond (5, 80) it is the old life's alone
+        ((FIRST,), (5, 60), (FIRST, SECOND), (7, 3), (5, 60)),
+        ((FIRST, SECOND), (6, 9), (FIRST, SECOND), (7, 3), (6, 9)),
+        ((FIRST, SECOND), (6, 9), (FIRST, OTHER), (7, 3), (5, 80)),
+        ((SECOND,), (6, 9), (OTHER,), (7, 3), NOTHING),  # nothing in common
+        ((), NOTHING, (FIRST,), (5, 70), NOTHING),
+    ],
+)
+def test_what_two_journals_share(lives, end, others, others_end, agreed) -> None:  # type: ignore[no-untyped-def]
+    assert agreed_end(lives, end, others, others_end) == agreed == agreed_end(others, others_end, lives, end)
+
+
+def test_lives_without_a_message_are_left_out() -> None:
+    assert begin_life((FIRST, SECOND), (5, 80), "d.9", 9) == (FIRST, Life("d.9", 9, (5, 80)))
+    assert begin_life((FIRST, SECOND), (6, 0), "d.9", 9) == (FIRST, SECOND, Life("d.9", 9, (6, 0)))
+
+
+def test_nobody_has_it_so_it_begins() -> None:
+    assert decide({1: Summary(), 2: Summary(problem="no directory")}, "a.0", 0) == Decision(None, NOTHING, (FIRST,), ())
+
+
+def test_the_longest_journal_of_a_majority() -> None:
+    answers = {1: whole(THREE, (5, 70)), 3: whole(THREE, (5, 90)), 4: Summary()}
+    found = decide(answers, "b.6", 6)
+    assert found == Decision(3, (5, 90), (FIRST, Life("b.6", 6, (5, 90))), (1, 3))
+    alone = decide({1: whole(THREE, (5, 70)), 4: Summary()}, "b.6", 6)
+    assert isinstance(alone, Missing) and alone.nodes == (2, 3) and "nodes 2, 3 are missing" in alone.reason
+    assert isinstance(decide({1: whole(THREE, (5, 70)), 4: Summary()}, "b.6", 6, "any"), Decision)
+    assert isinstance(decide(answers, "b.6", 6, "all"), Missing)
+    half = Holders(2, (1, 2))
+    assert isinstance(decide({1: whole(half, (5, 70))}, "b.6", 6), Missing)
+
+
+def test_newer_holders_count_whoever_knows_of_them() -> None:
+    newer = Holders(4, (3,))
+    answers = {1: whole(THREE, (5, 70)), 2: whole(THREE, (5, 70), successor=Successor(newer))}
+    found = decide(answers, "b.6", 6)
+    assert isinstance(found, Missing) and found.nodes == (3,)
+    # A node that never held the topic may know it, too.
+    knows = Summary(Standing(successor=Successor(newer)))
+    assert isinstance(decide({1: whole(THREE, (5, 70)), 2: whole(THREE, (5, 70)), 4: knows}, "b.6", 6), Missing)
+
+
+def test_holders_that_never_began_are_not_waited_for() -> None:
+    """Node 4 restarted the topic and died before all who had to know of it did."""
+    told = Successor(Holders(6, (4,)), required=(1, 2, 4))
+    answers = {1: whole(THREE, (5, 70), successor=told), 2: whole(THREE, (5, 70))}
+    assert isinstance(decide(answers, "b.7", 7), Decision)
+    answers[2] = whole(THREE, (5, 70), successor=told)
+    assert isinstance(decide(answers, "b.7", 7), Missing)
+
+
+def test_holders_of_whom_one_never_was_whole_acknowledged_nothing() -> None:
+    told = Successor(Holders(6, (2, 4)), required=(1, 2, 4))
+    answers = {one: whole(THREE, (5, 70), successor=told) for one in (1, 2)}
+    assert isinstance(decide(answers, "b.7", 7), Decision)
+
+
+def test_a_cut_journal_counts_for_no_majority() -> None:
+    cut = Summary(Standing((FIRST,), THREE, whole=False, seen_view=5), (0, 0), (5, 60), 9)
+    assert isinstance(decide({1: whole(THREE, (5, 70)), 2: cut}, "b.6", 6), Missing)
+    found = decide({1: whole(THREE, (5, 70)), 2: cut, 3: whole(THREE, (5, 50))}, "b.6", 6)
+    assert isinstance(found, Decision) and found.source == 1
+    # All that there are: more can't come.
+    assert isinstance(decide({1: cut, 2: whole(THREE, (5, 70)), 3: cut}, "b.6", 6), Decision)
+
+
+def test_a_damaged_journal_is_named_and_not_counted() -> None:
+    damaged = Summary(Standing((FIRST,), THREE, True), problem="it is damaged")
+    found = decide({1: damaged, 2: whole(THREE, (5, 70))}, "b.6", 6)
+    assert isinstance(found, Missing)
+    assert "node 1: it is damaged" in found.reason and "node 3 is missing" in found.reason
+
+
+def test_a_view_that_is_too_low_is_refused() -> None:
+    found = decide({one: whole(THREE, (5, 70)) for one in (1, 2)}, "b.5", 5)
+    assert isinstance(found, Missing) and "start the nodes" in found.reason

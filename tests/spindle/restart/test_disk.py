@@ -1,0 +1,215 @@
+"""Goal: what a restart does with files: journals end where they are told to, whatever instant the process dies at there
+is a prefix and nothing is lost; ends and rests are read right; damage is cut where it begins; ledgers survive crashes.
+Method: journals of several files on a disk in memory that records what is done; cut at every place, stopped at every
+change; bytes flipped; ledgers with arbitrary content."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.errors import JournalError
+from spindle.journal import Journal, JournalBusy, JournalCorrupt
+from spindle.journal.names import lock_name
+from spindle.journal.reading import JournalMessage, read
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Successor
+from spindle.restart.disk import Store, cut_after, cut_damage, last_messages, messages_after, take_up
+from spindle.restart.ledger import Ledger, decode, encode, view_floor
+from spindle.restart.repairing import repair_journals
+from tests.spindle.journal.fakes import SPEC, MemoryFiles, MemorySource, Witness, apply, messages
+
+DIRECTORY = Path("/journal")
+COUNT = 60
+
+
+def journal_of(files: MemoryFiles, count: int = COUNT) -> list[tuple[bytes, Order]]:
+    """A journal of several files, ten messages a commit; what was written, with orders."""
+    source, witness = MemorySource(), Witness()
+    journal = Journal(DIRECTORY, SPEC, 1, source, witness.on_durable, witness.on_failure, max_file_size=3000,
+                      group_commit_ms=0.0, group="ab", files=files)
+    sent = messages(count)
+    for start in range(0, count, 10):
+        source.put(sent[start : start + 10])
+        assert journal.wait_durable(start + 10, 10)
+    journal.close()
+    assert not witness.failures
+    return [(payload, (info.view_id, info.sequence)) for payload, info in sent]
+
+
+def store_of(files: MemoryFiles) -> Store:
+    return Store(DIRECTORY, SPEC.name, 1, files)
+
+
+def held(store: Store) -> list[tuple[bytes, Order]]:
+    return [plain(one) for one in messages_after(store, NOTHING, (1 << 40, 0))]
+
+
+def plain(one: JournalMessage) -> tuple[bytes, Order]:
+    return one.payload, (one.view_id, one.sequence)
+
+
+def test_a_journal_is_cut_anywhere_and_goes_on() -> None:
+    made = MemoryFiles()
+    sent = journal_of(made)
+    for place in range(-1, COUNT):
+        store = store_of(MemoryFiles.of(made.content()))
+        end = sent[place][1] if place >= 0 else NOTHING
+        count, kept = cut_after(store, end)
+        left = held(store)
+        # Whole commits: at most nine messages before the end are cut off, too, to be fetched again.
+        assert left == sent[: (place + 1) // 10 * 10]
+        assert count == COUNT - len(left) and bool(kept) == bool(count)
+        found = take_up(store, Ledger(DIRECTORY, SPEC.name, 1, store.files))
+        assert found.end == (left[-1][1] if left else NOTHING)
+        assert cut_after(store, end) == (0, [])
+
+
+def test_death_in_the_middle_of_a_cut_loses_nothing() -> None:
+    made = MemoryFiles()
+    sent = journal_of(made)
+    cutting = MemoryFiles.of(made.content())
+    before = copy.deepcopy(cutting.files), dict(cutting.names_to_files)
+    cut_after(store_of(cutting), sent[24][1])
+    for length in range(len(cutting.trace) + 1):
+        files, names = copy.deepcopy(before)
+        for change in cutting.trace[:length]:
+            apply(files, names, change)
+        disk = MemoryFiles.of({name: bytes(files[number]) for name, number in names.items()})
+        store = store_of(disk)
+        take_up(store, Ledger(DIRECTORY, SPEC.name, 1, disk))
+        left = held(store)
+        assert left == sent[: len(left)] and len(left) >= 20
+        beside = b"".join(data for name, data in disk.content().items() if ".forked" in name)
+        assert all(payload in beside for payload, _ in sent[len(left) :])
+        cut_after(store, sent[24][1])
+        assert held(store) == sent[:20]
+
+
+def test_the_end_and_the_rest_of_a_journal() -> None:
+    files = MemoryFiles()
+    sent = journal_of(files)
+    store = store_of(files)
+    for place in (-1, 0, 9, 10, 33, COUNT - 1):
+        after = sent[place][1] if place >= 0 else NOTHING
+        assert [plain(one) for one in messages_after(store, after, sent[40][1])] == sent[place + 1 : 41]
+    assert [plain(one) for one in last_messages(store, 0, 1 << 20, 0)] == sent
+    assert [plain(one) for one in last_messages(store, 7, 1 << 20, 0)] == sent[-7:]
+    for room in (0, 10, 100, 1000):
+        found = [plain(one) for one in last_messages(store, 0, room, 8)]
+        assert found == sent[COUNT - len(found) :] and sum(len(one) + 8 for one, _ in found) <= room
+        if len(found) < COUNT:
+            assert sum(len(one) + 8 for one, _ in sent[COUNT - len(found) - 1 :]) > room
+
+
+def test_a_journal_without_a_ledger_was_this_node_s_alone() -> None:
+    files = MemoryFiles()
+    sent = journal_of(files)
+    ledger = Ledger(DIRECTORY, SPEC.name, 1, files)
+    found = take_up(store_of(files), ledger)
+    assert found.standing.whole and found.standing.holders == Holders(sent[-1][1][0], (1,))
+    assert found.standing.lives == (Life("ab", sent[0][1][0]),)
+    assert (found.begin, found.end) == (sent[0][1], sent[-1][1])
+    assert view_floor(DIRECTORY, 1, files) == sent[-1][1][0] + 1
+    assert view_floor(DIRECTORY, 2, files) == 0
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.7])
+def test_damage_is_cut_where_it_begins(share: float) -> None:
+    files = MemoryFiles()
+    sent = journal_of(files)
+    store = store_of(files)
+    take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
+    assert cut_damage(store) == []
+    path = sorted(name for name in files.content() if name.endswith(".mcap"))[1]
+    data = files.files[files.names_to_files[path]]
+    data[int(len(data) * share)] ^= 4
+    kept = cut_damage(store)
+    left = held(store)
+    assert kept and left == sent[: len(left)] and 10 <= len(left) < COUNT
+    beside = b"".join(data for name, data in files.content().items() if ".damaged" in name)
+    assert all(payload in beside for payload, _ in sent[len(left) + 10 :])  # one payload may be the damage
+    found = take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
+    assert not found.standing.whole and found.end == left[-1][1]
+    assert cut_damage(store) == []
+
+
+def test_a_journal_in_use_is_not_repaired_and_the_command_finds_topics(tmp_path: Path) -> None:
+    made = MemoryFiles()
+    journal_of(made)
+    for name, data in made.content().items():
+        (tmp_path / name).write_bytes(data)
+    assert repair_journals(tmp_path) == []
+    path = sorted(tmp_path.glob("*.mcap"))[-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    store = Store(tmp_path, SPEC.name, 1)
+    lock = store.files.lock(tmp_path / lock_name(SPEC.name, 1))
+    assert lock is not None
+    with pytest.raises(JournalBusy):
+        repair_journals(tmp_path)
+    store.files.close(lock)
+    (done,) = repair_journals(tmp_path)
+    assert (done.topic, done.node_id) == (SPEC.name, 1) and all(kept.exists() for kept in done.kept)
+    assert list(read(tmp_path))
+
+
+ORDERS = st.tuples(st.integers(-1, 1 << 60), st.integers(-1, 1 << 60))
+HOLDERS = st.builds(Holders, st.integers(0, 1 << 60), st.lists(st.integers(1, 65535), max_size=5).map(tuple))
+STANDINGS = st.builds(
+    Standing, st.lists(st.builds(Life, st.text(), st.integers(0, 1 << 60), ORDERS), max_size=3).map(tuple),
+    st.none() | HOLDERS, st.booleans(),
+    st.none() | st.builds(Successor, HOLDERS, st.lists(st.integers(1, 9), max_size=3).map(tuple)),
+    st.integers(-1, 1 << 60))
+
+
+@given(STANDINGS, st.data())
+def test_a_ledger_reads_back_what_it_was_and_knows_damage(standing: Standing, data: st.DataObject) -> None:
+    encoded = encode(standing, "a topic", 7)
+    assert decode(encoded, DIRECTORY) == standing
+    place = data.draw(st.integers(0, len(encoded) - 1))
+    damaged = bytearray(encoded)
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(JournalCorrupt):
+        decode(bytes(damaged), DIRECTORY)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_no_ledger(data: bytes) -> None:
+    with pytest.raises(JournalCorrupt, match="spindle journal repair"):
+        decode(data, DIRECTORY)
+
+
+def test_an_update_of_a_ledger_is_there_whole_or_not_at_all() -> None:
+    files = MemoryFiles()
+    ledger = Ledger(DIRECTORY, "t", 1, files)
+    steps = [Standing()]
+    steps.append(ledger.update(holders=Holders(1, (1, 2)), whole=True, seen_view=4))
+    steps.append(ledger.update(holders=Holders(5, (1,)), seen_view=2))
+    assert steps[2].seen_view == 4
+    assert len(files.trace) == len([*files.trace]) and ledger.update(seen_view=3) == steps[2]
+    for length in range(len(files.trace) + 1):
+        contents: dict[int, bytearray] = {}
+        names: dict[str, int] = {}
+        for change in files.trace[:length]:
+            apply(contents, names, change)
+        disk = MemoryFiles.of({name: bytes(contents[number]) for name, number in names.items()})
+        assert Ledger(DIRECTORY, "t", 1, disk).read() in steps
+
+
+def test_a_damaged_ledger_refuses_the_journal_until_it_is_repaired() -> None:
+    files = MemoryFiles()
+    journal_of(files)
+    store = store_of(files)
+    take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
+    name = next(name for name in files.content() if name.endswith(".standing"))
+    files.files[files.names_to_files[name]][10] ^= 1
+    with pytest.raises(JournalError, match="spindle journal repair"):
+        take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
+    assert cut_damage(store)
+    found = take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
+    assert found.end == NOTHING and found.standing == Standing()
