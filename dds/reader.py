@@ -322,7 +322,8 @@ class ReaderCore(Entity):
 
     def _unread(self) -> int:
         """Samples that were not given out yet; an upper bound for readers that keep the last."""
-        self._go_on()
+        if self._link.later:
+            self._go_on()
         if not self._fast:
             with self._lock:
                 self._intake.pull(EVERYTHING)
@@ -333,7 +334,8 @@ class ReaderCore(Entity):
 
     def _has(self, mask: int, accepts: Callable[[Any], bool] | None) -> bool:
         """True if a sample satisfies this."""
-        self._go_on()
+        if self._link.later:
+            self._go_on()
         if accepts is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
                 mask & InstanceState.Alive) and self._log.pending:
             return True

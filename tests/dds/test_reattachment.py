@@ -414,6 +414,40 @@ def test_calls_wait_for_the_next_node(runtime_dir):
             second.stop()
 
 
+def test_a_logged_topic_goes_on_over_the_death_of_all_its_nodes(runtime_dir, tmp_path):
+    """Goal: journals bridge the death of the whole group: the reader goes on behind the last sample that it had, and is
+    told that nothing is missing. Method: one daemon with a journal, killed with samples taken and samples not taken;
+    then the same again."""
+    logged = Qos(Policy.Durability.Persistent)
+    arguments = ("--journal-dir", str(tmp_path))
+    daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+    with DomainParticipant(reattach=True) as participant:
+        try:
+            topic = Topic(participant, "topic", bytes, qos=logged)
+            reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+            count, got = 0, []
+            for life in range(1, 4):
+                for _ in range(50):
+                    writer.write(b"%d" % count)
+                    count += 1
+                assert writer.wait_for_acks(LONG, persisted=True)
+                got += [reader.take_one(timeout=LONG) for _ in range(30)]
+                if life < 3:
+                    daemon.kill()
+                    daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+                    wait_until(lambda n=life: participant.get_node_status().reattached_count == n, 20)
+            while len(got) < count:
+                got.append(reader.take_one(timeout=LONG))
+            assert got == numbers(count) and reader.take(1) == []
+            status = reader.get_reattached_status()
+            assert (status.total_count, status.gap_count) == (2, 0)
+            late = DataReader(participant, topic)
+            assert late.take(1000) == got
+        finally:
+            participant.close()
+            daemon.stop()
+
+
 def test_patience_ends(runtime_dir):
     """Goal: a participant may give up. Method: no daemon comes back; the program waits in a read."""
     states = []
