@@ -111,6 +111,7 @@ def summary(total: Outcome, rounds: int, seed: int, seconds: float, kept: list[P
         ("disk calls spoiled", f"{total.spoiled:,}"),
         ("told of a dead node", f"after at most {total.told_s:.2f} s"),
         ("together again", f"after at most {total.converged_s:.1f} s"),
+        ("false suspicions", f"{total.suspicions} (that there are none isn't promised)"),
         ("violations", f"{len(total.violations)}"),
     ):
         lines.append(f"  {name:<20} {value}")

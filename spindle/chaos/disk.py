@@ -2,8 +2,9 @@
 
 And what happens to files between two lives of a node: a journal whose end is cut or overwritten, or whose middle is.
 
-Rules: without a C compiler there are no disk faults, and the run says so. Only journals of dead nodes are damaged: at
-the *tail*, as a crash of the machine may do to the last commit; or in the *middle*, which no crash does.
+Rules: without a C compiler there are no disk faults, and the run says so. Only journals of dead nodes are damaged.
+`tear` is what a crash may leave. `lose_tail` and `damage_middle` destroy what was acknowledged, which no crash does and
+only other nodes' copies can make good.
 """
 
 from __future__ import annotations
@@ -128,8 +129,29 @@ def newest_file(directory: Path, minimum: int) -> tuple[Path, list[Commit]] | No
     return None
 
 
-def damage_tail(directory: Path, draw: random.Random) -> str:
-    """Tear the last commit of the newest file; says what was done, "" if there is nothing to tear."""
+def tear(directory: Path, draw: random.Random) -> str:
+    """Leave behind the last commit what a crash in the middle of the next one may leave: nothing acknowledged is lost.
+    Says what was done, "" if there is no file for it."""
+    found = newest_file(directory, 1)
+    if found is None:
+        return ""
+    path, commits = found
+    last = commits[-1]
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(last.start)
+        old = file.read(last.end - last.start)
+        begun = draw.choice([draw.randbytes(len(old)), old])[: draw.randrange(1, len(old))]
+        file.seek(last.end)
+        file.write(begun)
+        if last.end + len(begun) < size and draw.random() < 0.5:
+            file.truncate(draw.randrange(last.end + len(begun), size))
+    return f"{path.name}: {len(begun):,} bytes of a commit begun at byte {last.end:,}"
+
+
+def lose_tail(directory: Path, draw: random.Random) -> str:
+    """Spoil the last commit of the newest file, as a disk does that lies about its syncs; says what was done, "" if
+    there is nothing to spoil."""
     found = newest_file(directory, 2)
     if found is None:
         return ""
@@ -162,4 +184,4 @@ def damage_middle(directory: Path, draw: random.Random) -> str:
     return f"{path.name}: one bit of byte {at:,} flipped, with {len(commits)} commits in the file"
 
 
-__all__ = ["FATAL", "HARMLESS", "Disk", "Mode", "build", "damage_middle", "damage_tail"]
+__all__ = ["FATAL", "HARMLESS", "Disk", "Mode", "build", "damage_middle", "lose_tail", "tear"]

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from spindle.chaos.disk import FATAL, HARMLESS, Mode, damage_middle, damage_tail
+from spindle.chaos.disk import FATAL, HARMLESS, Mode, damage_middle, lose_tail, tear
 from spindle.chaos.stage import Stage
 from spindle.errors import CastOut, JoinFailed, JournalError, NodeStopped, NoMajority
 
@@ -70,6 +70,7 @@ class Faults:
         self.suspect_timeout_s = suspect_timeout_s
         self.schedule = Schedule()
         self.counts: Counter[str] = Counter()
+        self.bad_disk = draw.choice(nodes)  # the one node that may lose what was acknowledged: others have it
         self.kept_down: set[int] = set()  # nodes whose next start somebody takes care of
         self.damaged: set[int] = set()  # nodes with a journal that must be refused
         drawn = {one.name for one in KINDS if draw.random() < 0.6 or one.name == "kill -9 of a member"}
@@ -300,7 +301,7 @@ class Faults:
         """All nodes die at once, and all start again at once."""
         if len(self.stage.daemons) < len(self.nodes):
             return ""
-        way = self.draw.choice(["kill -9", "kill -9", "SIGTERM"])
+        way, others = self.draw.choice(["kill -9", "kill -9", "SIGTERM"]), self._copies_elsewhere(self.bad_disk)
         for node in list(self.stage.daemons):
             if way == "kill -9":
                 self.stage.kill(node)
@@ -311,29 +312,42 @@ class Faults:
         ended = self.stage.until(lambda: not self.stage.daemons, 15.0)
         damage = ""
         if way == "kill -9" and self.draw.random() < 0.5:
-            damage = self._damage(self.draw.choice(self.nodes), damage_tail)
+            node = self.draw.choice(self.nodes)
+            damage = self._damage(node, lose_tail if node == self.bad_disk and others else tear)
         for node in self.nodes:
             self.come_back(node, self.draw.uniform(0, 0.3))
         return f"{way}{f', {damage}' if damage else ''}" if ended else f"{way}, not all ended"
 
     def corrupt_tail(self) -> str:
-        """A node dies, and the machine has lost a part of its last commit."""
+        """A node dies in the middle of a commit; or a disk loses the last one, where others have it."""
         victims = self.victims()
         if not victims:
             return ""
-        self._end_now(victims[0])
-        return f"node {victims[0]}, " + (self._damage(victims[0], damage_tail) or "which has too little to tear")
+        node = victims[0]
+        way = lose_tail if node == self.bad_disk and self._copies_elsewhere(node) else tear
+        self._end_now(node)
+        return f"node {node}, " + (self._damage(node, way) or "which has too little to tear")
 
     def corrupt_middle(self) -> str:
         """A node dies, and a bit flips in the middle of its journal: it must refuse that."""
-        victims = self.victims()
-        if not victims:
+        node = self.bad_disk
+        if not self._is_well(node) or not self._copies_elsewhere(node):
             return ""
-        self._end_now(victims[0])
-        damage = self._damage(victims[0], damage_middle)
+        self._end_now(node)
+        damage = self._damage(node, damage_middle)
         if damage:
-            self.damaged.add(victims[0])
-        return f"node {victims[0]}, " + (damage or "which has too little to damage")
+            self.damaged.add(node)
+        return f"node {node}, " + (damage or "which has too little to damage")
+
+    def _copies_elsewhere(self, node: int) -> bool:
+        """True if at least two other nodes hold the logged topic now: their watchers have opened it in this life."""
+
+        def holds(other: int) -> bool:
+            watcher = self.stage.watchers.get(other)
+            session = watcher.said.get("attached", {}).get("session") if watcher is not None else None
+            return self._is_well(other) and session is not None and session[1] == self.stage.daemons[other].life.pid
+
+        return sum(holds(other) for other in self.nodes if other != node) >= 2
 
     def _end_now(self, node: int) -> None:
         self.stage.kill(node)

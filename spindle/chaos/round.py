@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spindle.chaos.checker import Violation, check, told_delays
+from spindle.chaos.checker import Violation, check, told_delays, unexplained_suspicions
 from spindle.chaos.faults import NAMES, Faults
 from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, load
 from spindle.chaos.message import decode
@@ -80,12 +80,13 @@ class Outcome:
     told_s: float = 0.0  # longest time until an application knew
     ends: Counter[str] = field(default_factory=Counter)  # daemons' exit codes
     converged_s: float = 0.0
+    suspicions: int = 0  # of daemons that nothing had stopped
 
     def add(self, other: Outcome) -> None:
         self.violations += other.violations
         self.faults += other.faults
         self.ends += other.ends
-        for name in ("messages", "deliveries", "views", "groups", "lives", "spoiled"):
+        for name in ("messages", "deliveries", "views", "groups", "lives", "spoiled", "suspicions"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.told_s = max(self.told_s, other.told_s)
         self.converged_s = max(self.converged_s, other.converged_s)
@@ -292,6 +293,7 @@ class Round:
         outcome.lives = len(history.daemons)
         outcome.spoiled = sum(one.spoiled_in_all for one in self._stage.disks.values())
         outcome.told_s = max((delay for delay, _ in told_delays(history)), default=0.0)
+        outcome.suspicions = unexplained_suspicions(history)
         outcome.ends = Counter(f"{one.asked or 'by itself'} {one.code}" for one in history.daemons)
         (self.directory / "said.txt").write_text("\n".join(history.said) + "\n")
         if outcome.violations:
