@@ -170,7 +170,9 @@ class Changes:
 
     def _carry_out(self, action: m.Action) -> None:
         if isinstance(action, m.Send):
-            self.peers.send(action.node_id, message_to_wire(action.message))
+            sent = self.peers.send(action.node_id, message_to_wire(action.message))
+            if not sent and isinstance(action.message, m.JoinRequest):
+                self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):
             self._watch_joiners(action.ballot)
             self.next.prepare(action.view, action.ballot)
@@ -199,9 +201,12 @@ class Changes:
         def part_with_late_ones() -> None:
             for node_id in self.machine.late_joiners(ballot):
                 peer = self.peers.connected.get(node_id)
+                LOG.warning("node %d is not ready to join after %g s: it is left out", node_id, JOINER_TIMEOUT_S)
                 if peer is not None:
-                    LOG.warning("%s is not ready to join after %g s: it is left out", peer, JOINER_TIMEOUT_S)
                     peer.conn.finish()
+                else:
+                    self.machine.unreachable(node_id)
+                    self.drive()
 
         if self._joiner_timer is not None:
             self._joiner_timer.cancel()

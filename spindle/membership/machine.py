@@ -44,6 +44,7 @@ class Machine(Rules):
         if self.view is not None and self.view.group_id != view.group_id:
             asked = self._asked
             if asked is not None and asked not in self._dead and not _replaced(asked, view):
+                self._other = view
                 return
             self._base, self._asked = -1, None  # the group that this node was told of has come to its end
         elif self.view is not None and self.view.view_id > view.view_id:
@@ -61,6 +62,9 @@ class Machine(Rules):
         if leader is not None and self._asked != leader.life:
             self._asked = leader.life
             self._act(m.Send(leader.node_id, m.JoinRequest(self.me, self.view.view_id)))
+        elif leader is None and self._other is not None:
+            other, self._other = self._other, None
+            self.seek(other)
 
     def _admission_is_void(self) -> bool:
         """True if the view that this node was admitted to can't come any more: another has followed the one in which
@@ -76,6 +80,7 @@ class Machine(Rules):
             del self._dead[member.life]
 
     def _back_outside(self) -> None:
+        self._void = (self.next_view, self.ballot)
         self.phase, self.next_view, self.ballot, self._asked = Phase.OUTSIDE, None, 0, None
         if self.leaving:
             self.leave()
@@ -178,6 +183,7 @@ class Machine(Rules):
             left, ended, why = left or known.left, ended or known.ended, known.why
         self._dead[member.life] = Gone(left, ended or left, why)
         self._wishes.drop(member)
+        self._deferred = [one for one in self._deferred if one[0] != member.node_id]
         if self.phase is Phase.OUTSIDE:
             if self._asked == member.life:
                 self._asked = None
@@ -200,6 +206,14 @@ class Machine(Rules):
         member = self.view.member(node_id) if self.view is not None else None
         if member is not None and self._is_dead(member):
             self.peer_gone(member, ended=True)
+
+    def unreachable(self, node_id: int) -> None:
+        """There is no connection to this node: one that was asked to let this node in, or a joiner that is late."""
+        for view in (self.view, self.next_view):
+            member = view.member(node_id) if view is not None else None
+            if member is not None and not self._is_dead(member):
+                self.peer_gone(member, why="there is no connection to it", ended=False)
+                return
 
     def may_suspect(self, node_ids: set[int]) -> bool:
         """True if a majority would remain without these members, too."""
@@ -352,10 +366,19 @@ class Machine(Rules):
         self._act(m.Prepare(message.view, message.ballot))
 
     def _begin(self, message: m.Installed) -> None:
-        if self.phase is Phase.ADMITTED and message.ballot == self.ballot:
-            assert self.next_view is not None
-            self.phase = Phase.INSTALLING
-            self._act(m.Install(self.next_view))
+        """The word to install, from a member or from another joiner that had it: whose word it was may be dead by now,
+        so it is passed on. It counts even if everybody seemed to be gone before it came."""
+        view, ballot = (self.next_view, self.ballot) if self.phase is Phase.ADMITTED else self._void
+        if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or view is None or message.ballot != ballot:
+            return
+        if message.view_id != view.view_id:
+            return
+        self._decide(view, ballot)
+        for member in view.members[len(self._admitting):]:
+            if member != self.me:
+                self._act(m.Send(member.node_id, message))
+        self.phase = Phase.INSTALLING
+        self._act(m.Install(view))
 
     # --- inside
 

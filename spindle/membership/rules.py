@@ -94,6 +94,8 @@ class Rules:
         self._joiners_prepared: set[int] = set()
         self._look_again = False  # suspicions were absorbed in the middle of a rule
         self._base = -1  # of a joiner: id of the view in which its admission was decided
+        self._other: View | None = None  # outside: of another group than the one that is asked, which lives still
+        self._void: tuple[View | None, int] = (None, 0)  # of a joiner: a view to come, and its ballot, that it gave up
         self._admitting: tuple[Member, ...] = ()  # of a joiner: who decides with it, as far as they stay
         self._asked: tuple[int, int] | None = None  # of a joiner: node id and incarnation of the leader it has asked
         self._told: dict[int, tuple[int, int]] = {}  # per own wish the leader that knows it

@@ -218,6 +218,8 @@ class Life:
             conn = self.peers.get(action.node_id)
             if conn is not None:
                 conn.send(self, (MESSAGE, action.message))
+            elif isinstance(action.message, m.JoinRequest):
+                self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):
             world.hit("prepare")
             self.joiner_deadline_ns, self.joiner_ballot = world.now_ns + JOINER_TIMEOUT_NS, action.ballot
