@@ -1,5 +1,5 @@
 """The node's core: epochs, bindings, predicate thread."""
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
@@ -22,6 +22,7 @@ cdef class Engine:
     cdef object thread
     cdef object lock
     cdef int depth                       # of nested parking
+    cdef uint32_t ticket                 # of the last parking
     cdef bint took_over                  # parked by holding `driving` while the predicate thread is blocked
     cdef int resume_fd
     cdef uint64_t virtual_ns             # of the last step_once(); 0: the system's clock

@@ -30,7 +30,7 @@ from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.epoch cimport Epoch
-from spindle_core.events cimport event_clear, event_ring, sched_yield
+from spindle_core.events cimport event_ring, sched_yield
 from spindle_core.inbox cimport Inbox
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride
 from spindle_core.memory cimport Mapping
@@ -187,16 +187,19 @@ cdef class Engine:
         stand would cost a wake-up here and one in resume(), on a busy host a time slice each.
         """
         cdef driver_t *d = &self.driver
+        cdef uint32_t ticket
         self.lock.acquire()
         self.depth += 1
         if self.depth == 1 and self.thread is not None and not self.stopped:
             self.took_over = try_to_drive(d)
             if self.took_over:
                 return 0
-            u32_store_release(&d.park, 1)
+            self.ticket = self.ticket % 0xFFFFFFFF + 1   # of its own, so that nobody has to wait for the last one's end
+            ticket = self.ticket
+            u32_store_release(&d.park, ticket)
             event_ring(self.bell_fd)
             with nogil:
-                while not u32_load_acquire(&d.parked) and not u32_load_acquire(&d.stop):
+                while u32_load_acquire(&d.parked) != ticket and not u32_load_acquire(&d.stop):
                     sched_yield()
         return 0
 
@@ -210,11 +213,6 @@ cdef class Engine:
         elif self.depth == 0 and self.thread is not None and not self.stopped:
             u32_store_release(&d.park, 0)
             event_ring(self.resume_fd)
-            with nogil:
-                # Else a quick next park() could take the old `parked` for its own.
-                while u32_load_acquire(&d.parked) and not u32_load_acquire(&d.stop):
-                    sched_yield()
-            event_clear(self.resume_fd)
         self.lock.release()
         return 0
 

@@ -9,8 +9,8 @@ from spindle_core.state cimport node_t
 cdef struct driver_t:
     node_t *node                 # NULL before the first view; changed only while parked
     uint32_t stop
-    uint32_t park                # asked to park
-    uint32_t parked              # is parked
+    uint32_t park                # asked to park: the ticket of who asks; 0: nobody
+    uint32_t parked              # the ticket for which it stands still
     uint32_t running
     uint32_t driving             # held by who evaluates predicates: this thread whenever it is not blocked
     int resume_fd

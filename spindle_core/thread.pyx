@@ -9,7 +9,7 @@ It waits a little longer, up to PATIENCE_NS, while messages are here that some m
 acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
 wake-ups of an idle core). With everything delivered there is nothing to expect, and it sleeps.
 """
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport (
     cpu_relax,
@@ -83,11 +83,8 @@ cdef void sleep(driver_t *d) noexcept nogil:
     if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
         d.counters[C_SLEEPS] += 1
         stop_driving(d)
-        # The node may be exchanged while this waits (Engine.park): nothing of it is touched afterwards.
-        if node != NULL:
-            node.fabric.wait(node.fabric.self, -1)
-        else:
-            event_wait(d.bell_fd, -1)
+        # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
+        event_wait(d.bell_fd, -1)
         resume_driving(d)
     u32_store_relaxed(&d.bell.asleep, 0)
 
@@ -96,11 +93,13 @@ cdef void drive(driver_t *d) noexcept nogil:
     """Runs until d.stop. The node may be exchanged while parked."""
     cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0, offset = realtime_ns() - before
     cdef int done, idle = 0
+    cdef uint32_t ticket
     resume_driving(d)
     while not u32_load_acquire(&d.stop):
-        if u32_load_acquire(&d.park):
-            u32_store_release(&d.parked, 1)
-            while u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
+        ticket = u32_load_acquire(&d.park)
+        if ticket:
+            u32_store_release(&d.parked, ticket)
+            while u32_load_acquire(&d.park) == ticket and not u32_load_acquire(&d.stop):
                 event_wait(d.resume_fd, 100)
             u32_store_release(&d.parked, 0)
             before = last_work = monotonic_ns()
