@@ -153,6 +153,9 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
         )
     if state["topics"]:
         out.print(shown)
+        for one in state["topics"]:
+            if one.get("waits_for"):
+                out.print(f"[yellow]topic {escaped(one['name'])} waits for {escaped(one['waits_for'])}[/]")
     else:
         out.print("[dim]no topics yet[/]")
 
