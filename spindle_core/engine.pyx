@@ -143,6 +143,9 @@ cdef class Engine:
             u32_store_release(&self.driver.stop, 1)
             event_ring(self.bell_fd)
             event_ring(self.resume_fd)
+            if self.took_over:           # in the middle of a parking of ours
+                self.took_over = False
+                stop_driving(&self.driver)
             if self.thread is not None:
                 self.thread.join()   # under the lock: who parks finds the thread ended, not in its last step
             if self.epoch is not None and (<Epoch>self.epoch).node.wedged:

@@ -238,6 +238,21 @@ def test_parking_nests_and_excludes() -> None:
         cluster.stop()
 
 
+@pytest.mark.parametrize("asleep", [False, True])
+def test_stopping_while_parked(asleep: bool) -> None:
+    """Goal: who stops an engine while it has parked it doesn't wait for itself. Method: once with a predicate thread
+    that sleeps, once as it comes."""
+    cluster = Cluster(1)
+    engine = cluster.engines[0]
+    cluster.start()
+    if asleep:
+        wait_until(lambda: engine.counters.snapshot()["sleeps"])
+    with engine.parked():
+        engine.stop()
+    assert stopped(engine)
+    cluster.stop()
+
+
 def test_stopping_while_others_take_things_away() -> None:
     """Goal: who removes an inbox from an engine that is just stopping may free it: the last step is over by then.
 
