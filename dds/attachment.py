@@ -48,17 +48,20 @@ class Link(Protocol):
 class Attachment:
     """The session of a participant, through its changes. `changed` is notified after each."""
 
-    def __init__(self, runtime: Runtime, session: Session, again: Callable[[], Session] | None,
-                 patience_s: float | None) -> None:
-        """again: attaches to a node, or raises; None = it ends with its node. patience_s: None = endless."""
+    def __init__(self, runtime: Runtime, session: Session, release: Callable[[Session], None],
+                 again: Callable[[], Session] | None, patience_s: float | None) -> None:
+        """release: gives a session back. again: attaches to a node, or raises; None = we end with our node.
+        patience_s: None = endless."""
         self.session = session
         self.changed = threading.Condition()
         self.status = NodeStatus(NodeState.ATTACHED, session.node_id)
         self._runtime = runtime
+        self._release = release
         self._again = again
         self._patience_s = patience_s
         self._links: tuple[Link, ...] = ()
         self._lost_session: Session | None = None
+        self._released: Session | None = None  # the last one
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._pid = os.getpid()
@@ -124,7 +127,7 @@ class Attachment:
 
     def _run(self) -> None:
         deadline = None if self._patience_s is None else time.monotonic() + self._patience_s
-        self.session.close()  # an embedded node: its thread has ended before there is another of the same id
+        self._give_back(self.session)  # of an embedded node: it has ended before there is another of its id
         pause_s = PAUSE_S
         while not self._closing.is_set():
             try:
@@ -139,6 +142,8 @@ class Attachment:
             with self.changed:
                 if self._lost_session is self.session:
                     continue  # lost again, before this thread had ended
+                if self._closing.is_set():
+                    break
                 self._thread = None
                 self.status.state = NodeState.ATTACHED
                 self.status.node_id = self.session.node_id
@@ -156,7 +161,7 @@ class Attachment:
             with self.changed:
                 if self._closing.is_set():
                     raise DDSNodeLost("closed meanwhile")
-                self.session = session
+                self.session = session  # from here on close() releases it
                 links = sorted(self._links, key=lambda one: one.is_writer)
             self._runtime.enter(session)
             known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}
@@ -176,8 +181,16 @@ class Attachment:
             with self.changed:
                 if self.session is session:
                     self._lost_session = session
-            session.close()
+            self._give_back(session)
             raise
+
+    def _give_back(self, session: Session) -> None:
+        """Release a session, once."""
+        with self.changed:
+            if session is self._released:
+                return
+            self._released = session
+        self._release(session)
 
     def _give_up(self, error: Exception) -> None:
         with self.changed:
@@ -189,11 +202,14 @@ class Attachment:
         self._wake()
 
     def close(self) -> None:
-        """No more looking for nodes; who waits wakes up. The session is the caller's to close."""
-        self._closing.set()
+        """No more looking for nodes; who waits wakes up; the session is released."""
         with self.changed:
+            if self._closing.is_set():
+                return
+            self._closing.set()
             self.changed.notify_all()
         self._wake()
+        self._give_back(self.session)
 
 
 def _may_pass(error: Exception) -> bool:

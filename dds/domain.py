@@ -125,8 +125,9 @@ class DomainParticipant(Entity):
         except Exception as error:
             raise _no_node(error, embedded) from error
         self._runtime = Runtime(
-            session, None if reattach is False else attaching, None if reattach is True else reattach / 1e9)
-        self._closer = functools.partial(_close_participant, self._runtime, shared_domain)
+            session, functools.partial(_release, shared_domain), None if reattach is False else attaching,
+            None if reattach is True else reattach / 1e9)
+        self._closer = self._runtime.close
         self._enter(None, own, listener)
         self._runtime.participant = weakref.ref(self)
         _participants.add(self)
@@ -203,22 +204,16 @@ def _share(domain_id: int, name: str) -> Session:
         return session
 
 
-def _close_participant(runtime: Runtime, shared_domain: int | None) -> None:
-    runtime.close()
-    if shared_domain is None:
-        runtime.session.close()
-    else:
-        _unshare(shared_domain, runtime.session)
-
-
-def _unshare(domain_id: int, session: Session) -> None:
-    with _shared_lock:
-        current, users = _shared.get(domain_id, (None, 0))
-        if current is session and users > 1:
-            _shared[domain_id] = session, users - 1
-            return
-        if current is session:
-            del _shared[domain_id]
+def _release(shared_domain: int | None, session: Session) -> None:
+    """A participant needs its session no more; the node of a shared one stays for the other participants."""
+    if shared_domain is not None:
+        with _shared_lock:
+            current, users = _shared.get(shared_domain, (None, 0))
+            if current is session and users > 1:
+                _shared[shared_domain] = session, users - 1
+                return
+            if current is session:
+                del _shared[shared_domain]
     session.close()
 
 

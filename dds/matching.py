@@ -151,9 +151,9 @@ class Runtime:
     participant  the participant, weakly
     """
 
-    def __init__(self, session: Session, again: Callable[[], Session] | None = None, patience_s: float | None = None
-    ) -> None:
-        self.attachment = Attachment(self, session, again, patience_s)
+    def __init__(self, session: Session, release: Callable[[Session], None],
+                 again: Callable[[], Session] | None = None, patience_s: float | None = None) -> None:
+        self.attachment = Attachment(self, session, release, again, patience_s)
         self.participant: weakref.ref[Entity] | None = None
         self.prefix = os.urandom(12)
         self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
@@ -324,8 +324,8 @@ class Runtime:
                 self.dispatcher.unwatch(reader._ref, reader._hub)
 
     def close(self) -> None:
-        self.attachment.close()
         self.dispatcher.stop()
+        self.attachment.close()
 
 
 def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Session], event: Event) -> None:
