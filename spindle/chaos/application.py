@@ -56,7 +56,7 @@ class Application:
         """Lives until it is told to end; returns the exit code."""
         while True:
             try:
-                self.participant = DomainParticipant(0, node_id=self.node, timeout=ATTACH_NS)
+                self.participant = self.attach()
                 self.watch_views()
                 self.live()
                 return 0
@@ -71,6 +71,9 @@ class Application:
             finally:
                 self.drop()
             self.pause(RETRY_S)
+
+    def attach(self) -> DomainParticipant:
+        return DomainParticipant(0, node_id=self.node, timeout=ATTACH_NS)
 
     def live(self) -> None:
         """What it does while it is attached. Raises DDSException when that ends."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -85,7 +85,8 @@ def _why_foreign(history: History, reader: Reader, one: Delivery) -> str:
         return f"D1: writer {writer.epoch} has only tried {writer.attempted}"
     if one.node != writer.session.node:
         return f"D3: said to be from node {one.node}, written at node {writer.session.node}"
-    if writer.session.group != reader.session.group and history.topics[reader.topic].kind != LOGGED:
+    may_cross = reader.crossed or history.topics[reader.topic].kind == LOGGED
+    if writer.session.group != reader.session.group and not may_cross:
         return f"S32: written in group {writer.session.group}, delivered in group {reader.session.group}"
     return ""
 
@@ -94,6 +95,8 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
     """D2, D5, D7 within one reader: of each writer every message, once, in its order; from the first one on, if the
     reader was there before the writer. Readers of unordered topics may be overtaken if they count it."""
     for reader in history.readers.values():
+        if reader.overtaken and history.topics[reader.topic].ordered and not reader.moves:
+            yield Violation("D7", f"{reader} of {reader.topic} keeps all, and counts {reader.overtaken} as lost")
         seen: set[Key] = set()
         last: dict[int, int] = {}
         for one in reader.deliveries:
@@ -111,13 +114,16 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
             last[epoch] = number
             if number < expected:
                 yield Violation("D5", f"{reader} got {one.key} of {reader.topic} after number {expected - 1}")
-            elif number > expected and not reader.overtaken:
+            elif number > expected and not (reader.overtaken or reader.crossed):
                 yield Violation("D7", f"{reader} of {reader.topic} missed {epoch}#{expected} to {number - 1}")
 
 
 def places_rise(history: History) -> Iterator[Violation]:
-    """D6: the places in the order of what a reader gets only rise, views included."""
-    for reader in _ordered(history):
+    """D6: the places in the order of what a reader gets only rise, views included; also where it went on at another
+    node, and for logged topics in another group."""
+    for reader in history.readers.values():
+        if not history.topics[reader.topic].ordered or (reader.crossed and history.topics[reader.topic].kind != LOGGED):
+            continue
         for before, after in zip(reader.deliveries, reader.deliveries[1:], strict=False):
             if after.place <= before.place:
                 yield Violation("D6", f"{reader} of {reader.topic} got {after.key} at {after.place}, after "
@@ -151,6 +157,8 @@ def runs_have_no_holes(history: History) -> Iterator[Violation]:
         order = merged(readers)
         places = sorted(order)
         for reader in readers:
+            if reader.moves and reader.overtaken:
+                continue  # it says itself that there may be holes
             got = {one.place for one in reader.deliveries}
             first = bisect.bisect_left(places, Place(reader.view + 1, 0))
             if reader.deliveries:
@@ -168,7 +176,8 @@ def unordered_is_complete(history: History) -> Iterator[Violation]:
     """D7 for unordered topics: readers that were there before the writer and lived on got the same of it."""
     drained: dict[tuple[str, str], list[Reader]] = defaultdict(list)
     for reader in history.readers.values():
-        if not history.topics[reader.topic].ordered and reader.end == DRAINED and not reader.overtaken:
+        whole = reader.end == DRAINED and not (reader.overtaken or reader.crossed)
+        if whole and not history.topics[reader.topic].ordered:
             drained[reader.session.group, reader.topic].append(reader)
     for readers in drained.values():
         for epoch in {epoch for reader in readers for epoch in reader.counts}:
@@ -223,7 +232,7 @@ def _must_have(history: History, writer: Writer, count: int, why: str) -> Iterat
             reader.topic == writer.topic
             and reader.session.group == writer.session.group
             and reader.end == DRAINED
-            and not reader.overtaken
+            and not (reader.overtaken or reader.crossed)
             and reader.opened < tried
             and key not in reader.keys
         ):
@@ -260,7 +269,7 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
                 yield Violation("P1", f"{len(lost)} of {topic.name} were acknowledged as persisted and are gone: "
                                       f"{_some(lost)}")
     for reader in history.readers.values():
-        if reader.topic == topic.name and reader not in audits:
+        if reader.topic == topic.name and reader not in audits and not reader.overtaken:
             same_group = reader.session.group == longest.session.group
             yield from _is_beginning(str(reader), topic.name, reader.deliveries, at, whole=same_group)
     for node, journal in history.journals.items():
@@ -400,8 +409,8 @@ def applications_are_told(history: History) -> Iterator[Violation]:
         if delay_s > TOLD_WITHIN_S:
             yield Violation("told", f"an application of node {one.session.node} learned only {delay_s:.1f} s later "
                                     "that its daemon had ended")
-    for text in history.trouble:
-        yield Violation("trouble", text)
+    for text, times in Counter(history.trouble).items():
+        yield Violation("trouble", text if times == 1 else f"{times} times: {text}")
 
 
 def told_delays(history: History) -> list[tuple[float, Reader | Writer]]:
@@ -430,7 +439,8 @@ def _endpoints(history: History) -> list[Reader | Writer]:
 
 
 def _ordered(history: History) -> list[Reader]:
-    return [one for one in history.readers.values() if history.topics[one.topic].ordered]
+    """Readers of ordered topics that were in one group all the time."""
+    return [one for one in history.readers.values() if history.topics[one.topic].ordered and not one.crossed]
 
 
 def _by_group(history: History) -> dict[tuple[str, str], list[Reader]]:

@@ -149,6 +149,9 @@ class Faults:
                 self.stage.start_talker(node)
             if node not in self.stage.watchers:
                 self.stage.start_watcher(node)
+        for node in (0, self.nodes[-1]):
+            if node not in self.stage.wanderers:
+                self.stage.start_wanderer(node)
 
     def excuse(self, *codes: int) -> None:
         """Exit codes that from now on nobody who runs is to blame for."""

@@ -130,6 +130,8 @@ class Reader:
     deliveries: list[Delivery] = dataclasses.field(default_factory=list)
     damaged: list[str] = dataclasses.field(default_factory=list)
     overtaken: int = 0  # samples that it counts as lost
+    moves: int = 0  # how often it went on at another node
+    crossed: bool = False  # it went on in another group, whose order is another one unless the topic is logged
     end: str = KILLED
     ended: int = 0
 
@@ -252,13 +254,21 @@ def _got(history: History, record: dict[str, Any]) -> None:
     ]
 
 
+def _moved(history: History, record: dict[str, Any]) -> None:
+    reader = history.readers[record["life"]]
+    reader.moves, reader.overtaken = record["moves"], record["lost"]
+    session = _session(record)
+    reader.crossed |= session.group != reader.session.group
+    reader.session = session
+
+
 def _damaged(history: History, record: dict[str, Any]) -> None:
     history.readers[record["life"]].damaged.append(record["text"])
 
 
 def _reader_end(history: History, record: dict[str, Any]) -> None:
     reader = history.readers[record["life"]]
-    reader.end, reader.ended, reader.overtaken = record["why"], record["t"], record["lost"]
+    reader.end, reader.ended, reader.overtaken = record["why"], record["t"], max(record["lost"], reader.overtaken)
 
 
 def _view(history: History, record: dict[str, Any]) -> None:
@@ -283,6 +293,7 @@ _TAKE = {
     "writer-end": _writer_end,
     "reader": _reader,
     "got": _got,
+    "moved": _moved,
     "damaged": _damaged,
     "reader-end": _reader_end,
     "view": _view,

@@ -201,10 +201,13 @@ class Round:
         self.note(f"converged after {self.outcome.converged_s:.2f} s")
 
     def _is_watched(self, node: int) -> bool:
-        """True if the node's watcher has opened all its readers in the present life of the node."""
-        watcher, incarnation = self._stage.watchers.get(node), self._status(node).get("incarnation")
-        session = watcher.said.get("attached", {}).get("session") if watcher is not None else None
-        return session is not None and session[2] == incarnation
+        """True if the node's watcher, and a wanderer that is there, have all readers in the node's present life."""
+        incarnation = self._status(node).get("incarnation")
+        sessions = [one.said.get("attached", {}).get("session") for one in self._stage.wanderers.values()]
+        watcher = self._stage.watchers.get(node)
+        here = [one for one in sessions if one is not None and one[0] == node]
+        here.append(watcher.said.get("attached", {}).get("session") if watcher is not None else None)
+        return None not in sessions and all(one is not None and one[2] == incarnation for one in here)
 
     def _status(self, node: int) -> dict[str, Any]:
         from spindle.client import attach
@@ -235,7 +238,8 @@ class Round:
         order = f"drain {json.dumps(targets, separators=(',', ':'))}"
         for node in self._nodes:
             self._stage.start_auditor(node)
-        listeners = [*(self._stage.watchers[node] for node in self._nodes), *self._stage.auditors.values()]
+        listeners = [*(self._stage.watchers[node] for node in self._nodes), *self._stage.auditors.values(),
+                     *self._stage.wanderers.values()]
         for process in listeners:
             process.order(order)
         self._until(lambda: all("drained" in one.said for one in listeners), FINISH_S, "progress",
@@ -257,8 +261,9 @@ class Round:
                                                        f"{pushes()} pushes {QUIET_S:g} s later"))
 
     def _leave(self) -> None:
-        for process in [*self._stage.talkers.values(), *self._stage.watchers.values(), *self._stage.auditors.values()]:
-            process.order("end")
+        for process in self._stage.everybody():
+            if process not in self._stage.daemons.values():
+                process.order("end")
         self._until(lambda: len(self._stage.everybody()) == len(self._stage.daemons), FINISH_S, "progress",
                     "applications did not end")
         for node in list(self._stage.daemons):

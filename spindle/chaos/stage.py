@@ -124,6 +124,7 @@ class Stage:
         self.talkers: dict[int, Process] = {}
         self.watchers: dict[int, Process] = {}
         self.auditors: dict[int, Process] = {}
+        self.wanderers: dict[int, Process] = {}  # 0: one that goes on at any node
         self.disks: dict[int, Disk] = {}
         self._ended: list[Process] = []
         self._seed, self._settings, self._library, self._pace = seed, settings, library, pace
@@ -179,6 +180,9 @@ class Stage:
     def start_auditor(self, node: int) -> None:
         self.auditors[node] = self._application("auditor", node, ["--audit"])
 
+    def start_wanderer(self, node: int) -> None:
+        self.wanderers[node] = self._application("wanderer", node, ["--wander"])
+
     def _application(self, kind: str, node: int, more: Sequence[str]) -> Process:
         self._numbers += 1
         name = f"{kind}-{node}-{self._numbers}"
@@ -203,7 +207,7 @@ class Stage:
 
     def look(self) -> None:
         """Notice who has ended."""
-        for table in (self.daemons, self.talkers, self.watchers, self.auditors):
+        for table in (self.daemons, self.talkers, self.watchers, self.auditors, self.wanderers):
             for node, process in list(table.items()):
                 if process.popen.poll() is not None:
                     self._collect(process)
@@ -240,7 +244,8 @@ class Stage:
             daemon.send(signal.SIGTERM)
 
     def everybody(self) -> list[Process]:
-        return [*self.daemons.values(), *self.talkers.values(), *self.watchers.values(), *self.auditors.values()]
+        tables = (self.daemons, self.talkers, self.watchers, self.auditors, self.wanderers)
+        return [one for table in tables for one in table.values()]
 
     def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Listen until the condition holds; False if it doesn't in time."""

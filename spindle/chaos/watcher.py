@@ -1,6 +1,8 @@
 """Reads every topic at one node and records all that it gets: `python -m spindle.chaos.watcher --node N ...`.
 
-With --audit it reads only what is kept for late readers, from the beginning. Orders, one a line on stdin:
+With --audit it reads only what is kept for late readers, from the beginning. With --wander its participant reattaches:
+when its node dies, its readers go on where they stood, at the same node's next life or, with --node 0, at any other.
+Orders, one a line on stdin:
 
     crash           hold a batch of samples in place, and die by SIGKILL
     drain TARGETS   go on until this much has come, JSON {topic: {epoch: count}}, then look a moment longer whether
@@ -21,12 +23,14 @@ import sys
 import time
 from typing import Any
 
-from dds import DataReader, DDSNodeLost, Listener, Policy, Qos
+from dds import DataReader, DDSNodeLost, DomainParticipant, Listener, Policy, Qos
+from dds.status import NodeState
 from dds.wake import Waker
-from spindle.chaos.application import Application, answer, main_of, parser_of
+from spindle.chaos.application import ATTACH_NS, Application, answer, main_of, parser_of
 from spindle.chaos.checker import AUDIT
 from spindle.chaos.history import CLOSED, DRAINED, LOST, TOPICS, TopicPlan
 from spindle.chaos.message import Damaged, decode
+from spindle.errors import SpindleError
 
 BATCH = 256
 IDLE_S = 0.1
@@ -41,6 +45,7 @@ class Ear:
         self.life = life
         self.reader = reader
         self.counts: dict[int, int] = {}  # by epoch
+        self.moves = 0
 
 
 class Watcher(Application):
@@ -54,6 +59,8 @@ class Watcher(Application):
         self._lives = 0
         self._drained_at = 0.0
         self._waker = Waker()
+        self._wander: bool = options.wander
+        self._session: Any = None
 
     def order(self, words: list[str]) -> None:
         if words == ["crash"]:
@@ -71,10 +78,11 @@ class Watcher(Application):
     def live(self) -> None:
         for plan in self._plans:
             self.begin(plan)
-        session, view = self.session()
-        answer("attached", view=view, session=session)
+        self.say_attached()
         self._drained_at = 0.0
         while True:
+            if self._wander:
+                self.look_where()
             if not self.take_all():
                 self.look_whether_drained()
                 select.select([0, self._waker.fd], [], [], IDLE_S)
@@ -97,6 +105,39 @@ class Watcher(Application):
         self.recorder.say("reader", life=ear.life, topic=plan.name, session=session, view=view, history=from_history)
         self.ears.append(ear)
 
+    def say_attached(self) -> None:
+        assert self.participant is not None
+        self._session = self.participant.session
+        session, view = self.session()
+        answer("attached", view=view, session=session)
+
+    def attach(self) -> DomainParticipant:
+        if not self._wander:
+            return super().attach()
+        return DomainParticipant(0, node_id=self.node or None, timeout=ATTACH_NS, reattach=True)
+
+    def look_where(self) -> None:
+        """Say so when everything has moved to another node."""
+        assert self.participant is not None
+        if self.participant.get_node_status().state is NodeState.ATTACHED and (
+                self.participant.session is not self._session):
+            try:
+                self.say_attached()
+            except SpindleError as error:  # gone again
+                self.recorder.say("said", text=str(error))
+
+    def note_moves(self, ear: Ear) -> None:
+        """Record that a reader went on elsewhere, and what it says of that, before what it got there."""
+        status = ear.reader.get_reattached_status()
+        if status.total_count == ear.moves:
+            return
+        ear.moves = status.total_count
+        try:
+            session = self.session()[0]
+        except SpindleError:  # gone again
+            session = [0, 0, 0, "unknown"]
+        self.recorder.say("moved", life=ear.life, moves=ear.moves, lost=status.gap_count, session=session)
+
     def take_all(self) -> bool:
         """Take a batch from every reader; False if there was nothing. Raises DDSNodeLost when all have ended."""
         found = False
@@ -115,6 +156,8 @@ class Watcher(Application):
 
     def record(self, ear: Ear, samples: list[Any]) -> None:
         got = []
+        if self._wander:
+            self.note_moves(ear)
         for sample in samples:
             info = sample.sample_info
             try:
@@ -171,6 +214,7 @@ class Watcher(Application):
 def main() -> int:
     parser = parser_of(__doc__ or "")
     parser.add_argument("--audit", action="store_true", help="only what is kept, from the beginning")
+    parser.add_argument("--wander", action="store_true", help="go on at another node when this one dies")
     return main_of(Watcher(parser.parse_args()))
 
 
