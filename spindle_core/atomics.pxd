@@ -13,6 +13,7 @@ cdef extern from "atomics.h" nogil:
     uint32_t u32_load_relaxed(const uint32_t *p) noexcept
     void u32_store_release(uint32_t *p, uint32_t v) noexcept
     void u32_store_relaxed(uint32_t *p, uint32_t v) noexcept
+    uint32_t u32_fetch_add_acq_rel(uint32_t *p, uint32_t v) noexcept
     uint32_t u32_exchange_acquire(uint32_t *p, uint32_t v) noexcept
     void fence_store_load() noexcept
     void fence_load_load() noexcept

@@ -28,6 +28,9 @@ static inline uint32_t u32_load_acquire(const uint32_t *p) { return __atomic_loa
 static inline uint32_t u32_load_relaxed(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 static inline void u32_store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline void u32_store_relaxed(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+static inline uint32_t u32_fetch_add_acq_rel(uint32_t *p, uint32_t v) {
+    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+}
 static inline uint32_t u32_exchange_acquire(uint32_t *p, uint32_t v) {
     return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE);
 }

@@ -15,6 +15,7 @@ from libc.string cimport memcpy, memset
 from spindle_core.atomics cimport (
     fence_store_load,
     fence_store_store,
+    u32_fetch_add_acq_rel,
     u32_load_acquire,
     u32_load_relaxed,
     u32_store_relaxed,
@@ -322,15 +323,8 @@ cdef void *run_application(void *argument) noexcept nogil:
         busy = read_some(w, 1) or busy
         if not busy:
             sched_yield()
-    u32_fetch_add(&applications_done, 1)
+    u32_fetch_add_acq_rel(&applications_done, 1)
     return NULL
-
-
-cdef extern from *:
-    """
-    static inline void u32_fetch_add(uint32_t *p, uint32_t n) { __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
-    """
-    void u32_fetch_add(uint32_t *p, uint32_t n) noexcept nogil
 
 
 # ---- the control thread ----------------------------------------------------------------------------------------------
