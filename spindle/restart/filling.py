@@ -120,7 +120,7 @@ class Filling:
         try:
             found: Found = await asyncio.shield(self._looked)
         except (JournalError, OSError) as error:
-            return self._desk.damaged(self.local.spec.name, error)
+            return await in_thread(self._desk.damaged, self.local.spec.name, error)
         if not self._conformed:
             return Summary(self._desk.ledger(self.local.spec.name).read(), found.begin, found.end,
                            found.recovery.position)

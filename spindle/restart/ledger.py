@@ -6,7 +6,8 @@ hour.
 
 Rules: an update is on the disk, under the file's name, when it returns (written beside, synced, renamed, directory
 synced). `seen_view` only grows, and is written before a message of that view is acknowledged; so are holders. Any
-thread may update; one lock sees to it. A file that can't be read is JournalCorrupt, never taken for an empty one.
+thread may update; one lock sees to it, and readers don't wait for it: the event loop reads too, and a disk may take
+its time over an update. A file that can't be read is JournalCorrupt, never taken for an empty one.
 """
 
 from __future__ import annotations
@@ -39,27 +40,31 @@ class Ledger:
         self.path = ledger_path(directory, topic, node_id)
         self._topic, self._node_id = topic, node_id
         self._files = files or OsFiles()
-        self._lock = threading.Lock()
+        self._updating = threading.Lock()  # held while the disk writes
+        self._loading = threading.Lock()  # held while the file is read, once
         self._standing: Standing | None = None
         self.exists = False  # known after the first read: False means a journal without a ledger, or none at all
 
     def read(self) -> Standing:
-        """The standing; an empty one if there is no file. Raises JournalCorrupt, OSError."""
-        with self._lock:
-            return self._read()
-
-    def _read(self) -> Standing:
-        if self._standing is None:
-            try:
-                self._standing, self.exists = _load(self._files, self.path), True
-            except FileNotFoundError:
-                self._standing = Standing()
-        return self._standing
+        """The standing that is on the disk; an empty one if there is no file. Looks there the first time only, and
+        waits for no update. Raises JournalCorrupt, OSError."""
+        standing = self._standing
+        if standing is not None:
+            return standing
+        with self._loading:
+            if self._standing is None:
+                try:
+                    loaded = _load(self._files, self.path)
+                    self.exists = True
+                except FileNotFoundError:
+                    loaded = Standing()
+                self._standing = loaded
+            return self._standing
 
     def update(self, **changes: Any) -> Standing:
         """Replaces fields of the standing, durably; writes nothing if nothing changes. Raises like read."""
-        with self._lock:
-            before = self._read()
+        with self._updating:
+            before = self.read()
             changes["seen_view"] = max(before.seen_view, changes.get("seen_view", -1))
             after = dataclasses.replace(before, **changes)
             if after != before or not self.exists:

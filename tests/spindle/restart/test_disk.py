@@ -6,6 +6,7 @@ change; bytes flipped; ledgers with arbitrary content."""
 from __future__ import annotations
 
 import copy
+import threading
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,26 @@ def test_an_update_of_a_ledger_is_there_whole_or_not_at_all() -> None:
             apply(contents, names, change)
         disk = MemoryFiles.of({name: bytes(contents[number]) for name, number in names.items()})
         assert Ledger(DIRECTORY, "t", 1, disk).read() in steps
+
+
+def test_reading_a_ledger_waits_for_no_disk() -> None:
+    """While an update hangs in a sync, readers get what is on the disk. The event loop is one of them."""
+    syncing, go_on = threading.Event(), threading.Event()
+
+    class SlowFiles(MemoryFiles):
+        def sync(self, handle: int) -> None:
+            syncing.set()
+            assert go_on.wait(10)
+            super().sync(handle)
+
+    ledger = Ledger(DIRECTORY, "t", 1, SlowFiles())
+    updating = threading.Thread(target=lambda: ledger.update(seen_view=7), daemon=True)
+    updating.start()
+    assert syncing.wait(10)
+    before = ledger.read()
+    go_on.set()
+    updating.join(10)
+    assert before.seen_view == -1 and ledger.read().seen_view == 7 and not updating.is_alive()
 
 
 def test_a_damaged_ledger_refuses_the_journal_until_it_is_repaired() -> None:
