@@ -1,8 +1,10 @@
 """What readers and writers hold of their node, and how that is carried over to the next one.
 
-A reader reads its dead node's log to the end, then the next node's, from the place behind: the two are one order. A
-writer goes on in a new inbox. What its dead node had not acknowledged is in doubt: delivered everywhere or nowhere, and
-nobody can tell from here. It is never sent again by itself, and never forgotten: the next call of the writer raises
+A reader reads its dead node's log to the end, then the next node's, from the place behind: the two are one order. Where
+there is no order nobody knows what it has had: it begins with the next sample there, so that none comes twice.
+
+A writer goes on in a new inbox. What its dead node had not acknowledged is in doubt: delivered everywhere or nowhere,
+and nobody can tell from here. It is never sent again by itself, and never forgotten: the next call of the writer raises
 DDSUnacknowledged with the samples, unless take_unacknowledged() has given them out before. A best-effort writer only
 counts them.
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from spindle.client import ReaderHandle, Session, WriterHandle
     from spindle.topics import TopicSpec
 
-LOGGED = 3  # spindle.levels.Level
+UNORDERED, LOGGED = 0, 3  # spindle.levels.Level
 
 
 class WriterLink:
@@ -273,8 +275,8 @@ class ReaderLink:
             after, readable = newest.position, False
         self.guid = self.runtime.guid_of(self._ref)
         handle = session.open_reader(
-            self.spec.name, keep_all=self._keep_all, from_history=True, after=after, endpoint=self._endpoint,
-            guid=self.guid)
+            self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
+            endpoint=self._endpoint, guid=self.guid)
         with self._lock:
             if self._closed:
                 handle.close()
