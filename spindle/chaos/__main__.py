@@ -40,7 +40,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     total, began, rounds = Outcome(), time.monotonic(), 0
     kept: list[Path] = []

@@ -85,8 +85,8 @@ def _why_foreign(history: History, reader: Reader, one: Delivery) -> str:
         return f"D1: writer {writer.epoch} has only tried {writer.attempted}"
     if one.node != writer.session.node:
         return f"D3: said to be from node {one.node}, written at node {writer.session.node}"
-    may_cross = reader.crossed or history.topics[reader.topic].kind == LOGGED
-    if writer.session.group != reader.session.group and not may_cross:
+    may_cross = reader.strayed or history.topics[reader.topic].kind == LOGGED
+    if writer.session.group not in reader.groups and not may_cross:
         return f"S32: written in group {writer.session.group}, delivered in group {reader.session.group}"
     return ""
 
@@ -98,11 +98,12 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
         if reader.overtaken and history.topics[reader.topic].ordered and not reader.moves:
             yield Violation("D7", f"{reader} of {reader.topic} keeps all, and counts {reader.overtaken} as lost")
         seen: set[Key] = set()
+        again: list[Key] = []
         last: dict[int, int] = {}
         for one in reader.deliveries:
             epoch, number = one.key
             if one.key in seen:
-                yield Violation("D2", f"{reader} got {one.key} of {reader.topic} twice")
+                again.append(one.key)
                 continue
             seen.add(one.key)
             writer = history.writers.get(epoch)
@@ -116,6 +117,8 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
                 yield Violation("D5", f"{reader} got {one.key} of {reader.topic} after number {expected - 1}")
             elif number > expected and not (reader.overtaken or reader.crossed):
                 yield Violation("D7", f"{reader} of {reader.topic} missed {epoch}#{expected} to {number - 1}")
+        if again:
+            yield Violation("D2", f"{reader} got {len(again)} of {reader.topic} twice: {_some(again)}")
 
 
 def places_rise(history: History) -> Iterator[Violation]:
@@ -214,9 +217,9 @@ def _is_gone(life: DaemonLife) -> bool:
 def _was_born_again(history: History, session: Session) -> bool:
     """True if the process has begun another incarnation: then it was cast out of the group that this session knew."""
     return any(
-        (one.session.pid, one.session.incarnation) != (session.pid, session.incarnation)
+        other.pid == session.pid and other.incarnation != session.incarnation
         for one in _endpoints(history)
-        if one.session.pid == session.pid
+        for _, other in one.sightings
     )
 
 
@@ -270,13 +273,31 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
                                       f"{_some(lost)}")
     for reader in history.readers.values():
         if reader.topic == topic.name and reader not in audits and not reader.overtaken:
+            deliveries = _without_lost_ends(history, reader, at) if reader.crossed else reader.deliveries
             same_group = reader.session.group == longest.session.group
-            yield from _is_beginning(str(reader), topic.name, reader.deliveries, at, whole=same_group)
+            yield from _is_beginning(str(reader), topic.name, deliveries, at, whole=same_group)
     for node, journal in history.journals.items():
         yield from _is_beginning(f"the journal of node {node}", topic.name, journal, at, whole=True)
         if journal and log and journal[-1].key != log[-1]:
             yield Violation("P1", f"the journal of node {node} ends with {journal[-1].key}, {topic.name} with "
                                   f"{log[-1]}")
+
+
+def _without_lost_ends(history: History, reader: Reader, at: dict[Key, int]) -> list[Delivery]:
+    """What a reader got that was there when a group died altogether, and went on in the next one: without the end of
+    what each earlier group had written, as far as the log doesn't have it. It was delivered, and on no disk yet."""
+
+    def group_of(one: Delivery) -> str:
+        writer = history.writers.get(one.key.epoch)
+        return writer.session.group if writer is not None else ""
+
+    kept: list[Delivery] = []
+    for group, run in itertools.groupby(reader.deliveries, group_of):
+        deliveries = list(run)
+        while group != reader.session.group and deliveries and deliveries[-1].key not in at:
+            deliveries.pop()
+        kept += deliveries
+    return kept
 
 
 def _is_beginning(who: str, topic: str, deliveries: Sequence[Delivery], at: dict[Key, int], whole: bool
@@ -414,18 +435,18 @@ def applications_are_told(history: History) -> Iterator[Violation]:
 
 
 def told_delays(history: History) -> list[tuple[float, Reader | Writer]]:
-    """How long after the end of its daemon each reader and writer was told, s."""
+    """How long after the end of its daemon each reader and writer was told, s; those that go on elsewhere are not."""
     ended = {one.pid: one.ended for one in history.daemons if one.ended}
-    return [((one.ended - ended[one.session.pid]) / 1e9, one)
-            for one in _endpoints(history) if one.end == LOST and one.session.pid in ended]
+    return [((one.ended - ended[one.session.pid]) / 1e9, one) for one in _endpoints(history)
+            if one.end == LOST and one.session.pid in ended and not (isinstance(one, Reader) and one.wanders)]
 
 
 def formations(history: History) -> dict[str, int]:
     """When each group was first seen."""
     formed: dict[str, int] = {}
-    sightings = [(one.opened, one.session.group) for one in _endpoints(history)]
-    for at, group in [*sightings, *((one.at, one.session.group) for one in history.views)]:
-        formed[group] = min(at, formed.get(group, at))
+    sightings = [(one.at, one.session) for one in history.views]
+    for at, session in itertools.chain(sightings, *(one.sightings for one in _endpoints(history))):
+        formed[session.group] = min(at, formed.get(session.group, at))
     return formed
 
 

@@ -109,6 +109,11 @@ class Writer:
     ended: int = 0
 
     @property
+    def sightings(self) -> list[tuple[int, Session]]:
+        """When it was where."""
+        return [(self.opened, self.session)]
+
+    @property
     def attempted(self) -> int:
         return max((count for _, count in self.attempts), default=0)
 
@@ -117,26 +122,60 @@ class Writer:
         return next((at for at, count in self.attempts if count > number), 0)
 
 
+class Move(NamedTuple):
+    """A reader's node had gone, and it went on at the next one. This was noted with the first samples after that, some
+    of which may still have been of the old node."""
+
+    at: int
+    session: Session | None  # None: the next one had gone, too, before it could be asked
+
+
 @dataclasses.dataclass
 class Reader:
     """One life of one reader that keeps all."""
 
     life: str
     topic: str
-    session: Session
+    first_session: Session
     opened: int
     view: int  # installed when it was open
     from_history: bool
     deliveries: list[Delivery] = dataclasses.field(default_factory=list)
     damaged: list[str] = dataclasses.field(default_factory=list)
     overtaken: int = 0  # samples that it counts as lost
-    moves: int = 0  # how often it went on at another node
-    crossed: bool = False  # it went on in another group, whose order is another one unless the topic is logged
+    wanders: bool = False  # it goes on at another node when its node dies
+    moves: list[Move] = dataclasses.field(default_factory=list)
     end: str = KILLED
     ended: int = 0
 
     def __str__(self) -> str:
         return f"reader {self.life} at node {self.session.node}"
+
+    @property
+    def sightings(self) -> list[tuple[int, Session]]:
+        """When it was where, as far as known."""
+        moves = [(one.at, one.session) for one in self.moves if one.session is not None]
+        return [(self.opened, self.first_session), *moves]
+
+    @property
+    def session(self) -> Session:
+        """The last one that is known."""
+        return self.sightings[-1][1]
+
+    @functools.cached_property
+    def groups(self) -> frozenset[str]:
+        """Where it has been. To be asked once everything is recorded."""
+        return frozenset(session.group for _, session in self.sightings)
+
+    @functools.cached_property
+    def strayed(self) -> bool:
+        """Nobody knows all groups where it has been."""
+        return any(one.session is None for one in self.moves)
+
+    @property
+    def crossed(self) -> bool:
+        """It went on in another group, whose order is another one unless the topic is logged."""
+        return self.strayed or len(self.groups) > 1
 
     @functools.cached_property
     def keys(self) -> frozenset[Key]:
@@ -244,7 +283,8 @@ def _writer_end(history: History, record: dict[str, Any]) -> None:
 
 def _reader(history: History, record: dict[str, Any]) -> None:
     history.readers[record["life"]] = Reader(
-        record["life"], record["topic"], _session(record), record["t"], record["view"], record["history"]
+        record["life"], record["topic"], _session(record), record["t"], record["view"], record["history"],
+        wanders=record["wanders"],
     )
 
 
@@ -256,10 +296,8 @@ def _got(history: History, record: dict[str, Any]) -> None:
 
 def _moved(history: History, record: dict[str, Any]) -> None:
     reader = history.readers[record["life"]]
-    reader.moves, reader.overtaken = record["moves"], record["lost"]
-    session = _session(record)
-    reader.crossed |= session.group != reader.session.group
-    reader.session = session
+    reader.overtaken = record["lost"]
+    reader.moves.append(Move(record["t"], _session(record) if record["session"] is not None else None))
 
 
 def _damaged(history: History, record: dict[str, Any]) -> None:

@@ -102,7 +102,8 @@ class Watcher(Application):
         self._lives += 1
         ear = Ear(plan, f"{self._name}.{self._lives}", reader)
         session, view = self.session()
-        self.recorder.say("reader", life=ear.life, topic=plan.name, session=session, view=view, history=from_history)
+        self.recorder.say("reader", life=ear.life, topic=plan.name, session=session, view=view, history=from_history,
+                          wanders=self._wander)
         self.ears.append(ear)
 
     def say_attached(self) -> None:
@@ -127,7 +128,7 @@ class Watcher(Application):
                 self.recorder.say("said", text=str(error))
 
     def note_moves(self, ear: Ear) -> None:
-        """Record that a reader went on elsewhere, and what it says of that, before what it got there."""
+        """Record that a reader went on elsewhere, and what it says of that: before what it got there, or at its end."""
         status = ear.reader.get_reattached_status()
         if status.total_count == ear.moves:
             return
@@ -135,7 +136,7 @@ class Watcher(Application):
         try:
             session = self.session()[0]
         except SpindleError:  # gone again
-            session = [0, 0, 0, "unknown"]
+            session = None
         self.recorder.say("moved", life=ear.life, moves=ear.moves, lost=status.gap_count, session=session)
 
     def take_all(self) -> bool:
@@ -195,6 +196,8 @@ class Watcher(Application):
 
     def end(self, ear: Ear, why: str) -> None:
         self.ears.remove(ear)
+        if self._wander:
+            self.note_moves(ear)
         lost = ear.reader.get_sample_lost_status().total_count if why != CLOSED else 0
         self.recorder.say("reader-end", life=ear.life, why=why, lost=lost)
 

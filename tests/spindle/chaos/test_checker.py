@@ -21,6 +21,7 @@ from spindle.chaos.history import (
     Delivery,
     History,
     Key,
+    Move,
     Place,
     Reader,
     Session,
@@ -333,12 +334,67 @@ def test_what_a_total_failure_may_lose_is_no_violation() -> None:
             reader.end = LOST
     for name in ("audit1", "audit2"):
         audit = history.readers[name]
-        audit.end, audit.session = DRAINED, session(audit.session.node, "h", 1)
+        audit.end, audit.first_session = DRAINED, session(audit.session.node, "h", 1)
         audit.deliveries = [*kept, delivery(5, 0, 77, 0, 1)]
     history.journals = {node: list(history.readers["audit1"].deliveries) for node in NODES}
     assert check(history) == []
     # but not in the middle
     del history.readers["r12"].deliveries[5]
+    assert promises(check(history)) >= {"P2"}
+
+
+def wandering(history: History, group: str, node: int, *readers: str) -> None:
+    """The dead node's readers go on: at another node, in this group or a later one."""
+    for life in readers:
+        reader = history.readers[life]
+        reader.wanders, reader.end, reader.ended = True, DRAINED, 90 * SECOND
+        reader.moves.append(Move(56 * SECOND, session(node, group, 1 if group == "h" else 0)))
+
+
+def test_a_reader_that_goes_on_at_another_node_is_held_to_one_order() -> None:
+    """In the same group it must get all; a gap is no violation if it says so; nothing may come twice."""
+    history = whole()
+    wandering(history, "g", 1, "r31", "r32")
+    for life in ("r31", "r32"):
+        history.readers[life].deliveries = list(history.readers[f"r1{life[2]}"].deliveries)
+    assert check(history) == []
+    del history.readers["r31"].deliveries[9:12]
+    assert promises(check(history)) >= {"D9"}
+    history.readers["r31"].overtaken = 1
+    assert check(history) == []
+    history.readers["r31"].deliveries.append(history.readers["r31"].deliveries[-1])
+    assert promises(check(history)) >= {"D2"}
+
+
+def test_a_reader_that_goes_on_in_the_next_group() -> None:
+    """All nodes die; its next group exists from when it came there, not from when it was opened. Of the logged topic it
+    may have had what was on no disk yet, at the end of what the old group wrote; never in the middle."""
+    history = whole()
+    later_group(history)
+    for node in NODES:
+        writer = Writer(60 + node, LOGGED, session(node, "h", 1), 75 * SECOND, 5)
+        writer.attempts, writer.accepted, writer.acked = [(76 * SECOND, 1)], 1, [(77 * SECOND, 1)]
+        writer.persisted, writer.end = 1, FINISHED
+        history.writers[writer.epoch] = writer
+    for epoch in (31, 32, 33):
+        history.writers[epoch].persisted = 4
+    old, new = order({31: 1, 32: 2, 33: 3}, 6), order({61: 1, 62: 2, 63: 3}, 1, view=5)
+    for reader in history.readers.values():
+        reader.end = LOST if reader.end == DRAINED else reader.end
+    for node in (1, 2):
+        audit = history.readers[f"audit{node}"]
+        audit.end, audit.first_session = DRAINED, session(node, "h", 1)
+        audit.deliveries = old[:12] + new
+        history.journals[node] = list(audit.deliveries)
+    wandering(history, "h", 1, "r32")
+    reader = history.readers["r32"]
+    reader.deliveries = old[:15] + new
+    assert check(history) == []
+    reader.deliveries = old[:13] + old[14:15] + new
+    assert check(history) == []  # what the log doesn't have proves nothing
+    reader.deliveries = old[:15] + new[:1] + new[2:]
+    assert promises(check(history)) >= {"P2"}
+    reader.deliveries = old[:5] + old[6:12] + new
     assert promises(check(history)) >= {"P2"}
 
 
@@ -356,7 +412,7 @@ def test_records_are_loaded_up_to_where_they_were_cut(tmp_path: Path) -> None:
     """What an application wrote before it was killed counts; half a line doesn't."""
     path = tmp_path / "app.jsonl"
     path.write_text(
-        '{"k":"reader","t":5,"life":"r1","topic":"chaos/atomic","session":[1,2,3,"g"],"view":4,"history":false}\n'
+        '{"k":"reader","t":5,"life":"r1","topic":"chaos/atomic","session":[1,2,3,"g"],"view":4,"history":false,"wanders":false}\n'
         '{"k":"got","t":6,"life":"r1","m":[[4,0,1,77,0],[4,1,1,77,1]]}\n'
         '{"k":"got","t":7,"life":"r1","m":[[4,2,'
     )
