@@ -38,7 +38,8 @@ class Mode(enum.IntEnum):
 
 
 HARMLESS = (Mode.SHORT, Mode.SLOW)
-FATAL = (Mode.FULL, Mode.WRITE_EIO, Mode.SYNC_EIO, Mode.TORN_FULL)
+DISK_FULL = (Mode.FULL, Mode.TORN_FULL)
+DISK_BROKEN = (Mode.WRITE_EIO, Mode.SYNC_EIO)
 
 
 def build(directory: Path) -> Path | None:
@@ -184,4 +185,4 @@ def damage_middle(directory: Path, draw: random.Random) -> str:
     return f"{path.name}: one bit of byte {at:,} flipped, with {len(commits)} commits in the file"
 
 
-__all__ = ["FATAL", "HARMLESS", "Disk", "Mode", "build", "damage_middle", "lose_tail", "tear"]
+__all__ = ["DISK_BROKEN", "DISK_FULL", "HARMLESS", "Disk", "Mode", "build", "damage_middle", "lose_tail", "tear"]

@@ -17,12 +17,13 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from spindle.chaos.disk import FATAL, HARMLESS, Mode, damage_middle, lose_tail, tear
-from spindle.chaos.stage import Stage
+from spindle.chaos.disk import DISK_BROKEN, DISK_FULL, HARMLESS, Mode, damage_middle, lose_tail, tear
+from spindle.chaos.stage import Process, Stage
 from spindle.errors import CastOut, JoinFailed, JournalError, NodeStopped, NoMajority
+from spindle.restart.repairing import repair_journals
 
 EXTRA_NODES = range(11, 17)  # those that come and go
 
@@ -125,10 +126,10 @@ class Faults:
         self.stage.disk(node).mode = Mode.PASS
         self.stage.start_daemon(node)
         if node in self.damaged:
-            self.schedule.later(self.draw.uniform(0.5, 2.0), lambda: self.move_journal_away(node))
+            self.schedule.later(self.draw.uniform(0.5, 2.0), lambda: self.mend_journal(node))
 
-    def move_journal_away(self, node: int) -> None:
-        """What the refusal of a damaged journal tells the operator to do."""
+    def mend_journal(self, node: int) -> None:
+        """What the refusal of a damaged journal tells the operator to do; or what one does who is in a hurry."""
         if node not in self.damaged:
             return
         self.damaged.discard(node)
@@ -137,7 +138,10 @@ class Faults:
             self.stage.daemons[node].popen.wait()
             self.stage.look()
         directory = self.stage.disk(node).directory
-        shutil.move(directory, directory.with_name(f"{directory.name}-damaged-{time.monotonic_ns()}"))
+        if self.draw.random() < 0.5:
+            repair_journals(directory)
+        else:
+            shutil.move(directory, directory.with_name(f"{directory.name}-damaged-{time.monotonic_ns()}"))
         self.come_back(node, 0.01)
 
     def look_after(self) -> None:
@@ -167,7 +171,7 @@ class Faults:
         for disk in self.stage.disks.values():
             disk.mode = Mode.PASS
         for node in list(self.damaged):
-            self.move_journal_away(node)
+            self.mend_journal(node)
         for node in EXTRA_NODES:
             if node in self.stage.daemons:
                 self.stage.ask_to_leave(node)
@@ -362,13 +366,20 @@ class Faults:
         directory = self.stage.disk(node).directory
         return way(directory, self.draw) if directory.is_dir() else ""
 
+    def fill_disk(self) -> str:
+        """No space: the node says so and ends, the others go on."""
+        return self._break_disk(DISK_FULL)
+
     def break_disk(self) -> str:
-        """Disk full, errors of writing or syncing: the node says so and ends, the others go on."""
+        """Errors of writing or syncing: as if it were full."""
+        return self._break_disk(DISK_BROKEN)
+
+    def _break_disk(self, modes: Sequence[Mode]) -> str:
         victims = self.victims() if self.stage.disk_faults else []
         if not victims:
             return ""
         daemon = self.stage.daemons[victims[0]]
-        mode = self.draw.choice(FATAL)
+        mode = self.draw.choice(modes)
         daemon.disk.mode = mode
         daemon.life.excused.add(JournalError.exit_code)
         self.schedule.later(self.draw.uniform(0.2, 1.5), lambda: self._mend(daemon.disk))
@@ -389,15 +400,21 @@ class Faults:
     def _mend(disk: object) -> None:
         disk.mode = Mode.PASS  # type: ignore[attr-defined]
 
-    def crash_application(self) -> str:
-        """An application dies with a claim open or samples on loan."""
-        table, what = self.draw.choice([(self.stage.talkers, "claim"), (self.stage.watchers, "loan")])
+    def crash_with_claim(self) -> str:
+        """A writing application dies, its loan half filled."""
+        return self._crash(self.stage.talkers)
+
+    def crash_with_loan(self) -> str:
+        """A reading application dies with samples that it holds in place."""
+        return self._crash(self.stage.watchers)
+
+    def _crash(self, table: dict[int, Process]) -> str:
         node = self.draw.choice(self.nodes)
         if node not in table or table[node].stopped:
             return ""
         table[node].killed = True
         table[node].order("crash")
-        return f"at node {node}, with a {what}"
+        return f"at node {node}"
 
     def stop_application(self) -> str:
         """An application that hangs: a reader that keeps all then holds its topics."""
@@ -422,20 +439,22 @@ class Faults:
 KINDS = (
     Kind("kill -9 of a member", 3, Faults.kill_member),
     Kind("kill -9 of a leader", 3, Faults.kill_leader),
-    Kind("kill -9 of several", 2, Faults.kill_several),
+    Kind("kill -9 of two or more at once", 2, Faults.kill_several),
     Kind("kill -9 in a view change", 3, Faults.kill_in_change),
-    Kind("short stop", 2, Faults.stop_shortly),
-    Kind("long stop", 2, Faults.stop_long),
-    Kind("stop of most", 0.5, Faults.stop_most),
+    Kind("SIGSTOP, short", 2, Faults.stop_shortly),
+    Kind("SIGSTOP, too long", 2, Faults.stop_long),
+    Kind("SIGSTOP of most, too long", 0.5, Faults.stop_most),
     Kind("leave", 1.5, Faults.leave),
-    Kind("joiners", 1, Faults.joiners),
+    Kind("many joiners", 1, Faults.joiners),
     Kind("restart of all", 0.7, Faults.restart_all),
-    Kind("torn journal", 1, Faults.corrupt_tail),
-    Kind("damaged journal", 0.5, Faults.corrupt_middle),
-    Kind("failing disk", 1, Faults.break_disk),
+    Kind("journal's tail corrupt", 1, Faults.corrupt_tail),
+    Kind("journal's middle corrupt", 0.5, Faults.corrupt_middle),
+    Kind("disk full", 0.7, Faults.fill_disk),
+    Kind("disk errors (EIO)", 0.7, Faults.break_disk),
     Kind("slow disk", 1, Faults.slow_disk),
-    Kind("crashed application", 2, Faults.crash_application),
-    Kind("stopped application", 1, Faults.stop_application),
+    Kind("application crashed with a claim", 1, Faults.crash_with_claim),
+    Kind("application crashed with a loan", 1, Faults.crash_with_loan),
+    Kind("application stopped", 1, Faults.stop_application),
     Kind("churn", 2, Faults.churn),
 )
 

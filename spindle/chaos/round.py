@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ class Round:
         except Broken as error:
             self.outcome.violations.append(error.violation)
             self._dump()
+        except Exception:  # a defect here must not pass for a round without violation, nor end the others
+            self.outcome.violations.append(Violation("trouble", f"the round itself failed: {traceback.format_exc()}"))
         finally:
             self._stage.close()
             self._events.close()

@@ -28,7 +28,8 @@ def plan(**changes: object) -> Plan:
 def test_a_round_with_kills_keeps_every_promise(tmp_path: Path) -> None:
     """Also the proof that the checker can find something: with one delivery taken out of the records, it does."""
     said: list[str] = []
-    outcome = Round(plan(), tmp_path, None, 100.0, said.append, {"kill -9 of a member", "crashed application"}).run()
+    kinds = {"kill -9 of a member", "application crashed with a loan"}
+    outcome = Round(plan(), tmp_path, None, 100.0, said.append, kinds).run()
     assert outcome.violations == [] and outcome.faults and outcome.messages > 100
     assert any(line.startswith("kill -9 of a member") for line in said)
     records = tmp_path / "records"
