@@ -1,7 +1,8 @@
-"""Fixtures for all tests: a runtime directory of the test's own, and no process left behind by any.
+"""Fixtures for all tests: a runtime directory of the test's own, and no process, node or session left behind by any.
 
 Rules: no test meets a daemon of this machine's user, since XDG_RUNTIME_DIR points into the test's own directory; a test
-that leaves a process running fails, and the process is killed.
+that leaves a process running fails, and the process is killed; a test after which a session still has its threads,
+although nobody refers to it any more, fails too, and not a later one that counts threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import descendants, left_behind
+from tests.support import descendants, left_behind, product_threads, threads_left_behind
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -32,6 +33,16 @@ def no_process_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     left = left_behind(before)
     if left:
         pytest.fail("left processes behind (now killed):\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def no_session_left_behind() -> Iterator[None]:
+    """Fails the test that ends before its sessions and embedded nodes do."""
+    before = product_threads()
+    yield
+    left = threads_left_behind(before)
+    if left:
+        pytest.fail("left threads behind: " + ", ".join(left), pytrace=False)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What tests of every part need: waiting with a bound, and the processes that a test has started.
+"""What tests of every part need: waiting with a bound, and the processes and threads that a test has started.
 
 Why waiting is here: a test that sleeps is either slow or wrong. `wait_until` asks again until the condition holds and
 fails with the condition's name when it doesn't.
@@ -6,8 +6,10 @@ fails with the condition's name when it doesn't.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+# Threads that must end with what they serve: embedded nodes, sessions, participants that look for another node.
+_SERVING = ("spindle node", "spindle control", "spindle events", "dds reattaching")
 
 # Helpers that Python's own multiprocessing keeps for the life of the process that used it.
 _LASTING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -83,6 +88,20 @@ def left_behind(before: dict[int, int], grace_s: float = 2.0) -> list[str]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return commands
+
+
+def product_threads(prefixes: tuple[str, ...] = _SERVING) -> set[threading.Thread]:
+    """Running threads of nodes and sessions in this process."""
+    return {one for one in threading.enumerate() if one.name.startswith(prefixes)}
+
+
+def threads_left_behind(before: set[threading.Thread], grace_s: float = 2.0) -> list[str]:
+    """Names of threads that were not there `before` and do not end within `grace_s`, after all garbage is collected."""
+    if product_threads() - before:
+        gc.collect()  # a session that was forgotten in a reference cycle ends by this
+        with suppress(AssertionError):
+            wait_until(lambda: not product_threads() - before, grace_s)
+    return sorted(one.name for one in product_threads() - before)
 
 
 def _is_lasting(pid: int) -> bool:

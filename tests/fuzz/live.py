@@ -63,20 +63,19 @@ class Findings(logging.Handler):
 
 
 class Host:
-    """A node of this process and a session that behaves, for as long as the process runs."""
+    """A node of this process and a session that behaves. `close()` at the end."""
 
     def __init__(self) -> None:
-        base = Path(tempfile.mkdtemp(prefix="spindle-fuzz-"))
-        atexit.register(shutil.rmtree, base, ignore_errors=True)
+        self._base = Path(tempfile.mkdtemp(prefix="spindle-fuzz-"))
         self.findings = Findings()
-        for name in ("spindle", "asyncio"):
-            logging.getLogger(name).addHandler(self.findings)
-            logging.getLogger(name).propagate = False  # warnings of refused connections, thousands of them
+        self._loggers = [logging.getLogger(name) for name in ("spindle", "asyncio")]
+        for logger in self._loggers:
+            logger.addHandler(self.findings)
+            logger.propagate = False  # warnings of refused connections, thousands of them
         self.node = EmbeddedNode(NodeConfig(
-            runtime_dir=base, handshake_timeout_s=LATE_S, open_timeout_s=2, default_size_max=1024,
+            runtime_dir=self._base, handshake_timeout_s=LATE_S, open_timeout_s=2, default_size_max=1024,
             log_capacity=1 << 20, log_hot=1 << 16, frame_max=1 << 16, name="fuzzed"))
         self.node.start()
-        atexit.register(self.node.stop)
         self.session: Session = open_session(self.node.connect(), 0, "good", ANSWER_S, label="node")
         self.session.declare_topic(PLAIN)
         self.inputs = itertools.count()
@@ -94,13 +93,32 @@ class Host:
                 assert [payload for payload, _ in reader.log.take_pairs(10)] == [b"still here"]
 
 
+    def close(self) -> None:
+        self.session.close()
+        self.node.stop()
+        for logger in self._loggers:
+            logger.removeHandler(self.findings)
+            logger.propagate = True
+        shutil.rmtree(self._base, ignore_errors=True)
+
+
 _host: list[Host] = []
 
 
 def host() -> Host:
+    """The one that serves all inputs, made for the first of them."""
     if not _host:
         _host.append(Host())
     return _host[0]
+
+
+def close_host() -> None:
+    """Ends it if there is one: at the end of the tests, or of the process."""
+    while _host:
+        _host.pop().close()
+
+
+atexit.register(close_host)
 
 
 def _requests() -> list[bytes]:
@@ -262,4 +280,4 @@ def _play_node(sock: socket.socket, blocks: list[bytes], fds: list[int]) -> None
 _counters = Counters.create()
 _bell = Mapping.create("fuzz-bell", 4096)
 
-__all__ = ["answer", "visitor"]
+__all__ = ["answer", "visitor"]  # the targets

@@ -7,6 +7,7 @@ both. Longer and guided by coverage: `make fuzz`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,14 @@ from tests.fuzz.target import TARGETS, Target
 
 MODULES = (control, disk, live, samples)
 SLOW = {"visitor", "answer", "journal"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _host() -> Iterator[None]:
+    """The node that serves the inputs of all tests here, and ends with them."""
+    live.host()
+    yield
+    live.close_host()
 
 
 @pytest.fixture(params=sorted(TARGETS))

@@ -171,10 +171,13 @@ def test_metrics_of_a_daemon(cli: Cli, runtime_dir: Path) -> None:
 
 
 def test_doctor_counts_the_running(cli: Cli, group: list[Daemon]) -> None:
+    """Goal: doctor sees who runs, and what a killed one left, while the others go on. Method: kill one of three."""
     checks = {one["name"]: one for one in cli("doctor", "--json").json["checks"]}
     assert "3 nodes running" in checks["cores"]["detail"]
     assert checks["stale files"]["verdict"] == "ok"
     group[2].kill()
-    wait_until(lambda: all(one.process.poll() is not None for one in group), what="the others stop")
+    with Target(node=1).attach("test") as session:
+        wait_until(lambda: session.view().node_ids == (1, 2), what="the others go on")
     checks = {one["name"]: one for one in cli("doctor", "--json").json["checks"]}
+    assert "2 nodes running" in checks["cores"]["detail"]
     assert checks["stale files"]["verdict"] == "warn" and "node-3.sock" in checks["stale files"]["detail"]

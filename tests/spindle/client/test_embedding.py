@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from spindle.config import NodeConfig
 from spindle.errors import NoDaemon, NodeIdTaken, NodeStopped
 from spindle.topics import TopicSpec
 from tests.spindle.daemons import daemons
-from tests.support import wait_until
+from tests.support import product_threads, wait_until
 
 
 def test_two_embedded_nodes_in_one_process(runtime_dir: Path) -> None:
@@ -65,9 +64,10 @@ def test_domain_and_id_can_be_given(runtime_dir: Path) -> None:
 def test_what_keeps_a_node_from_starting_is_raised(runtime_dir: Path) -> None:
     """Goal: embed() fails with the node's own error and leaves no thread. Method: a taken id."""
     with embed(node_id=1):
+        before = product_threads()
         with pytest.raises(NodeIdTaken):
             embed(node_id=1)
-        wait_until(lambda: sum(thread.name.startswith("spindle node") for thread in threading.enumerate()) == 1)
+        wait_until(lambda: product_threads() == before)
 
 
 def test_an_embedded_node_joins_daemons_and_leaves_them(runtime_dir: Path) -> None:
@@ -96,10 +96,12 @@ def test_other_programs_may_attach_if_they_ask_for_it(runtime_dir: Path) -> None
 
 def test_a_forgotten_session_ends_its_node(runtime_dir: Path) -> None:
     """Goal: no node outlives its session. Method: drop the last reference."""
+    before = product_threads()
     session = embed()
+    assert product_threads() > before
     del session
     gc.collect()
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("spindle node")])
+    wait_until(lambda: product_threads() == before)
     assert not list((runtime_dir / "domain-0").glob("*.sock"))
 
 
