@@ -102,11 +102,14 @@ class Script:
                 self.do(e.LAND, 0, 0, 0)
 
     def until(self, holds: Callable[[], bool], *nodes: int) -> None:
-        """Turns of these nodes (or all) until it holds. Fails if it never does."""
+        """These nodes (or all) work, one small event after the other, until it holds. Fails if it never does."""
         for _ in range(TURNS_MAX):
-            if holds():
-                return
-            self.turns(1, *nodes)
+            for node in nodes or sorted(self.world.current):
+                for event in ((e.STEP, node), (e.RECV, node, 0), *[(e.CTL, node, 1)] * 12, (e.TURN, node)):
+                    if holds():
+                        return
+                    self.do(*event)
+                self.do(e.LAND, 0, 0, 0)
         states = [f"{life} {life.state()}" for life in self.world.lives]
         raise AssertionError(f"it never happened: {states}")
 
@@ -135,6 +138,12 @@ class Script:
 
     def land(self, source: int, target: int, lines: int = 1) -> bool:
         return self.do(e.LAND, self.life(source).number, self.life(target).number, lines)
+
+    def push(self, *nodes: int) -> None:
+        """Their predicate threads post what is to be posted, and it arrives where it isn't held."""
+        for node in nodes:
+            self.do(e.STEP, node)
+        self.do(e.LAND, 0, 0, 0)
 
     def crash(self, *nodes: int) -> None:
         """With copied rows what they had pushed before arrives nevertheless."""
