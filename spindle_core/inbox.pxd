@@ -48,10 +48,14 @@ cdef class InboxWriter:
     cdef uint64_t limit                 # messages that may be committed before `freed` must be read again
     cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`
     cdef bint claimed, gone, closed
-    cdef object claim_view, ring_view
+    cdef bint polling                   # a thread waits for space_fd
+    cdef uint64_t wakes                 # how often one came back from that
+    cdef Py_ssize_t followers           # threads that wait for its word, under `turn`
+    cdef object claim_view, ring_view, turn
 
     cdef char *free_slot(self, double timeout_s) except NULL
     cdef int await_progress(self, uint64_t until, double timeout_s) except -1
+    cdef int rest(self, uint64_t wakes, double left_s) except -1
     cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept

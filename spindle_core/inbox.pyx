@@ -8,6 +8,7 @@ Rules: the node reads every field of the application's memory once, into a local
 header that makes no sense is counted as refused and skipped. Messages keep the order of their commits.
 """
 import os
+import threading
 import time
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -165,6 +166,7 @@ cdef class InboxWriter:
         self.ring_view = memoryview(ring)
         self.next = u64_load_relaxed(&self.header.committed)
         self.freed = &self.seen.acknowledged if keep_unacknowledged else &self.seen.consumed
+        self.turn = threading.Condition()
         self.limit = u64_load_acquire(self.freed) + self.slots_count
 
     cdef int alive(self) except -1:
@@ -198,12 +200,12 @@ cdef class InboxWriter:
     cdef int await_progress(self, uint64_t until, double timeout_s) except -1:
         """Waits until so many slots have been freed; 1 when it has, 0 on timeout. The GIL is released."""
         cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
-        cdef double left
-        cdef int timeout_ms, r, _
+        cdef double left_s = -1.0
+        cdef uint64_t wakes
+        cdef int _
         cdef inbox_header *header = self.header
         cdef uint64_t *freed = self.freed
         cdef bell_page *node_bell = self.node_bell
-        cdef int space_fd = self.space_fd, bell_fd = self.bell_fd
         for _ in range(YIELDS):
             if u64_load_acquire(freed) >= until:
                 return 1
@@ -212,6 +214,7 @@ cdef class InboxWriter:
             with nogil:
                 sched_yield()
         while True:
+            wakes = self.wakes
             # SYNC POINT: space. Pairs with inbox_progressed(): it looks at space_waiting after it raised consumed.
             u64_store_release(&header.space_waiting, u64_load_relaxed(&header.space_waiting) + 1)
             fence_store_load()
@@ -220,18 +223,45 @@ cdef class InboxWriter:
             if self.gone or self.closed or u64_load_relaxed(&node_bell.stopped):
                 self.gone = True
                 raise NodeGone("the node behind this writer has stopped: attach again once a daemon runs")
-            timeout_ms = 1000
             if timeout_s >= 0:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     return 0
-                timeout_ms = min(timeout_ms, <int>(left * 1000) + 1)
-            if u32_load_relaxed(&node_bell.asleep):
-                event_ring(bell_fd)
+            self.rest(wakes, left_s)
+
+    cdef int rest(self, uint64_t wakes, double left_s) except -1:
+        """Blocks until something may have changed since `wakes` was read, a second at most.
+
+        A ring wakes one thread. When several wait, one for a slot and others for acknowledgements, the first waits for
+        the ring and tells the others. What is read and set here between two releases of the GIL is one step.
+        """
+        cdef int timeout_ms = 1000, space_fd = self.space_fd
+        if self.wakes != wakes:
+            return 0
+        if left_s >= 0:
+            timeout_ms = min(timeout_ms, <int>(left_s * 1000) + 1)
+        if u32_load_relaxed(&self.node_bell.asleep):
+            event_ring(self.bell_fd)
+        if not self.polling:
+            self.polling = True
             with nogil:
-                r = event_wait(space_fd, timeout_ms)
-            if r < 0:
-                PyErr_CheckSignals()
+                event_wait(space_fd, timeout_ms)
+            self.polling = False
+            self.wakes += 1
+            if self.followers:
+                with self.turn:
+                    self.turn.notify_all()
+            PyErr_CheckSignals()
+            return 0
+        self.followers += 1
+        try:
+            with self.turn:
+                # Whoever came back since has looked for followers before this one had counted itself.
+                if self.wakes == wakes:
+                    self.turn.wait(timeout_ms / 1000.0)
+        finally:
+            self.followers -= 1
+        return 0
 
     cdef void publish(self) noexcept:
         # SYNC POINT: commit. Pairs with the send predicate's acquire of `committed`: slots before the count.
@@ -384,12 +414,12 @@ cdef class InboxWriter:
         timeout. Raises NodeGone."""
         cdef uint64_t until = self.next
         cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
-        cdef double left
-        cdef int timeout_ms
+        cdef double left_s = -1.0
+        cdef uint64_t wakes
         cdef uint64_t *place = &self.seen.persisted if persisted else &self.seen.acknowledged
         cdef inbox_header *header = self.header
-        cdef int space_fd = self.space_fd
         while True:
+            wakes = self.wakes
             if u64_load_acquire(place) >= until:
                 return True
             self.alive()
@@ -398,17 +428,11 @@ cdef class InboxWriter:
             fence_store_load()
             if u64_load_acquire(place) >= until:
                 return True
-            timeout_ms = 1000
             if timeout_s >= 0:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     return False
-                timeout_ms = min(timeout_ms, <int>(left * 1000) + 1)
-            if u32_load_relaxed(&self.node_bell.asleep):
-                event_ring(self.bell_fd)
-            with nogil:
-                event_wait(space_fd, timeout_ms)
-            PyErr_CheckSignals()
+            self.rest(wakes, left_s)
 
     @property
     def writer_id(self):

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -459,3 +460,37 @@ def test_two_threads_share_a_writer_under_a_lock() -> None:
     assert logs[0] == logs[1]
     for who in range(2):
         assert [m for m in logs[0] if m.startswith(b"%d:" % who)] == [b"%d:%d" % (who, k) for k in range(300)]
+
+
+@pytest.mark.parametrize("ending", ["gone", "progress"])
+def test_one_ring_wakes_all_threads_that_wait(ending: str) -> None:
+    """Goal: threads that wait at one writer, for a slot and for acknowledgements, all hear of what one ring says; none
+    waits for its second look a second later. Method: four of them; the node dies, or takes the message."""
+    cluster = Cluster(1)
+    writer = cluster.writer(0, slots=1)
+    writer.write(b"fills it")
+    ended: list[float] = []
+
+    def blocked(wait: Callable[[], object]) -> None:
+        try:
+            wait()
+        except NodeGone:
+            assert ending == "gone"
+        ended.append(time.monotonic())
+
+    calls: list[Callable[[], object]] = [lambda: writer.wait_acknowledged(30)] * 3
+    calls.append(lambda: writer.write(b"next", timeout_s=30))
+    threads = [threading.Thread(target=blocked, args=(call,)) for call in calls]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        wait_until(lambda number=number: peek(writer.ring, SPACE_WAITING) >= number)
+    time.sleep(0.02)  # said so; now they sleep
+    begun = time.monotonic()
+    if ending == "gone":
+        writer.mark_gone()
+    else:
+        cluster.settle()
+    for thread in threads:
+        thread.join(30)
+    assert len(ended) == len(calls)
+    assert max(ended) - begun < 0.8
