@@ -30,7 +30,7 @@ from spindle.topic_table import TopicTable
 
 if TYPE_CHECKING:
     from spindle.config import NodeConfig
-    from spindle.peers import Peers
+    from spindle.peers import Peer, Peers
     from spindle.view import Member, View
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
@@ -102,8 +102,15 @@ class Changes:
         elif peer is not None:
             peer.conn.finish()
 
+    def peer_added(self, peer: Peer) -> None:
+        """There is a new connection to a node."""
+        self.machine.connected(peer.node_id, peer.incarnation)
+        self.next.added(peer)
+        self.drive()
+
     def peer_gone(self, member: Member, *, left: bool, why: str, ended: bool) -> None:
         """The connection to a node has ended; see Machine.peer_gone."""
+        self.next.gone(member.node_id)
         self.drive()  # what the rows say comes first: who goes on without this node has said so there
         if not self._stopped:
             self.machine.peer_gone(member, left, why, ended)
@@ -170,7 +177,8 @@ class Changes:
 
     def _carry_out(self, action: m.Action) -> None:
         if isinstance(action, m.Send):
-            sent = self.peers.send(action.node_id, message_to_wire(action.message))
+            sent = self.peers.send(
+                action.node_id, message_to_wire(action.message), incarnation=action.incarnation)
             if not sent and isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):

@@ -97,6 +97,10 @@ class NextEpoch:
         if self._view is not None and peer.node_id in self._view.node_ids:
             self._offer(peer.node_id)
 
+    def gone(self, node_id: int) -> None:
+        """A node is not connected any more; should it come back, it may have missed the offer."""
+        self._offered.discard(node_id)
+
     def _offer(self, node_id: int) -> None:
         if self._epoch is None or self._view is None or node_id in self._offered:
             return

@@ -401,7 +401,7 @@ class Node:
             if self._view.rank_of(peer.node_id) is None:
                 self._peers.send(peer.node_id, message_to_wire(m.CurrentView(self._view)))
         if self._started:
-            self._changes.next.added(peer)
+            self._changes.peer_added(peer)
 
     def _on_message(self, peer: Peer, message: pb.PeerMessage, fds: list[int]) -> None:
         kind = message.WhichOneof("body")

@@ -305,10 +305,10 @@ class Peers:
             frame.close_fds()
         self._on_message(peer, message, frame.take_fds())
 
-    def send(self, node_id: int, message: pb.PeerMessage, fds: Sequence[int] = ()) -> bool:
-        """Queues a message; False if the node is not connected (any more)."""
+    def send(self, node_id: int, message: pb.PeerMessage, fds: Sequence[int] = (), incarnation: int = 0) -> bool:
+        """Queues a message; False if the node is not connected (any more), or not this life of it (0 = whichever)."""
         peer = self.connected.get(node_id)
-        if peer is None:
+        if peer is None or incarnation not in (0, peer.incarnation):
             return False
         try:
             peer.conn.send(message.SerializeToString(), fds)

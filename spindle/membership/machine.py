@@ -61,7 +61,7 @@ class Machine(Rules):
         leader = next((one for one in self.view.members if not self._is_dead(one)), None)
         if leader is not None and self._asked != leader.life:
             self._asked = leader.life
-            self._act(m.Send(leader.node_id, m.JoinRequest(self.me, self.view.view_id)))
+            self._act(m.Send(leader.node_id, m.JoinRequest(self.me, self.view.view_id), leader.incarnation))
         elif leader is None and self._other is not None:
             other, self._other = self._other, None
             self.seek(other)
@@ -73,11 +73,15 @@ class Machine(Rules):
         passed = self.view.view_id > self._base and self.view != self.next_view
         return passed or all(map(self._is_dead, self._admitting + self.view.members))
 
-    def _hear_again(self, member: Member | None) -> None:
-        """Outside, the end of a connection isn't for ever: a member that parted with a late joiner may talk again."""
-        outside = self.phase in (Phase.OUTSIDE, Phase.ADMITTED)
-        if outside and member is not None and member.life in self._dead and not self._dead[member.life].ended:
-            del self._dead[member.life]
+    def connected(self, node_id: int, incarnation: int) -> None:
+        """There is a new connection to this life of a node. Only among members the end of one is for ever."""
+        life = node_id, incarnation
+        fellow = self.view.member(node_id) if self._table is not None and self.view is not None else None
+        fellows = fellow is not None and fellow.life == life
+        if not fellows and life in self._dead and not self._dead[life].ended:
+            del self._dead[life]
+            if self.phase is Phase.OUTSIDE and self.view is not None:
+                self._ask()
 
     def _back_outside(self) -> None:
         self._void = (self.next_view, self.ballot)
@@ -270,7 +274,6 @@ class Machine(Rules):
         if self.phase is Phase.GONE:
             return
         if isinstance(message, m.CurrentView):
-            self._hear_again(message.view.member(node_id))
             self.seek(message.view)
         elif isinstance(message, m.Admission):
             self._admitted(node_id, message)
@@ -376,7 +379,7 @@ class Machine(Rules):
         self._decide(view, ballot)
         for member in view.members[len(self._admitting):]:
             if member != self.me:
-                self._act(m.Send(member.node_id, message))
+                self._act(m.Send(member.node_id, message, member.incarnation))
         self.phase = Phase.INSTALLING
         self._act(m.Install(view))
 
@@ -395,7 +398,7 @@ class Machine(Rules):
             if self.is_leader:
                 self._wishes.add(self.me.node_id, request)
             else:
-                self._act(m.Send(leader.node_id, request))
+                self._act(m.Send(leader.node_id, request, leader.incarnation))
 
     def _refuse(self, node_id: int, rejection: m.Rejection) -> None:
         self._wishes.topics = {

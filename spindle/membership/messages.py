@@ -94,10 +94,12 @@ Message = CurrentView | JoinRequest | TopicRequest | Rejection | Admission | Pre
 
 @dataclasses.dataclass(frozen=True)
 class Send:
-    """Send the message to a node, if it is still connected."""
+    """Send the message to a node, if it is still connected: to this life of it, 0 = whichever is. A JoinRequest that
+    can't be sent is answered by Machine.unreachable()."""
 
     node_id: int
     message: Message
+    incarnation: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

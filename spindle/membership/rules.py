@@ -283,7 +283,7 @@ class Rules:
         joiners = self._joiners()
         for joiner in joiners:
             self._act(m.Send(joiner.node_id, m.Admission(
-                self.next_view, self.ballot, self.view.view_id, len(joiners))))
+                self.next_view, self.ballot, self.view.view_id, len(joiners)), joiner.incarnation))
         return True
 
     def _prepare(self) -> bool:
@@ -390,7 +390,8 @@ class Rules:
         _, trims = decode_trim(mine)
         self._act(m.DeliverToTrim(trims))
         for joiner in self._joiners():
-            self._act(m.Send(joiner.node_id, m.Installed(self.next_view.view_id, self.ballot)))
+            self._act(m.Send(
+                joiner.node_id, m.Installed(self.next_view.view_id, self.ballot), joiner.incarnation))
         self._table = self._participants = None
         if self.next_view.rank_of(self.me.node_id) is None:
             self.phase = Phase.GONE
