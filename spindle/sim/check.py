@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spindle.membership.machine import Phase
 from spindle.sim.links import CRASHED, ENDED_FAILED, ENDED_ORDERLY
 from spindle.sim.rows import RowWatch
 
@@ -140,7 +141,8 @@ class Checker:
         ended = orderly = 0
         for member in gone:
             other = self.world.life_of(member)
-            if other.end == ENDED_ORDERLY or (other.running and other.machine.leaving):
+            consents = other.running or other.machine.phase in (Phase.ECHOED, Phase.GONE)
+            if other.end == ENDED_ORDERLY or (other.machine.leaving and consents):
                 orderly += 1  # it took part until the end
             elif self.world.certain(other) or other.end == ENDED_FAILED:
                 ended += 1

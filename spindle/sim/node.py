@@ -216,7 +216,7 @@ class Life:
         world = self.world
         if isinstance(action, m.Send):
             conn = self.peers.get(action.node_id)
-            if conn is not None:
+            if conn is not None and action.incarnation in (0, conn.other(self).me.incarnation):
                 conn.send(self, (MESSAGE, action.message))
             elif isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
@@ -389,12 +389,15 @@ class Life:
             self._flush(old)
         conn.set_open(self, True)
         self.peers[life.node_id] = conn
-        if self.next_view is not None:
-            self._offer_to(life.node_id)
+        self.machine.connected(*life.me.life)
+        self.dirty = True
+        if self.next_view is not None and life.node_id in self.next_view.node_ids:
+            self._offer(life.node_id)
 
-    def _offer_to(self, node_id: int) -> None:
-        if self.next_view is not None and node_id in self.next_view.node_ids:
-            self._offer(node_id)
+    def _tell_view(self, conn: Conn) -> None:
+        life = conn.other(self)
+        if self.view is not None and self.view.member(life.node_id) != life.me:
+            conn.send(self, (MESSAGE, m.CurrentView(self.view)))
 
     def _flush(self, conn: Conn) -> None:
         """An old connection of a node that has connected anew: its end comes first."""
@@ -430,10 +433,10 @@ class Life:
         elif kind == HELLO:
             self._met(conn)
             conn.send(self, (WELCOME,))
-            if self.view is not None and self.view.member(life.node_id) != life.me:
-                conn.send(self, (MESSAGE, m.CurrentView(self.view)))
+            self._tell_view(conn)
         elif kind == WELCOME:
             self._met(conn)
+            self._tell_view(conn)
             self._meet_on()
         elif kind == MESSAGE:
             if isinstance(item[1], m.CurrentView):
@@ -462,6 +465,7 @@ class Life:
         was_open = self.peers.get(life.node_id) is conn
         if was_open:
             del self.peers[life.node_id]
+            self.offered.discard(life.node_id)
         farewell = conn.farewell_to_a if conn.a is self else conn.farewell_to_b
         left = farewell is not None and bool(farewell[1])
         why = farewell[3] if farewell is not None else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 600
 TICK_NS = 6_000_000  # a little more than the detector's interval
 GRACE_ROUNDS = 10  # that a node in a minority waits
+BUSY_ROUNDS = 20  # after which time goes on although something always happens, such as attempts to connect
 QUIET_ROUNDS = 2  # in which nothing happened: then all is said
 SILENT_ROUNDS = 3
 
@@ -34,7 +35,10 @@ def settle(world: World, seed: int) -> None:
     while rounds < ROUNDS_MAX:
         rounds += 1
         settled = _is_settled(world, _core(world))
-        quiet = 0 if _round(world, _core(world), rng) or not settled else quiet + 1
+        active = _round(world, _core(world), rng)
+        if not settled and (not active or rounds % BUSY_ROUNDS == 0):
+            _time_passes(world, _core(world))
+        quiet = 0 if active or not settled else quiet + 1
         if quiet == QUIET_ROUNDS:
             break
     core = _core(world)
@@ -105,14 +109,16 @@ def _round(world: World, core: list[Life], rng: random.Random) -> bool:
                 active = True
         if life.running and life.machine.phase is Phase.OUTSIDE:
             world.apply((e.SCAN, life.node_id))
-    if not active and not _is_settled(world, core):
-        world.apply((e.TICK, TICK_NS))
-        for life in core:
-            world.apply((e.LOOK, life.node_id))
-            grace = GRACE_ROUNDS * TICK_NS
-            if life.running and life.machine.in_minority and 0 <= life.minority_since_ns < world.now_ns - grace:
-                world.apply((e.GIVE_UP, life.node_id))
     return active
+
+
+def _time_passes(world: World, core: list[Life]) -> None:
+    world.apply((e.TICK, TICK_NS))
+    for life in core:
+        world.apply((e.LOOK, life.node_id))
+        grace = GRACE_ROUNDS * TICK_NS
+        if life.running and life.machine.in_minority and 0 <= life.minority_since_ns < world.now_ns - grace:
+            world.apply((e.GIVE_UP, life.node_id))
 
 
 def _is_settled(world: World, core: list[Life]) -> bool:
@@ -123,7 +129,7 @@ def _is_settled(world: World, core: list[Life]) -> bool:
         return False
     return all(
         life.view == view and life.machine.phase is Phase.STABLE and not life.busy and not life.incoming()
-        and not life.machine.leaving for life in core)
+        and not life.machine.leaving and not life.machine.in_minority for life in core)
 
 
 def _silence(world: World, core: list[Life], rng: random.Random) -> None:
