@@ -11,6 +11,7 @@ Each class carries the exit code that a command ending with it returns.
 from __future__ import annotations
 
 # The base is the core's, so that its own errors (a dead node, a full ring) are caught with all others.
+from spindle_core.errors import NodeGone as NodeGone
 from spindle_core.errors import SpindleError
 
 

@@ -106,7 +106,7 @@ class Peers:
     on_message(peer, message, fds)  the callee takes over the descriptors
     on_added(peer)                  before its first message
     on_gone(peer)                   once; peer.farewell, peer.ended and peer.cut tell how
-    on_ended(peer)                  later than on_gone, if it wasn't certain then: now it is
+    on_ended(peer)                  after on_gone, of one that was cut or whose end wasn't certain then: now it is
     """
 
     def __init__(self, config: NodeConfig, on_message: Callable[[Peer, pb.PeerMessage, list[int]], None],
@@ -361,6 +361,12 @@ class Peers:
                 kind=CastOut.__name__, text=why, cast_out=True)).SerializeToString())
         peer.conn.close()
         self._on_gone(peer)
+        # What is certain by now must not get lost because others were quicker to suspect it: it may be what keeps this
+        # node's majority. What becomes certain later comes from the process.
+        if peer.process_ended() or (peer.farewell is not None and not peer.farewell.cast_out):
+            peer.ended = True
+            self._unwatch(peer)
+            self._on_ended(peer)
 
     async def close(self, error: SpindleError | None = None, timeout_s: float = 1.0) -> None:
         """Says Farewell to all and closes; on_gone is not called for them. `error` is why, None: this node has left."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -280,6 +281,56 @@ def test_the_end_of_a_process_is_told_from_that_of_a_connection(runtime_dir: Pat
             await asyncio.sleep(0.002)
         assert len(said) == (2 if lives_on else 1)
         await process.wait()
+
+    with_node(body, runtime_dir)
+
+
+@pytest.mark.parametrize("known", ["before", "in between", "after", "said so"])
+def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runtime_dir: Path, known: str) -> None:
+    """Goal: a member that ended counts as ended, whoever noticed first: its process, or another member whose suspicion
+    is taken over. In a group that loses several at once a majority may rest on it. Method: cast a killed process out
+    before its end is seen, when the end of its connection is on its way, and after that; and one that said Farewell."""
+
+    async def body(node: Node, _: Callable[[], Connection]) -> None:
+        said: list[tuple[str, bool]] = []
+        peers = node._peers
+        peers._on_gone = lambda peer: said.append(("gone", peer.cut))
+        peers._on_ended = lambda peer: said.append(("ended", peer.ended))
+        farewell = pb.PeerMessage(farewell=pb.Farewell(kind="JournalError", text="the disk is full"))
+        program = (
+            "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+            "s.send(bytes.fromhex(sys.argv[2])); s.recv(4096); time.sleep(60)")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(node.config.domain_dir / "node-1.sock"),
+            (encode(opening()) + (encode(farewell.SerializeToString()) if known == "said so" else b"")).hex())
+        while 9 not in peers.connected or (known == "said so" and peers.connected[9].farewell is None):
+            await asyncio.sleep(0.002)
+        peer = peers.connected[9]
+        if known == "in between":  # a ring of the columns is served before the end of the connection is reported
+            remembered = peer.conn.finish
+
+            def finish() -> None:
+                remembered()
+                peers.cast_out(9, 5, "another member suspects it")
+
+            peer.conn.finish = finish  # type: ignore[method-assign]
+            asyncio.get_running_loop().remove_reader(peer.conn._fd)  # the end of the process shall be seen first
+        if known == "before":
+            peers.cast_out(9, 5, "another member suspects it")
+            assert said == [("gone", True)]
+        if known != "said so":
+            process.kill()
+        if known == "after":
+            assert select.select([peer.pid_fd], [], [], 10)[0]  # it has ended, and the loop doesn't know yet
+        if known in ("after", "said so"):
+            peers.cast_out(9, 5, "another member suspects it")
+        while ("ended", True) not in said:
+            await asyncio.sleep(0.002)
+        assert said == [("gone", True), ("ended", True)]
+        if process.returncode is None and known == "said so":
+            process.kill()
+        await process.wait()
+        assert peer not in peers._watched and len(said) == 2
 
     with_node(body, runtime_dir)
 
