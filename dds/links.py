@@ -189,7 +189,7 @@ class WriterLink:
 
     def wait_acknowledged(self, deadline: Deadline, persisted: bool) -> bool:
         """As InboxWriter's, for what was written since the last loss. Raises DDSUnacknowledged, DDSNodeLost."""
-        from spindle_core.errors import NodeGone
+        from spindle.errors import NodeGone
 
         handle = self.handle
         self.check()
@@ -212,7 +212,7 @@ class WriterLink:
 
     def write(self, data: Any, timestamp: int, timeout_s: float) -> None:
         """Write `data`, which no node has taken, through the next one. Raises as a write."""
-        from spindle_core.errors import NodeGone
+        from spindle.errors import NodeGone
 
         deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
         while True:
