@@ -7,6 +7,7 @@ stop_publishing, deliveries, status, leave. The first word of an answer is "ok" 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import struct
 import subprocess
@@ -59,7 +60,8 @@ class NodeProcess:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
-            stream.close()
+            with contextlib.suppress(BrokenPipeError):  # a command that it didn't live to read
+                stream.close()
 
 
 class Doer:
