@@ -1,7 +1,8 @@
 """What readers and writers hold of their node, and how that is carried over to the next one.
 
-A reader reads its dead node's log to the end, then the next node's, from the place behind: the two are one order. Where
-there is no order nobody knows what it has had: it begins with the next sample there, so that none comes twice.
+A reader reads its dead node's log to the end, then the next node's, from the place behind: the two are one order. It
+remembers its place in other groups, too, and may come back to one's order. Where there is no order nobody knows what it
+has had: it begins with the next sample there, so that none comes twice.
 
 A writer goes on in a new inbox. What its dead node had not acknowledged is in doubt: delivered everywhere or nowhere,
 and nobody can tell from here. It is never sent again by itself, and never forgotten: the next call of the writer raises
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from dds.pub import DataWriter
     from dds.reader import ReaderCore
     from spindle.client import ReaderHandle, Session, WriterHandle
+    from spindle.position import Position
     from spindle.topics import TopicSpec
 
 UNORDERED, LOGGED = 0, 3  # spindle.levels.Level
+PLACES_MAX = 32  # groups in which a reader remembers its place
 
 
 class WriterLink:
@@ -243,6 +246,7 @@ class ReaderLink:
         self.error: DDSException | None = None
         self.status = ReattachedStatus()
         self.later: deque[ReaderHandle] = deque()
+        self._places: dict[int, Position] = {}  # where it stood, by group, the last ones
         self._ref = ref
         self._keep_all = keep_all
         self._endpoint = endpoint
@@ -274,9 +278,11 @@ class ReaderLink:
         except SpindleError:  # killed in the middle of a change that can't be read: what is there is given up
             after, readable = newest.position, False
         self.guid = self.runtime.guid_of(self._ref)
+        earlier = [place for group_id, place in self._places.items() if group_id != after.group_id]
         handle = session.open_reader(
             self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
-            endpoint=self._endpoint, guid=self.guid)
+            earlier=earlier, endpoint=self._endpoint, guid=self.guid)
+        self._places = {one.group_id: one for one in [*earlier, after][-PLACES_MAX:]}
         with self._lock:
             if self._closed:
                 handle.close()

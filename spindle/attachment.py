@@ -373,7 +373,7 @@ class Application:
             port = await self._node.open_reader(
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
                 start_index=wanted.start_index,
-                after=position_from_wire(wanted.after) if wanted.HasField("after") else None)
+                after=[position_from_wire(one) for one in wanted.after])
             number = await self._keep(OpenPort(wanted.topic, reader=port), endpoint)
         if number is None:
             return None

@@ -48,9 +48,8 @@ def view_from_wire(message: pb.View) -> ViewInfo:
     return ViewInfo(message.view_id, tuple(message.node_ids), message.my_rank, message.group_id)
 
 
-def position_to_wire(position: Position | None) -> pb.Position | None:
-    return None if position is None else pb.Position(
-        group_id=position.group_id, view_id=position.view_id, sequence=position.sequence)
+def position_to_wire(position: Position) -> pb.Position:
+    return pb.Position(group_id=position.group_id, view_id=position.view_id, sequence=position.sequence)
 
 
 def position_from_wire(message: pb.Position) -> Position:

@@ -18,7 +18,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.announcements import Announcements
@@ -329,8 +329,9 @@ class Node:
         return await self._running().open_writer(topic, slots)
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
-                          after: Position | None = None) -> ReaderPort:
-        """A reader: its cursor in the topic's delivery log. `after`: it goes on from there, wherever it was before.
+                          after: Sequence[Position] = ()) -> ReaderPort:
+        """A reader: its cursor in the topic's delivery log. `after`: it goes on from where it was before, here or
+        elsewhere; of several groups perhaps.
 
         Raises like open_writer, and ConfigError.
         """

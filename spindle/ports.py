@@ -18,7 +18,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import SpindleError, TopicLimit, WireError
@@ -109,7 +109,7 @@ class LocalTopic:
         self._journal_cursor: Cursor | None = None
         self._retiring: asyncio.Task[None] | None = None
         self.member = False  # in the installed view
-        self._waiting: list[tuple[Cursor, Position | None, asyncio.Future[Placed]]] = []  # readers to be placed
+        self._waiting: list[tuple[Cursor, Sequence[Position], asyncio.Future[Placed]]] = []  # readers to be placed
         self.group_ids: set[int] = set()  # groups whose order the log has: ours, and those that it was restored from
         self._history: deque[Message] = deque()
         self._history_of: int | None = None  # view id whose history is still coming
@@ -202,7 +202,8 @@ class LocalTopic:
         """A chunk from the donor. A donor that installs the view before we do sends chunks early: they are kept until
         we enter it. Chunks of an older view are dropped. Raises WireError if one is too large for the topic."""
         if any(len(message[0]) > self.spec.size_max for message in messages):
-            raise WireError(f"a history of topic {self.spec.name!r} has a message of more than {self.spec.size_max} bytes")
+            raise WireError(f"a history of topic {self.spec.name!r} has a message of more than {self.spec.size_max} "
+                            "bytes")
         if self._history_of != view_id:
             if view_id > self._entered:
                 self._early.append((view_id, messages, last))
@@ -274,10 +275,11 @@ class LocalTopic:
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 
-    def place_reader(self, cursor: Cursor, after: Position | None = None) -> asyncio.Future[Placed]:
+    def place_reader(self, cursor: Cursor, after: Sequence[Position] = ()) -> asyncio.Future[Placed]:
         """Places the cursor now, or when the node is a member and history is whole; the future tells.
 
-        after: where the reader goes on, that of another node or of another life of this one.
+        after: where the reader goes on, that of another node or of another life of this one; in each group where it
+            has been. Groups that a topic's journals outlive have one order: then the farthest counts.
         """
         future: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
         self._waiting.append((cursor, after, future))
@@ -292,13 +294,13 @@ class LocalTopic:
                 continue
             self.make_log()
             try:
-                same_order = after is not None and after.group_id in self.group_ids
-                if after is not None and self.spec.level is not Level.UNORDERED:
+                known = [one.place for one in after if one.group_id in self.group_ids]
+                if after and self.spec.level is not Level.UNORDERED:
                     # In another order everything is new to it, from the oldest that is kept.
-                    cursor.after = after.place if same_order else (0, 0)
+                    cursor.after = max(known, default=(0, 0))
                 self.engine.add_reader(self.topic_id, cursor)
                 view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
-                future.set_result(Placed(view_id, sequence, same_order and self._is_whole(cursor)))
+                future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
 

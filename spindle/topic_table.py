@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.errors import (
@@ -124,8 +124,8 @@ class TopicTable:
         return port
 
     async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
-                          after: Position | None = None) -> ReaderPort:
-        """A new cursor in the topic's delivery log; goes on from `after` if that is given."""
+                          after: Sequence[Position] = ()) -> ReaderPort:
+        """A new cursor in the topic's delivery log; goes on from one of `after` if that is given."""
         from spindle_core.delivery import Cursor
 
         local = await self._entry(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
@@ -179,7 +179,8 @@ class Session:
         return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
-                    after: Position | None = None, endpoint: bytes = b"", guid: bytes = b"") -> ReaderHandle:
+                    after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
+                    guid: bytes = b"") -> ReaderHandle:
         """A reader of a declared topic; returns when this node is one of the topic's members.
 
         keep_all: writers wait for this reader rather than overtake it.
@@ -187,6 +188,7 @@ class Session:
         start_index: begin with the message of this index in the delivery log; -1 = as from_history says.
         after: go on from the position of another reader, of this node or another; the result's `continued` is False
             unless it is certain that nothing is missing in between. What is still there comes, the oldest first.
+        earlier: its positions in other groups, where it was before; the node may know the order of one of them.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
         from spindle.attachment_codec import position_from_wire, position_to_wire, topic_from_wire
@@ -194,15 +196,17 @@ class Session:
         from spindle_core.memory import Mapping
         from spindle_core.reader import LogReader
 
+        places = [] if after is None else [after, *earlier]
         reply, frame = self._channel.request(open_reader=pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
-            after=position_to_wire(after), endpoint=endpoint, guid=guid))
+            after=map(position_to_wire, places), endpoint=endpoint, guid=guid))
         log_fd, cursor_fd, data_fd, bell_fd = _take_fds(frame, 4)
         mapping = Mapping.attach(log_fd)
         start = position_from_wire(reply.reader.start)
         info = topic_from_wire(reply.reader.topic)
         skips = after is not None and info.spec.level is not Level.UNORDERED
-        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place, skips)
+        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place,
+                        skips)
         return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued)
 
     # --- looking around

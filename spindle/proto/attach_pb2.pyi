@@ -63,8 +63,8 @@ class OpenReader(_message.Message):
     start_index: int
     endpoint: bytes
     guid: bytes
-    after: Position
-    def __init__(self, topic: _Optional[str] = ..., keep_all: bool = ..., from_history: bool = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., after: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+    after: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, topic: _Optional[str] = ..., keep_all: bool = ..., from_history: bool = ..., start_index: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., after: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
 
 class ClosePort(_message.Message):
     __slots__ = ("port",)

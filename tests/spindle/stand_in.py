@@ -11,7 +11,7 @@ import dataclasses
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,11 +103,12 @@ class StandInNode:
         return port
 
     async def open_reader(
-        self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1, after: Position | None = None
+        self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
+        after: Sequence[Position] = (),
     ) -> StandInReader:
         await self.hold.wait()
         self._known(topic)
-        cursor = Cursor(keep_all, from_history, start_index, None if after is None else after.place)
+        cursor = Cursor(keep_all, from_history, start_index, max((one.place for one in after), default=None))
         self.logs[topic].add_reader(cursor)
         start = Position(GROUP_ID, *(cursor.next or (0, 0)))
         port = StandInReader(topic, self.logs[topic].mapping, cursor, start, cursor.kept == KEPT_BEFORE)

@@ -178,7 +178,7 @@ def test_a_reader_goes_on_at_another_node(group: list[Daemon], level: Level, kee
 
 def test_a_reader_is_told_when_something_may_be_missing(group: list[Daemon], runtime_dir: Path) -> None:
     """Goal: a gap is never hidden. Method: the next node has no history of the topic (atomic), or one that is shorter
-    than what was missed (volatile); and an order that ended with its group."""
+    than what was missed (volatile); and an order that ended with its group, to which no reader can come back."""
     with attach(node_id=3) as source:
         source.declare_topic(TopicSpec("atomic", size_max=64))
         source.declare_topic(TopicSpec("volatile", level=Level.VOLATILE, size_max=4096, history_bytes=1 << 16))
@@ -216,6 +216,11 @@ def test_a_reader_is_told_when_something_may_be_missing(group: list[Daemon], run
             assert writer.inbox.wait_acknowledged(10.0)
             reader = session.open_reader("volatile", keep_all=True, from_history=False, after=places["volatile"])
             assert not reader.continued and take(reader, 1) == [b"a new order"]
+            place = reader.position
+            writer.inbox.write(b"more of it")
+            back = session.open_reader("volatile", keep_all=True, from_history=False, after=places["atomic"],
+                                       earlier=[places["volatile"], place])
+            assert back.continued and take(back, 1) == [b"more of it"]
     finally:
         again.stop()
 
