@@ -11,12 +11,14 @@ from spindle.levels import Level
 from spindle.membership.machine import Phase
 from spindle.sim import events as e
 from spindle.sim.node import Life
+from spindle.sim.rows import SUBGROUPS_WORD
 from spindle.sim.settle import settle
 from spindle.sim.world import Setup, World
 from spindle.topics import TopicSpec
 from spindle.view import View
 
 TURNS_MAX = 400
+SUBGROUPS_OFFSET = 8 * SUBGROUPS_WORD
 
 
 class Script:
@@ -64,6 +66,28 @@ class Script:
         assert epoch is not None
         return int(epoch.get(rank, column))
 
+    def counts(self, node: int, name: str, topic_id: int = 1) -> list[int]:
+        """"published" per sender, "received" or "delivered" per member, as the node sees them."""
+        epoch = self.life(node).epoch
+        assert epoch is not None
+        counts: list[int] = epoch.stability(topic_id)[name]
+        return counts
+
+    def counter(self, node: int, name: str) -> int:
+        """One of the node's counters, as `spindle status` shows them."""
+        return int(self.life(node).engine.counters.snapshot()[name])
+
+    def row(self, node: int, other: int) -> memoryview:
+        """The bytes of a row as they are at a node, to be changed by a script. With shared rows the own one only."""
+        epoch, rank = self.life(node).epoch, self.view(node).rank_of(other)
+        assert epoch is not None and rank is not None
+        return memoryview(epoch.row) if node == other else epoch.fabric.row_of(rank)
+
+    def slot(self, index: int, *, senders: int, window: int, stride: int = 128) -> int:
+        """Where message `index` of any sender lies in its row; of the first topic where there is only one."""
+        counts_end = SUBGROUPS_OFFSET + 64 + -(-senders // 8) * 64
+        return -(-counts_end // 4096) * 4096 + index % window * stride
+
     def delivered(self, node: int, topic: int = 0) -> list[bytes]:
         """What the node has delivered of the topic in the installed view."""
         view = self.view(node)
@@ -71,6 +95,11 @@ class Script:
         assert known is not None
         sequence = self.world.check.sequences[view.group_id, view.view_id, known.topic_id]
         return [entry[3] for entry in sequence.entries[: sequence.places[self.life(node).number]]]
+
+    def of_view(self, view_id: int, topic_id: int = 1) -> list[bytes]:
+        """What anybody has delivered of a topic in a view."""
+        return [entry[3] for (_, view, topic), one in self.world.check.sequences.items() for entry in one.entries
+                if (view, topic) == (view_id, topic_id)]
 
     def sent(self, node: int, topic: int = 0) -> list[bytes]:
         """What the node's first writer of the topic has committed."""

@@ -132,7 +132,8 @@ def test_s12_nobody_is_suspected_under_load_or_after_a_stall_of_ones_own() -> No
     run.finish([1, 2, 3, 4])
 
 
-@pytest.mark.parametrize(("nodes", "leavers"), [(2, (1,)), (2, (2,)), (5, (1, 2, 3)), (5, (2, 4, 5, 1)), (3, (3, 2, 1))])
+@pytest.mark.parametrize(("nodes", "leavers"), [
+    (2, (1,)), (2, (2,)), (5, (1, 2, 3)), (5, (2, 4, 5, 1)), (3, (3, 2, 1))])
 def test_s13_leaving_in_order_is_no_failure(nodes: int, leavers: tuple[int, ...]) -> None:
     """Setup: two or more members. Script: one of two, or most of them at once, leave in order. Expect: nobody stops for
     want of a majority, nobody is suspected."""

@@ -189,7 +189,8 @@ def test_s29_a_leader_that_published_its_trim_and_died_before_acting_on_it() -> 
 
 def test_s30_a_proposal_that_tears_was_acknowledged_by_nobody() -> None:
     """Setup: node 1's proposal is on its way to both others. Script: one line of it arrives, then node 1 dies and the
-    rest is lost. Expect: nobody has acknowledged it, so it may be ignored; a later leader's proposal takes its place."""
+    rest is lost. Expect: nobody has acknowledged it, so it may be ignored; a later leader's proposal takes its
+    place."""
     run = Script(3, fabric="copied")
     run.hold(1, 2, 3)
     run.do(e.ROLE, 1, 0, 1)
