@@ -25,7 +25,7 @@ from spindle.errors import SpindleError, TopicLimit, WireError
 from spindle.history import Donation, Message, local_reader
 from spindle.levels import Level
 from spindle.position import Position
-from spindle.restart.chain import NOTHING, Holders, Order, Successor
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
 from spindle.restart.filling import Filling, guides, still_there
 from spindle.topics import SLOT_OVERHEAD
 
@@ -110,7 +110,8 @@ class LocalTopic:
         self._retiring: asyncio.Task[None] | None = None
         self.member = False  # in the installed view
         self._waiting: list[tuple[Cursor, Sequence[Position], asyncio.Future[Placed]]] = []  # readers to be placed
-        self.group_ids: set[int] = set()  # groups whose order the log has: ours, and those that it was restored from
+        self.lives: tuple[Life, ...] = ()  # of a logged topic: also groups that it was restored from
+        self._group_id = 0  # whose order the log has
         self._history: deque[Message] = deque()
         self._history_of: int | None = None  # view id whose history is still coming
         self._last: Order = NOTHING  # message of the history that has come
@@ -138,7 +139,7 @@ class LocalTopic:
     def enter(self, view: View, topic: Topic) -> None:
         """The node becomes a member with this view; before Engine.install."""
         self.member = True
-        self.group_ids.add(view.group_id)
+        self._group_id = view.group_id
         if self.spec.level.keeps_history or self._waiting:
             self.make_log()
         self._entered, self._guides = view.view_id, guides(topic)
@@ -294,7 +295,7 @@ class LocalTopic:
                 continue
             self.make_log()
             try:
-                known = [one.place for one in after if one.group_id in self.group_ids]
+                known = [place for one in after if (place := self._place_of(one)) is not None]
                 if after and self.spec.level is not Level.UNORDERED:
                     # In another order everything is new to it, from the oldest that is kept.
                     cursor.after = max(known, default=(0, 0))
@@ -303,6 +304,11 @@ class LocalTopic:
                 future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
+
+    def _place_of(self, position: Position) -> Order | None:
+        """The place in the log's order; None if that was another order."""
+        place = place_in(self.lives, position.group_id, position.place)
+        return position.place if place is None and position.group_id == self._group_id else place
 
     def _is_whole(self, cursor: Cursor) -> bool:
         """True if nothing is missing between the place that a reader goes on from and the oldest message for it."""

@@ -31,6 +31,10 @@ class Life:
     first_view: int
     after: Order = NOTHING
 
+    @property
+    def group_id(self) -> int:
+        return int(self.name.partition(".")[0] or "0", 16)
+
 
 @dataclasses.dataclass(frozen=True)
 class Holders:
@@ -121,6 +125,19 @@ def agreed_end(lives: tuple[Life, ...], end: Order, others: tuple[Life, ...], ot
     here = min(end, lives[same].after) if same < len(lives) else end
     there = min(others_end, others[same].after) if same < len(others) else others_end
     return min(here, there)
+
+
+def place_in(lives: tuple[Life, ...], group_id: int, place: Order) -> Order | None:
+    """Where a reader that stood at `place` in a group goes on in what has these lives; None if they know nothing of
+    the group. What it had of a life's end that the next one did without doesn't count: that has come in its stead."""
+    of_group = [number for number, life in enumerate(lives) if life.group_id == group_id]
+    if not of_group:
+        return None
+    lived = [number for number in of_group if lives[number].first_view <= place[0]]
+    if not lived or lived[-1] + 1 == len(lives):  # in what the group took up from earlier ones; or in the last life
+        return place
+    view_id, sequence = lives[lived[-1] + 1].after
+    return min(place, (view_id, sequence + 1))
 
 
 def begin_life(lives: tuple[Life, ...], end: Order, name: str, view_id: int) -> tuple[Life, ...]:

@@ -249,8 +249,7 @@ class Filling:
 
         self._lives = lives
         await self._update(lives=lives)
-        for life in lives:
-            self.local.group_ids.add(int(life.name.partition(".")[0] or "0", 16))
+        self.local.lives = lives
         if self._conformed:
             return
         store, spec = self._desk.store(self.local.spec.name), self.local.spec

@@ -11,12 +11,14 @@ from spindle.restart.chain import (
     Holders,
     Life,
     Missing,
+    Order,
     Standing,
     Successor,
     Summary,
     agreed_end,
     begin_life,
     decide,
+    place_in,
 )
 
 FIRST = Life("a.0", 0)
@@ -44,6 +46,28 @@ def whole(holders: Holders, end: tuple[int, int], lives: tuple[Life, ...] = (FIR
 )
 def test_what_two_journals_share(lives, end, others, others_end, agreed) -> None:  # type: ignore[no-untyped-def]
     assert agreed_end(lives, end, others, others_end) == agreed == agreed_end(others, others_end, lives, end)
+
+
+@pytest.mark.parametrize(
+    ("group_id", "place", "goes_on"),
+    [
+        (0xA, (5, 70), (5, 70)),
+        (0xA, (5, 81), (5, 81)),  # behind the last one that was kept
+        (0xA, (5, 90), (5, 81)),  # it has had what nobody kept: what came instead is new to it
+        (0xA, (8, 3), (5, 81)),  # also when its views went on while the disks stood still
+        (0xB, (7, 3), (7, 3)),
+        (0xB, (2, 1), (2, 1)),  # it had got this far in what group b had from group a
+        (0xC, (2, 1), None),
+    ],
+)
+def test_where_a_reader_goes_on(group_id: int, place: Order, goes_on: Order | None) -> None:
+    assert place_in((FIRST, SECOND), group_id, place) == goes_on
+
+
+def test_a_topic_that_died_twice_in_one_group() -> None:
+    again = Life("a.9", 9, (5, 80))
+    assert place_in((FIRST, again), 0xA, (7, 5)) == (5, 81)
+    assert place_in((FIRST, again), 0xA, (9, 5)) == (9, 5)
 
 
 def test_lives_without_a_message_are_left_out() -> None:
