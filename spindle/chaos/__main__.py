@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -17,6 +18,7 @@ from spindle.chaos.round import Outcome, Plan, Round
 
 ROUND_S = 20.0
 EVIDENCE = Path("build/chaos")
+PREFIX = "spindle-chaos-"  # of the directory of a run; its process id follows
 
 
 def arguments() -> argparse.Namespace:
@@ -45,7 +47,8 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     total, began, rounds = Outcome(), time.monotonic(), 0
     kept: list[Path] = []
-    with tempfile.TemporaryDirectory(prefix="spindle-chaos-") as name:
+    _clear_up()
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name:
         library = build(Path(name))
         if library is None:
             print("no C compiler: disks that fail are left out", flush=True)
@@ -73,6 +76,14 @@ def main() -> int:
             return 130
     print(summary(total, rounds, seed, time.monotonic() - began, kept), flush=True)
     return 1 if total.violations else 0
+
+
+def _clear_up() -> None:
+    """Removes what runs left that were killed with -9; their processes have ended with them."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        pid = path.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _goes_on(options: argparse.Namespace, rounds: int, spent_s: float) -> bool:
