@@ -26,7 +26,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport event_ring
+from spindle_core.events cimport c_close, event_ring
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
@@ -271,7 +271,7 @@ cdef class Cursor:
 
     def __dealloc__(self):
         if self.data_fd >= 0:
-            os.close(self.data_fd)
+            c_close(self.data_fd)
 
 
 cdef class DeliveryLog:

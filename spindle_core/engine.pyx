@@ -30,7 +30,7 @@ from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.epoch cimport Epoch
-from spindle_core.events cimport event_ring, sched_yield
+from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.inbox cimport Inbox
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride
 from spindle_core.memory cimport Mapping
@@ -553,4 +553,4 @@ cdef class Engine:
         u32_store_release(&self.driver.stop, 1)
         for fd in (self.bell_fd, self.control_fd, self.resume_fd):
             if fd >= 0:
-                os.close(fd)
+                c_close(<int>fd)

@@ -22,7 +22,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.events cimport c_close, event_ring, event_wait, sched_yield
 from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
@@ -127,7 +127,7 @@ cdef class Inbox:
 
     def __dealloc__(self):
         if self.space_fd >= 0:
-            os.close(self.space_fd)
+            c_close(self.space_fd)
 
 
 cdef class InboxWriter:
@@ -501,6 +501,6 @@ cdef class InboxWriter:
     def __dealloc__(self):
         # Not in close(): another thread may still wait on them.
         if self.space_fd >= 0:
-            os.close(self.space_fd)
+            c_close(self.space_fd)
         if self.bell_fd >= 0:
-            os.close(self.bell_fd)
+            c_close(self.bell_fd)

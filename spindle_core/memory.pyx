@@ -20,6 +20,8 @@ from posix.mman cimport (
     munmap,
 )
 
+from spindle_core.events cimport c_close
+
 
 cdef extern from "fcntl.h" nogil:
     int fcntl(int fd, int command, ...)
@@ -153,9 +155,10 @@ cdef class Mapping:
             self.base = NULL
 
     def __dealloc__(self):
+        # Not os.close(), here and elsewhere: at the end of an interpreter that may be gone already.
         if self.base != NULL:
             munmap(self.base, self.size)
             self.base = NULL
         if self.fd >= 0:
-            os.close(self.fd)
+            c_close(self.fd)
             self.fd = -1

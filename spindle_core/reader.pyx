@@ -6,7 +6,6 @@ page that only it writes. Reading never takes a lock and never makes a system ca
 Rules: nothing is returned that could have been overwritten while it was copied (a second look at the oldest position
 follows every copy). A reader that keeps all is never overtaken; another counts what it `lost`.
 """
-import os
 import time
 
 from libc.stdint cimport uint64_t
@@ -20,7 +19,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
     u64_store_relaxed,
 )
-from spindle_core.events cimport event_clear, event_ring, event_wait, event_wait_two, poll
+from spindle_core.events cimport c_close, event_clear, event_ring, event_wait, event_wait_two, poll
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CACHE_LINE,
@@ -527,9 +526,9 @@ cdef class LogReader:
     def __dealloc__(self):
         # Not in close(): another thread may still wait on them.
         if self.data_fd >= 0:
-            os.close(self.data_fd)
+            c_close(self.data_fd)
         if self.bell_fd >= 0:
-            os.close(self.bell_fd)
+            c_close(self.bell_fd)
 
 
 cdef class Block:

@@ -23,7 +23,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport event_ring, event_wait
+from spindle_core.events cimport c_close, event_ring, event_wait
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     COMPLETION_OK,
@@ -345,5 +345,5 @@ cdef class ShmFabric(Fabric):
         if self.state.peers != NULL:
             for i in range(self.state.n_peers):
                 if self.state.peers[i].bell_fd >= 0:
-                    os.close(self.state.peers[i].bell_fd)
+                    c_close(self.state.peers[i].bell_fd)
             free(self.state.peers)

@@ -6,6 +6,8 @@ import fcntl
 import gc
 import mmap
 import os
+import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -128,3 +130,17 @@ def test_dropping_a_mapping_gives_everything_back() -> None:
     assert descriptors() == before
     with open("/proc/self/maps") as maps:
         assert "spindle-leak-test" not in maps.read()
+
+
+def test_what_is_never_closed_goes_in_silence_with_the_interpreter() -> None:
+    """Goal: a program that forgets to close anything ends without a word. Method: keep one of each where the
+    interpreter looks last, when the modules that they came from are gone.
+    """
+    script = (
+        "import builtins\n"
+        "from tests.spindle_core.cluster import Cluster\n"
+        "cluster = Cluster(2)\n"
+        "builtins.kept = [cluster, cluster.reader(0), cluster.writer(1)]\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stderr == ""
