@@ -5,6 +5,8 @@ Method: wishes made by hand, and at random by hypothesis for the invariants.
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +42,15 @@ def test_nothing_wished_nothing_planned() -> None:
 def test_who_stays_keeps_the_order_and_joiners_come_last() -> None:
     plan = plan_next(view_of(3, 1, 2), wishes_of(joins=(9, 4)), frozenset({1}))
     assert plan.view is not None and plan.view.node_ids == (3, 2, 4, 9) and plan.view.view_id == 6
+
+
+def test_view_ids_pass_what_the_journals_of_a_joiner_know() -> None:
+    """Else the order of a topic that it brings along would fall back. Those of members are behind already."""
+    wise = dataclasses.replace(member(9), view_floor=40)
+    plan = plan_next(view_of(1, 2), Wishes(joins={9: wise}), NOBODY)
+    assert plan.view is not None and plan.view.view_id == 40
+    plan = plan_next(plan.view, wishes_of(joins=(4,)), NOBODY)
+    assert plan.view is not None and plan.view.view_id == 41
 
 
 def test_role_before_its_declaration_is_fulfilled() -> None:
