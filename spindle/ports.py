@@ -223,6 +223,17 @@ class LocalTopic:
                 self.first_order = (messages[0][3], messages[0][2])
         self._start_pump()
 
+    def forget_history(self) -> None:
+        """Nobody is left who has the rest of it. No reader has been placed; but who joined meanwhile may have been
+        promised what is in the log, and then it stays."""
+        if any(isinstance(one, Donation) for one in self._backlog):
+            return
+        self._history.clear()
+        self.first_order = NOTHING
+        if self.log is not None and self.log.delivered:
+            self._close_log()
+            self.make_log()
+
     @property
     def history_waiting(self) -> int:
         """Messages of the history that are not in the log yet."""

@@ -1,10 +1,11 @@
 """One topic of one node on its way from having become a member to being whole: having all that came before.
 
 Whom it asks, its *guide*: the first by rank of the members that were there before it; when they are gone, the first of
-those that became members with it; when that is the node itself, the topic is restarted here (logged topics), or what
-has come is all there is (volatile ones). The guide serves as soon as it is whole itself. Since members only ask ones
-that come before them in this order, nobody waits in a circle; and when a guide dies, the next view has another one,
-which goes on after the last message that has come. So nobody waits for ever.
+those that became members with it; when that is the node itself, the topic is restarted here (logged topics), or begins
+with what comes live (volatile ones: a beginning of the history without the rest of it would be a hole). The guide
+serves as soon as it is whole itself. Since members only ask ones that come before them in this order, nobody waits in a
+circle; and when a guide dies, the next view has another one, which goes on after the last message that has come. So
+nobody waits for ever.
 
 A logged topic is filled through its delivery log: first the end of the own journal, as far as late readers would still
 get it, then what the guide has beyond. The journal reads the log like any other reader, and leaves out what it holds.
@@ -78,7 +79,7 @@ class Filling:
         self._conformed = False
         self._problem = ""
         self.last = after  # message that this node has, in its journal or on its way there
-        self.until_view = view.view_id  # messages of this view and later ones come live
+        self.until_view = entered  # messages of this view and later ones come live
         self.progress = 0  # grows while messages come
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.done.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -159,8 +160,11 @@ class Filling:
                 try:
                     if guide != self._me:
                         whole = await self._ask(guide)
+                    elif logged:
+                        whole = await self._restore()
                     else:
-                        whole = not logged or await self._restore()
+                        self.local.forget_history()
+                        whole = True
                     continue
                 except Unavailable as error:
                     self._problem = str(error)

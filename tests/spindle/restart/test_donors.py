@@ -65,30 +65,37 @@ async def test_the_donor_of_a_volatile_topic_dies(group: Group) -> None:
     with patch.object(Donation, "run", hanging):
         opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
         await begun.wait()
+        await write(writer, b"between")  # live, in the view in which the history was to come
         nodes[0].fail(Died("on purpose"))
         reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
     await write(writer, b"live")
-    assert await take(reader, 1501) == [*SENT, b"live"]
+    assert await take(reader, 1502) == [*SENT, b"between", b"live"]
     await nodes[0].stop()
 
 
 @with_group
 async def test_the_last_donor_of_a_volatile_topic_dies(group: Group) -> None:
-    """What has come is what there is: the opening ends, and the topic goes on."""
+    """The opening ends, and the topic goes on with what came live. A beginning of the history is left out: what came
+    after it is lost, and nobody is shown a hole."""
     nodes = await group.three()
     begun = asyncio.Event()
 
     async def hanging(self: Donation, peer: Any) -> int:
+        messages, _ = self.take()
+        peer.conn.send(pb.PeerMessage(history=pb.HistoryChunk(
+            view_id=self.view_id, topic_id=self.topic_id, messages=messages[:1])).SerializeToString())
         begun.set()
         await asyncio.Event().wait()
         return 0
 
     await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
     writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
-    await write(writer, b"lost")
+    await write(writer, b"alone", b"lost")
     with patch.object(Donation, "run", hanging):
         opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
         await begun.wait()
+        local = nodes[2]._changes.topics.local["t"]
+        await until(lambda: local.log is not None and local.log.delivered == 1, "a beginning of the history")
         nodes[0].fail(Died("on purpose"))
         reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
     writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
