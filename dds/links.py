@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
 from dds.local import LocalWriters
 from dds.status import ReattachedStatus, Unacknowledged, UnacknowledgedStatus
-from dds.wake import Deadline
+from dds.wake import Deadline, park
 
 if TYPE_CHECKING:
     from dds.matching import Runtime
@@ -169,6 +169,8 @@ class WriterLink:
     def renew(self, deadline: Deadline) -> None:
         """An inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
         attachment = self.runtime.attachment
+        if self._closed:  # what ended this inbox is no death of a node
+            raise closed("this writer")
         if not self.handle.inbox.is_gone:  # the caller has found an earlier one
             self.check()
             return
@@ -219,7 +221,11 @@ class WriterLink:
 
         deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
         while True:
-            self.renew(deadline)
+            try:
+                self.renew(deadline)
+            except DDSException:
+                park()
+                raise
             left_s = deadline.left_s()
             try:
                 self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s)

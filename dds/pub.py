@@ -33,7 +33,7 @@ from dds.status import (
 )
 from dds.topic import Topic
 from dds.types import contiguous
-from dds.wake import Deadline
+from dds.wake import Deadline, park
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
@@ -423,6 +423,7 @@ def _write_error(error: BaseException, topic: str) -> BaseException:
     """What write() raises for `error`; itself for a wrong sample."""
     if isinstance(error, (TypeError, BufferError)):
         return error
+    park()
     return translate(error, f"writing to topic {topic!r}")
 
 
@@ -463,6 +464,7 @@ def _bind_write(codec: Any, link: WriterLink, timeout_s: float) -> Callable[...,
 
 def _closed_write(writer: str) -> Callable[..., None]:
     def write(sample: Any, timestamp: int | None = None) -> None:
+        park()
         raise closed(writer)
     return write
 

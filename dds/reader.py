@@ -356,7 +356,10 @@ class ReaderCore(Entity):
         return self._link.newest.log.fileno()  # the log that grows
 
     def _arm(self) -> None:
-        self._link.newest.log.arm()
+        try:
+            self._link.newest.log.arm()
+        except ValueError as error:  # closed by another thread
+            raise self._not_now(error) from None
 
     def _clear_ring(self, waker: Waker | None) -> None:
         """The descriptor was rung: empty it, and let everybody else who waits know."""

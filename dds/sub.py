@@ -36,6 +36,7 @@ from dds.status import (
     ViewState,
 )
 from dds.topic import Topic
+from dds.wake import park
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
@@ -229,11 +230,15 @@ class DataReader(ReaderCore, Generic[T]):
         if condition is not None and not take:
             condition = _only_unread(condition)
         while True:
-            sample = self._next(condition, take)
+            try:
+                sample = self._next(condition, take)
+                if sample is None and not self._wait(condition, timeout):
+                    return
+            except DDSException:
+                park()
+                raise
             if sample is not None:
                 yield sample
-            elif not self._wait(condition, timeout):
-                return
 
     def take_one(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None) -> T:
         """Wait for one sample and take it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""

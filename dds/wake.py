@@ -27,7 +27,7 @@ def exit_begins() -> None:
 
 
 def park() -> None:
-    """Called by a wait that is about to fail because its reader or node is gone: at the end of the program a daemon
+    """Called before a call fails because its entity is closed or its node gone: at the end of the program a daemon
     thread waits for ever instead, and ends with the process. Its traceback would tell nobody anything."""
     if _exiting and threading.current_thread().daemon:
         threading.Event().wait()

@@ -122,8 +122,9 @@ def test_when_the_node_goes_everybody_is_told(two_nodes):
 
 @pytest.mark.parametrize("leftover", [
     "", "del participant", "reader.close()", "listener = dds.Listener(on_data_available=lambda r: r.take(1)); "
-    "reader.set_listener(listener)", "import threading; threading.Thread(target=lambda: [*reader.take_iter()], "
-    "daemon=True).start()", "loan = writer.loan(5)", "cycle = [reader]; cycle.append(cycle)", "waits()"])
+    "reader.set_listener(listener)", "thread(lambda: [*reader.take_iter()])",
+    "thread(lambda: [writer.write(b'y') for _ in iter(int, 1)])", "loan = writer.loan(5)",
+    "cycle = [reader]; cycle.append(cycle)", "waits()"])
 def test_programs_end(leftover):
     code, output = run(f"""
         import dds
@@ -133,11 +134,14 @@ def test_programs_end(leftover):
         writer.write(b"x")
         assert reader.read(1) == [b"x"]
 
+        def thread(work):
+            import threading
+            threading.Thread(target=work, daemon=True).start()
+
         def waits():
             waitset = dds.WaitSet(participant)
             waitset.attach(dds.ReadCondition(reader, dds.SampleState.NotRead))
-            import threading
-            threading.Thread(target=waitset.wait, args=(10**12,), daemon=True).start()
+            thread(lambda: waitset.wait(10**12))
 
         {leftover}
         print("end")
