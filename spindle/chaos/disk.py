@@ -10,6 +10,7 @@ only other nodes' copies can make good.
 from __future__ import annotations
 
 import enum
+import itertools
 import mmap
 import os
 import random
@@ -108,10 +109,8 @@ def _commits(path: Path) -> Iterator[list[Commit]]:
     handle = files.open(path)
     try:
         scan = open_scan(files, handle, path)
-        starts = []
-        for layout, _ in scan.commits():
-            starts.append(layout.offset)
-        yield [Commit(start, end) for start, end in zip(starts, [*starts[1:], scan.end], strict=True)]
+        starts = [layout.offset for layout, _ in scan.commits()]
+        yield [Commit(start, end) for start, end in itertools.pairwise([*starts, scan.end])]
     finally:
         files.close(handle)
 

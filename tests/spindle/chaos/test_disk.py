@@ -113,5 +113,9 @@ def test_a_damaged_middle_is_no_tail(tmp_path: Path, seed: int) -> None:
 
 
 def test_what_has_no_commits_is_left_alone(tmp_path: Path) -> None:
+    """An empty directory, and a journal that was only begun."""
+    for way in (tear, lose_tail, damage_middle):
+        assert way(tmp_path, random.Random(1)) == ""
+    fill(tmp_path, 0)
     for way in (tear, lose_tail, damage_middle):
         assert way(tmp_path, random.Random(1)) == ""
