@@ -102,11 +102,11 @@ class Script:
                 if (view, topic) == (view_id, topic_id)]
 
     def sent(self, node: int, topic: int = 0) -> list[bytes]:
-        """What the node's first writer of the topic has committed."""
+        """What the node's writers of the topic have committed, one writer after the other."""
         life = self.life(node)
         known = self.view(node).topic(f"t{topic}")
         assert known is not None
-        return life.writers[known.topic_id][0].sent
+        return [payload for writer in life.writers[known.topic_id] for payload in writer.sent]
 
     def views(self) -> list[View]:
         """All views that anybody has installed, in their order."""
@@ -155,6 +155,12 @@ class Script:
             if not active:
                 return
         raise AssertionError("it never becomes quiet")
+
+    def receive(self, node: int, source: int) -> bool:
+        """The node takes what comes from this other one only."""
+        conns = self.life(node).incoming()
+        places = [place for place, conn in enumerate(conns) if conn.other(self.life(node)) is self.life(source)]
+        return bool(places) and self.do(e.RECV, node, places[0])
 
     def hold(self, source: int, *targets: int) -> None:
         """What `source` pushes doesn't reach these until release()."""
