@@ -54,7 +54,7 @@ cdef inline void inbox_progressed(inbox_t *box) noexcept nogil:
 
 
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
-    """Takes over up to `most` messages of one inbox; returns how many."""
+    """Takes over up to `most` messages of one inbox; returns how many, -1 if it has some and no slot is free."""
     cdef uint64_t waiting = inbox_waiting(box), n, index
     cdef uint32_t size
     cdef slot_header *theirs
@@ -66,6 +66,7 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
     if n == 0:
         node.counters[C_STALLS] += 1
         end_silence(node, s)
+        return -1
     if n > waiting:
         n = waiting
     if n > most:
@@ -142,7 +143,8 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
     cdef int64_t persisted = 0
     cdef uint32_t i, n = s.n_inboxes
     cdef inbox_t *box
-    cdef bint known = False, open_ends = False
+    cdef int taken
+    cdef bint known = False, open_ends = False, stalled = False
     for i in range(n):
         box = s.inboxes[(s.inbox_next + i) % n]
         if (box.progress.acknowledged < box.consumed
@@ -154,12 +156,16 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
                     persisted = persisted_min(s)
             acknowledge(s, box, delivered, persisted)
             open_ends = True
-        if most and take_inbox(node, s, box, most) and not node.batch_send:
-            most = 0
+        if most:
+            taken = take_inbox(node, s, box, most)
+            stalled = stalled or taken < 0
+            if taken > 0 and not node.batch_send:
+                most = 0
     s.inbox_next = (s.inbox_next + 1) % n   # nobody is always first when slots are scarce
-    if open_ends and delivered < s.published:
+    if stalled or (open_ends and delivered < s.published):
         want_delivered(node, s)
-        return delivered_min(s) > delivered   # a member delivered before it could see that I want to know
+        # A member may have delivered before it could see that I want to know.
+        return (stalled and claimable(s, 1) > 0) or (known and delivered_min(s) > delivered)
     return False
 
 
