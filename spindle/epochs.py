@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
 
-Key = tuple[int, int]  # view id, ballot
+Key = tuple[int, int, int]  # group id, view id, ballot
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
 OFFER_FDS = 3  # row, doorbell page, doorbell eventfd
 REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
@@ -77,7 +77,7 @@ class NextEpoch:
                 task = asyncio.get_running_loop().create_task(self._reach(view, ballot, node_id))
                 self._connecting.add(task)
                 task.add_done_callback(self._connecting.discard)
-        for node_id, fds in self._offers.pop((view.view_id, ballot), {}).items():
+        for node_id, fds in self._offers.pop((view.group_id, view.view_id, ballot), {}).items():
             self._attach(node_id, fds)
         self._look()
 
@@ -105,8 +105,9 @@ class NextEpoch:
         if self._epoch is None or self._view is None or node_id in self._offered:
             return
         self._offered.add(node_id)
+        offer = pb.RowOffer(group_id=self._view.group_id, view_id=self._view.view_id, ballot=self._ballot)
         self._peers.send(
-            node_id, pb.PeerMessage(row_offer=pb.RowOffer(view_id=self._view.view_id, ballot=self._ballot)),
+            node_id, pb.PeerMessage(row_offer=offer),
             [self._epoch.row.fd, self._engine.bell.fd, self._engine.bell_fd])
 
     def take_offer(self, node_id: int, offer: pb.RowOffer, fds: list[int]) -> None:
@@ -114,14 +115,15 @@ class NextEpoch:
         if len(fds) != OFFER_FDS:
             close_all(fds)
             raise MembershipError(f"node {node_id} offered its row with {len(fds)} descriptors, not {OFFER_FDS}")
-        if self._view is not None and (offer.view_id, offer.ballot) == (self._view.view_id, self._ballot):
+        key = offer.group_id, offer.view_id, offer.ballot
+        if self._view is not None and key == (self._view.group_id, self._view.view_id, self._ballot):
             self._attach(node_id, fds)
             self._look()
             return
         if sum(len(offers) for offers in self._offers.values()) >= OFFERS_MAX:
             close_all(fds)
             raise MembershipError(f"more than {OFFERS_MAX} rows are offered for views that nobody proposed here")
-        early = self._offers.setdefault((offer.view_id, offer.ballot), {})
+        early = self._offers.setdefault(key, {})
         close_all(early.pop(node_id, ()))
         early[node_id] = fds
 
@@ -147,13 +149,14 @@ class NextEpoch:
             self._on_ready(self._ballot)
 
     def take(self, view_id: int) -> Epoch:
-        """The prepared epoch, to be installed; early offers for this view and older ones are closed."""
+        """The prepared epoch, to be installed; early offers for this view, older ones and other groups are closed."""
         epoch, self._epoch = self._epoch, None
         if epoch is None or self._view is None or self._view.view_id != view_id or self._missing:
             raise MembershipError(f"view {view_id} is to be installed but was not prepared")
+        group_id = self._view.group_id
         self._view = None
         self._offered.clear()
-        for key in [key for key in self._offers if key[0] <= view_id]:
+        for key in [key for key in self._offers if key[0] != group_id or key[1] <= view_id]:
             for fds in self._offers.pop(key).values():
                 close_all(fds)
         return epoch

@@ -198,7 +198,8 @@ def test_a_joiner_whose_row_is_none_is_left_out(runtime_dir: Path) -> None:
                 frame.close_fds()
                 told = pb.PeerMessage.FromString(frame.body)
                 if told.WhichOneof("body") == "admission":
-                    offer = pb.RowOffer(view_id=told.admission.view.view_id, ballot=told.admission.ballot)
+                    view = told.admission.view
+                    offer = pb.RowOffer(group_id=view.group_id, view_id=view.view_id, ballot=told.admission.ballot)
                     conn.send(pb.PeerMessage(row_offer=offer).SerializeToString(), [nothing.fileno()] * 3)
         later = Node(node.config)
         await later.start()
