@@ -58,6 +58,7 @@ class Sequence:
     def __init__(self, view: View, topic: Topic) -> None:
         self.entries: list[tuple[int, int, int, bytes]] = []  # sequence, sender, writer number, payload
         self.places: dict[int, int] = {}  # by life number: how many of them it has delivered
+        self.view_id = view.view_id
         self.final = -1  # how many there are at last: known when the first one goes on
         self.ranks = {node_id: rank for rank, node_id in enumerate(topic.senders)}
         self.senders = {node_id: view.member(node_id) for node_id in topic.senders}
@@ -249,7 +250,20 @@ class Checker:
             return
         place = sequence.places[life.number]
         sequence.places[life.number] = place + 1
-        entry = (number, sender, writer, payload)
+        self._at(life, sequence, topic_id, place, (number, sender, writer, payload))
+
+    def owed(self, life: Life, topic_id: int, rest: list[Any]) -> None:
+        """The end of a view that a node must deliver when its log has room: it has its places in the order by now, and
+        members that came later may deliver what follows."""
+        assert life.view is not None
+        sequence = self.sequences[life.view.group_id, life.view.view_id, topic_id]
+        if sequence.ordered:
+            for place, (payload, sender, number, _, writer, _) in enumerate(rest, sequence.places[life.number]):
+                self._at(life, sequence, topic_id, place, (number, sender, writer, payload))
+
+    def _at(self, life: Life, sequence: Sequence, topic_id: int, place: int, entry: tuple[int, int, int, bytes]) -> None:
+        """A node delivers an entry at this place of an ordered topic: the same as the others, or it is the first."""
+        number, sender, view_id = entry[0], entry[1], sequence.view_id
         if place < len(sequence.entries):
             if sequence.entries[place] != entry:
                 raise Violation("D6", f"{life} delivers {_show(entry)} in view {view_id}, topic {topic_id}, at place "

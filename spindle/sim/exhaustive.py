@@ -1,10 +1,11 @@
 """Every run there is of the smallest groups: all interleavings of the production code's steps, with one fault anywhere.
 
-Three nodes are in a view, two messages wait in writers' inboxes, and one fault happens, at any moment: a member or the
-leader crashes (between two steps or between two stores into its row), or is stopped, accused and goes on. At each state
-every node may make a pass over its predicates, carry out one action of its machine, or take one message from one
-connection. A state that was met before is not followed again (`spindle.sim.states`). The checker
-looks after every step; where nothing more can happen everything that was promised must have.
+Two or three nodes are in a view, messages wait in writers' inboxes, maybe one of the nodes has asked to leave, and one
+fault happens, at any moment: a member or the leader crashes (between two steps or between two stores into its row), or
+is stopped, accused and goes on. At each state every node may make a pass over its predicates, carry out one action of
+its machine, or take one message from one connection. A state that was met before is not followed again
+(`spindle.sim.states`). The checker looks after every step; where nothing more can happen everything that was promised
+must have.
 
 Why runs are repeated from their beginning instead of undone: the production code can't be undone. A run goes on from
 each new state by one of its moves, the others are kept for later.
@@ -34,8 +35,9 @@ from spindle.topics import TopicSpec
 from spindle.view import Topic, View
 from spindle_core.fabric.sim import SimNetwork
 
-# Nobody can tell when these happen: whatever else is possible before, is possible behind. So they happen at once.
-LOCAL = (m.Send, m.Cut)
+# Nobody can tell when these happen: whatever else is possible before, is possible behind. So they happen at once,
+# except at a node that may crash between two of them.
+LOCAL = (m.Send, m.Cut, m.Prepare, m.DeliverToTrim, m.Install, m.Left)
 STORES_MAX = 4  # a crash in the middle of the machine's work comes before one of so many stores
 GROUP_ID, FIRST_VIEW = 7700, 1
 
@@ -51,16 +53,23 @@ class Case:
     nodes: int = 3
     window: int = 1
     level: Level = Level.ATOMIC
+    leaver: int = -1  # asks to leave in the beginning
 
 
 CASES = (
+    Case("two nodes, two messages", nodes=2),
+    Case("two nodes, the leader crashes", "crash", 0, nodes=2),
+    Case("two nodes, a member crashes", "crash", 1, nodes=2),
+    Case("two nodes, one leaves, the leader crashes", "crash", 0, (1,), 2, leaver=1),
+    Case("two nodes, one leaves, the leader crashes between two stores", "crash_in", 0, (1,), 2, leaver=1),
+    Case("two nodes, one leaves and crashes between two stores", "crash_in", 1, (0,), 2, leaver=1),
     Case("two messages"),
     Case("one message, the leader crashes", "crash", 0, (1,)),
     Case("one message, a member crashes", "crash", 2, (0,)),
     Case("two messages, the leader crashes", "crash", 0),
     Case("two messages, a sender crashes", "crash", 1),
     Case("two messages, a silent member crashes", "crash", 2),
-    Case("the leader crashes between two stores", "crash_in", 0, (1,)),
+    Case("one leaves, the leader crashes between two stores", "crash_in", 0, (1,), leaver=2),
     Case("one message, a member is stopped and goes on", "pause", 2, (0,)),
     Case("one message, the leader is stopped and goes on", "pause", 0, (1,)),
 )
@@ -134,6 +143,8 @@ def begin(case: Case) -> World:
         life.settle()
     for rank in case.writes:
         world.apply((e.WRITE, rank + 1, 0, 1, 8))
+    if case.leaver >= 0:
+        world.apply((e.LEAVE, case.leaver + 1))
     return world
 
 
@@ -248,6 +259,8 @@ class Explorer:
         everything delivered."""
         self.result.ends += 1
         core = [life for life in world.running() if not life.paused]
+        if not core:
+            return  # all have left or ended
         for life in core:
             if life.machine.phase is not Phase.STABLE or life.machine.in_minority:
                 world.check.violated("L1", f"nothing more happens, and {life} is {life.state()}, awaiting "

@@ -79,7 +79,7 @@ class Life:
         self.next_epoch: Epoch | None = None
         self.missing: set[int] = set()
         self.offered: set[int] = set()
-        self.offers: dict[tuple[int, int], dict[int, tuple[Life, Epoch]]] = {}
+        self.offers: dict[tuple[int, int, int], dict[int, tuple[Life, Epoch]]] = {}
         # applications
         self.readers: dict[int, Reader] = {}  # by topic id
         self.writers: dict[int, list[Writer]] = {}
@@ -267,9 +267,12 @@ class Life:
             if not self.engine.deliver_to_trim(topic.topic_id, trim):
                 self.world.hit("trim met a full log")
                 rest = self.engine.take_undelivered(topic.topic_id, trim)
-                reader.backlog += [
+                owed = [
                     (payload, sender, sequence, source_ns, writer_id, self.view.view_id)
                     for payload, sender, sequence, source_ns, writer_id in rest]
+                self.take_of(topic.topic_id, reader)
+                self.world.check.owed(self, topic.topic_id, owed)
+                reader.backlog += owed
             if reader.backlog:
                 self.engine.hold_delivery(topic.topic_id)
             self.take_of(topic.topic_id, reader)
@@ -278,7 +281,7 @@ class Life:
         assert self.next_epoch is not None and self.next_view is not None and self.next_view.view_id == view.view_id
         world, before, epoch = self.world, self.view, self.next_epoch
         self.next_view, self.next_epoch = None, None
-        self.offers = {key: one for key, one in self.offers.items() if key[0] > view.view_id}
+        self.offers = {key: one for key, one in self.offers.items() if key[1] > view.view_id}
         self.joiner_deadline_ns = 0
         for topic in view.topics:
             if self.node_id in topic.fresh and topic.topic_id not in self.readers:
@@ -333,7 +336,7 @@ class Life:
                 self._offer(node_id)
             elif (other := view.rank_of(node_id)) is not None and other < rank:
                 self.reach(node_id)
-        for life, epoch in self.offers.pop((view.view_id, ballot), {}).values():
+        for life, epoch in self.offers.pop((view.group_id, view.view_id, ballot), {}).values():
             self._attach(life, epoch)
         self._look_prepared()
 
@@ -344,14 +347,15 @@ class Life:
         if self.next_view.member(node_id) != conn.other(self).me:
             return
         self.offered.add(node_id)
-        conn.send(self, (OFFER, self.next_view.view_id, self.next_ballot, self.next_epoch))
+        key = self.next_view.group_id, self.next_view.view_id, self.next_ballot
+        conn.send(self, (OFFER, key, self.next_epoch))
 
-    def _take_offer(self, life: Life, view_id: int, ballot: int, epoch: Epoch) -> None:
-        if self.next_view is not None and (view_id, ballot) == (self.next_view.view_id, self.next_ballot):
+    def _take_offer(self, life: Life, key: tuple[int, int, int], epoch: Epoch) -> None:
+        if self.next_view is not None and key == (self.next_view.group_id, self.next_view.view_id, self.next_ballot):
             self._attach(life, epoch)
             self._look_prepared()
-        elif self.view is None or view_id > self.view.view_id:
-            self.offers.setdefault((view_id, ballot), {})[life.node_id] = (life, epoch)
+        elif self.view is None or key[1] > self.view.view_id:
+            self.offers.setdefault(key, {})[life.node_id] = (life, epoch)
 
     def _attach(self, life: Life, epoch: Epoch) -> None:
         assert self.next_view is not None and self.next_epoch is not None
@@ -444,7 +448,7 @@ class Life:
             else:
                 self.machine.receive(life.node_id, item[1])
         elif kind == OFFER:
-            self._take_offer(life, item[1], item[2], item[3])
+            self._take_offer(life, item[1], item[2])
         elif kind == FAREWELL:
             if item[2] == "CastOut":
                 conn.close(self, False)

@@ -64,7 +64,7 @@ class Schedule:
             e.SPLIT: self._split_arguments,
             e.WRITE: lambda world, life: (self._topic(), self._below(6) + 1, self._pick(self._sizes)),
             e.DIRECT: lambda world, life: (self._topic(), self._pick(self._sizes)),
-            e.SILENCE: lambda world, life: (self._topic(), self._pick((1, 2, 7, 100, 800))),
+            e.SILENCE: lambda world, life: (self._topic(), self._pick((1, 2, 7, 100, 400))),
             e.CLAIM: lambda world, life: (self._topic(), self._pick((0, 0, 0, 1, 1, 1, 2, 3))),
             e.READ: lambda world, life: (self._topic(), self._below(8) + 1),
             e.SLOW: lambda world, life: (self._topic(), self._below(2)),

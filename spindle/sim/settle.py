@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spindle.sim.node import Life
     from spindle.sim.world import World
 
-ROUNDS_MAX = 600
+ROUNDS_MAX = 3000
 TICK_NS = 6_000_000  # a little more than the detector's interval
 GRACE_ROUNDS = 10  # that a node in a minority waits
 BUSY_ROUNDS = 20  # after which time goes on although something always happens, such as attempts to connect
