@@ -261,7 +261,8 @@ class Checker:
             for place, (payload, sender, number, _, writer, _) in enumerate(rest, sequence.places[life.number]):
                 self._at(life, sequence, topic_id, place, (number, sender, writer, payload))
 
-    def _at(self, life: Life, sequence: Sequence, topic_id: int, place: int, entry: tuple[int, int, int, bytes]) -> None:
+    def _at(self, life: Life, sequence: Sequence, topic_id: int, place: int,
+            entry: tuple[int, int, int, bytes]) -> None:
         """A node delivers an entry at this place of an ordered topic: the same as the others, or it is the first."""
         number, sender, view_id = entry[0], entry[1], sequence.view_id
         if place < len(sequence.entries):
