@@ -88,6 +88,8 @@ class ReaderCore(Entity):
             self._runtime.attachment.add(self._link, self._link.handle.session)
         self._runtime.add(self._matches)
         self._runtime.add_reader(self)
+        if from_history and self._depth:
+            self._await_own(EVERYTHING, 0)  # written before: that is history, of which only the newest are wanted
 
     def _new_losses(self) -> Losses:
         return Losses(self._log, self._depth if self._codec.key_of is None else 0)
