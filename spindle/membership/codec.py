@@ -130,7 +130,8 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
             joiners=message.joiners))
     if isinstance(message, m.Prepared):
         return pb.PeerMessage(prepared=pb.Prepared(view_id=message.view_id, ballot=message.ballot))
-    return pb.PeerMessage(installed=pb.Installed(view_id=message.view_id, ballot=message.ballot))
+    return pb.PeerMessage(installed=pb.Installed(
+        group_id=message.group_id, view_id=message.view_id, ballot=message.ballot))
 
 
 def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
@@ -157,5 +158,5 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
     if kind == "prepared":
         return m.Prepared(message.prepared.view_id, message.prepared.ballot)
     if kind == "installed":
-        return m.Installed(message.installed.view_id, message.installed.ballot)
+        return m.Installed(message.installed.group_id, message.installed.view_id, message.installed.ballot)
     return None

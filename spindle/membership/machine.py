@@ -374,7 +374,7 @@ class Machine(Rules):
         view, ballot = (self.next_view, self.ballot) if self.phase is Phase.ADMITTED else self._void
         if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or view is None or message.ballot != ballot:
             return
-        if message.view_id != view.view_id:
+        if (message.group_id, message.view_id) != (view.group_id, view.view_id):
             return
         self._decide(view, ballot)
         for member in view.members[len(self._admitting):]:

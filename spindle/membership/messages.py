@@ -83,6 +83,7 @@ class Prepared:
 class Installed:
     """From a member to a joiner: the next view is installed, begin."""
 
+    group_id: int
     view_id: int
     ballot: int
 

@@ -390,8 +390,8 @@ class Rules:
         _, trims = decode_trim(mine)
         self._act(m.DeliverToTrim(trims))
         for joiner in self._joiners():
-            self._act(m.Send(
-                joiner.node_id, m.Installed(self.next_view.view_id, self.ballot), joiner.incarnation))
+            word = m.Installed(self.next_view.group_id, self.next_view.view_id, self.ballot)
+            self._act(m.Send(joiner.node_id, word, joiner.incarnation))
         self._table = self._participants = None
         if self.next_view.rank_of(self.me.node_id) is None:
             self.phase = Phase.GONE

@@ -166,12 +166,14 @@ class Prepared(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ...) -> None: ...
 
 class Installed(_message.Message):
-    __slots__ = ("view_id", "ballot")
+    __slots__ = ("view_id", "ballot", "group_id")
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     view_id: int
     ballot: int
-    def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ...) -> None: ...
+    group_id: int
+    def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...
 
 class RowOffer(_message.Message):
     __slots__ = ("view_id", "ballot", "group_id")

@@ -33,7 +33,7 @@ VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(6553
 @pytest.mark.parametrize("message", [
     m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 3), m.TopicRequest(4, 5, SPEC),
     m.TopicRequest(4, 5, m.Role("t", True, False)), m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
-    m.Prepared(6, 300), m.Installed(6, 300),
+    m.Prepared(6, 300), m.Installed(7, 6, 300),
 ])
 def test_messages_survive_the_wire(message: m.Message) -> None:
     wire = pb.PeerMessage.FromString(message_to_wire(message).SerializeToString())

@@ -177,9 +177,11 @@ def test_a_joiner_begins_at_the_word_for_its_own_admission() -> None:
     joiner.receive(1, m.CurrentView(before))
     joiner.receive(1, m.Admission(after, NODES_MAX + 1, base=3, joiners=1))
     assert joiner.phase is Phase.ADMITTED
-    joiner.receive(1, m.Installed(4, 1))
+    joiner.receive(1, m.Installed(1, 4, 1))
     assert joiner.phase is Phase.ADMITTED, "that was said of an earlier proposal"
-    joiner.receive(1, m.Installed(4, NODES_MAX + 1))
+    joiner.receive(1, m.Installed(2, 4, NODES_MAX + 1))
+    assert joiner.phase is Phase.ADMITTED, "that was said in another group"
+    joiner.receive(1, m.Installed(1, 4, NODES_MAX + 1))
     assert joiner.phase is Phase.INSTALLING
 
 
