@@ -22,6 +22,7 @@ from spindle.restart.disk import Store, cut_after, cut_damage, last_messages, me
 from spindle.restart.ledger import Ledger, decode, encode, view_floor
 from spindle.restart.repairing import repair_journals
 from tests.spindle.journal.fakes import SPEC, MemoryFiles, MemorySource, Witness, apply, messages
+from tests.spindle.journal.test_crash import power_images
 
 DIRECTORY = Path("/journal")
 COUNT = 60
@@ -186,20 +187,25 @@ def test_arbitrary_bytes_are_no_ledger(data: bytes) -> None:
 
 
 def test_an_update_of_a_ledger_is_there_whole_or_not_at_all() -> None:
+    """And it is there when update() has returned, even if the power goes: whatever isn't synced may be missing then."""
     files = MemoryFiles()
     ledger = Ledger(DIRECTORY, "t", 1, files)
-    steps = [Standing()]
-    steps.append(ledger.update(holders=Holders(1, (1, 2)), whole=True, seen_view=4))
-    steps.append(ledger.update(holders=Holders(5, (1,)), seen_view=2))
+    steps, returned = [Standing()], [0]
+    for changes in ({"holders": Holders(1, (1, 2)), "whole": True, "seen_view": 4},
+                    {"holders": Holders(5, (1,)), "seen_view": 2}):
+        steps.append(ledger.update(**changes))
+        returned.append(len(files.trace))
     assert steps[2].seen_view == 4
-    assert len(files.trace) == len([*files.trace]) and ledger.update(seen_view=3) == steps[2]
+    assert ledger.update(seen_view=3) == steps[2] and len(files.trace) == returned[2]
     for length in range(len(files.trace) + 1):
+        possible = steps[sum(length >= end for end in returned) - 1 :]
         contents: dict[int, bytearray] = {}
         names: dict[str, int] = {}
         for change in files.trace[:length]:
             apply(contents, names, change)
-        disk = MemoryFiles.of({name: bytes(contents[number]) for name, number in names.items()})
-        assert Ledger(DIRECTORY, "t", 1, disk).read() in steps
+        killed = {name: bytes(contents[number]) for name, number in names.items()}
+        for image in (killed, *power_images(files.trace, length)):
+            assert Ledger(DIRECTORY, "t", 1, MemoryFiles.of(image)).read() in possible, length
 
 
 def test_reading_a_ledger_waits_for_no_disk() -> None:

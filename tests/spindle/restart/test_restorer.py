@@ -1,6 +1,7 @@
 """Goal: whatever crashes when, a restart loses nothing that was acknowledged as persisted, all go on with one sequence,
 in a rising order; and when all nodes are back and nothing fails any more, the topic goes on.
-Method: hypothesis drives the model of a group (model.py) through random faults; the checks are in the model."""
+Method: hypothesis drives the model of a group (model.py) through random faults; the checks are in the model. What a
+restart must not do before somebody else has done his part is also shown step by step."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spindle.restart.chain import NOTHING, Holders, Life, Standing, Summary
+from spindle.restart.restorer import Ask, Fill, Record, Restorer, Settle, Step
 from tests.spindle.restart.model import World
+
+HELD = Standing((Life("g.0", 0),), Holders(0, (1, 2, 3)), whole=True, seen_view=4)
 
 
 def step(world: World, faults: bool) -> None:
@@ -75,3 +80,48 @@ def test_nothing_acknowledged_is_lost(mode: str, seed: int, count: int, steps: i
     for _ in range(50):
         world.write()
         world.sync(world.rng.choice(world.members), 5)
+
+
+def restarting() -> Restorer:
+    """Node 1 of 1, 2, 3, which held the topic; 4 never did. All four are asked."""
+    restorer = Restorer(1)
+    restorer.begin("g", 9, (1, 2, 3, 4), (1, 2, 3))
+    assert restorer.take_actions() == [Ask(node_id, 9) for node_id in (1, 2, 3, 4)]
+    return restorer
+
+
+def test_nobody_goes_on_before_all_have_written_down_who_does() -> None:
+    """The end of the longest journal is taken over; then everybody who can keep a journal writes down the new holders,
+    whether it is a member or not, and only after the last of them does the topic go on."""
+    restorer = restarting()
+    for node_id, end in ((1, (4, 5)), (2, (4, 7)), (3, (4, 6))):
+        restorer.heard(node_id, 9, Summary(HELD, (0, 0), end, 3))
+    restorer.heard(4, 9, Summary())
+    fill, = restorer.take_actions()
+    assert isinstance(fill, Fill) and (fill.decision.source, fill.decision.end) == (2, (4, 7))
+    restorer.filled(9)
+    records = restorer.take_actions()
+    assert [(one.node_id, one.successor.holders) for one in records if isinstance(one, Record)] == [
+        (node_id, Holders(9, (1, 2, 3))) for node_id in (2, 3, 4)]
+    assert all(isinstance(one, Record) and set(one.successor.required) == {1, 2, 3, 4} for one in records)
+    for node_id in (2, 4):
+        restorer.recorded(node_id, 9)
+        assert restorer.step is Step.RECORDING and not restorer.take_actions()
+    restorer.recorded(3, 8)  # of an earlier view
+    assert restorer.step is Step.RECORDING and not restorer.take_actions()
+    restorer.recorded(3, 9)
+    settle, = restorer.take_actions()
+    assert isinstance(settle, Settle) and settle.standing.holders == Holders(9, (1, 2, 3)) and settle.standing.whole
+
+
+def test_answers_to_questions_of_an_earlier_view_are_ignored() -> None:
+    """What a node said before the view changed may not be so any more: it may have died, and come back with less."""
+    restorer = restarting()
+    restorer.begin("g", 10, (1, 2, 3), (1, 2, 3))
+    restorer.take_actions()
+    restorer.heard(1, 10, Summary(HELD, (0, 0), (4, 5), 3))
+    restorer.heard(3, 10, Summary(HELD, NOTHING, NOTHING, problem="damaged"))
+    restorer.heard(2, 9, Summary(HELD, (0, 0), (4, 7), 3))
+    assert restorer.step is Step.ASKING and not restorer.take_actions()
+    restorer.heard(2, 10, Summary(HELD, NOTHING, NOTHING, problem="gone"))
+    assert restorer.step is Step.WAITING and not restorer.take_actions()
