@@ -106,13 +106,17 @@ def _exhaustive(states: int, jobs: int) -> int:
     from spindle.sim.exhaustive import CASES, explore_all
 
     broken = False
+    all_states = all_runs = 0
     for result in explore_all(CASES, states, jobs):
-        click.echo(f"{result.case.name}: {result.states} states, {result.ends} ends, up to {result.depth} events and "
-                   f"{result.views} views in a run, {'all' if result.complete else 'not all'} followed"
+        click.echo(f"{result.case.name}: {result.states} states in {result.runs} runs, {result.ends} ends, up to "
+                   f"{result.depth} events and {result.views} views in a run, "
+                   f"{'all' if result.complete else 'not all'} followed"
                    f"{': ' + result.broken if result.broken else ''}")
+        all_states, all_runs = all_states + result.states, all_runs + result.runs
         for event in result.events:
             click.echo("  " + " ".join(map(str, event)))
         broken = broken or bool(result.broken)
+    click.echo(f"{len(CASES)} cases, {all_states} states, {all_runs} runs")
     return 1 if broken else 0
 
 
