@@ -93,8 +93,10 @@ fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECO
 sim: setup  ## Simulate groups with faults from SEEDS seeds, and check every promise after every event
 	@$(BIN)/spindle sim --seeds $(or $(SEEDS),2000) $(ARGS)
 
-sim-nightly: setup  ## The same with 20,000 seeds, and every rare path must have been taken
+# Of the exhaustive cases so many states each; without the bound, `spindle sim --exhaustive`, it may take hours.
+sim-nightly: setup  ## The same with 20,000 seeds, every rare path must have been taken; and every run of the smallest groups
 	@$(BIN)/spindle sim --seeds $(or $(SEEDS),20000) --nightly $(ARGS)
+	@$(BIN)/spindle sim --exhaustive --states $(or $(STATES),20000)
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
 	@$(BIN)/python -m spindle.chaos --seconds $(SECONDS) $(ARGS)
