@@ -136,7 +136,8 @@ class Worker:
         """Runs one check; what it complains of, empty if nothing, and its seconds."""
         started = time.monotonic()
         shutil.rmtree(self.tree / ".hypothesis", ignore_errors=True)  # what an earlier mutant was found by
-        environment = {**os.environ, "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1",
+                       "PYTEST_PLUGINS": "tools.first_failure"}
         process = subprocess.Popen(command, cwd=self.tree, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -189,9 +190,9 @@ def first_complaint(code: int, output: str) -> str:
         return ""
     if code == 5 and "no tests ran" in output:
         return ""  # nothing was checked, so nothing was noticed
-    for pattern in (r"^(?:FAILED|ERROR) (\S+)", r"^.*\b(?:violat|FAILED|seed \d+)\b.*$", r"^E  +(\S.*)$"):
-        if found := re.search(pattern, output, re.MULTILINE | re.IGNORECASE):
-            return (found[1] if found.groups() else found[0]).strip()[:160]
+    for pattern in (r"^(?:FAILED|ERROR) (\S+)", r"^(seed \d+: .*)$", r"^E  +(\S.*)$"):
+        if found := re.search(pattern, output, re.MULTILINE):
+            return found[1].strip()[:160]
     lines = [line for line in output.splitlines() if line.strip()]
     return (lines[-1].strip() if lines else f"ends with code {code}")[:160]
 
@@ -211,7 +212,7 @@ def baseline(worker: Worker, checks: dict[str, list[str]], names: list[str]) -> 
 def row(outcome: Outcome) -> str:
     mutant = outcome.mutant
     verdict = outcome.killed_by or (f"ERROR {outcome.error}" if outcome.error else "SURVIVED")
-    return (f"{mutant.name:<34}{mutant.file.removeprefix('spindle')}:{outcome.line or '?'}\n"
+    return (f"{mutant.name:<36} {mutant.file.removeprefix('spindle')}:{outcome.line or '?'}\n"
             f"    {mutant.why}\n    {outcome.took_s:5.1f} s  {verdict}")
 
 
@@ -228,7 +229,7 @@ def main() -> int:
         mutants = [dataclasses.replace(one, checks=(arguments.check,)) for one in mutants]
     if arguments.list:
         for one in mutants:
-            print(f"{one.name:<34}{one.file}\n    {one.why}\n    - {one.old.strip()}\n    + {one.new.strip()}")
+            print(f"{one.name:<36} {one.file}\n    {one.why}\n    - {one.old.strip()}\n    + {one.new.strip()}")
         print(f"{len(mutants)} mutants")
         return 0
     started = time.monotonic()

@@ -5,10 +5,11 @@ libFuzzer), and by the suite over its corpus in a moment (`test_targets.py`). Wh
 corpus and so stays found.
 
     target.py     what a target is, and the table of all
-    mutate.py   changes protobuf messages as messages
+    mutate.py     changes protobuf messages as messages
     control.py    control connections and views: no input or output, one call
     live.py       the same against a running node, its attachment, and a client
-    disk.py       journals
+    disk.py       journals, and what is kept beside them
+    memory.py     rows of peers, inboxes of applications
     samples.py    what applications say to each other: samples, Qos
     corpus/       inputs that reach something new, one line of hex each, by target
     __main__.py   `make fuzz`: the fuzzer, and keeping what it found

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,8 +25,9 @@ from queue import Empty, SimpleQueue
 WORK = Path("build/fuzz")
 HANG_S = 20  # for one input
 MEMORY_MIB = 2048
-FIGURES = re.compile(r"^#(\d+)\s+\S+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
-MODULES = ("tests.fuzz.control", "tests.fuzz.disk", "tests.fuzz.samples", "tests.fuzz.live")
+FIGURES = re.compile(r"^#(\d+)\s+\S+\s+(?:cov: (\d+) ft: \d+ )?corp: (\d+)/", re.MULTILINE)
+MODULES = ("tests.fuzz.control", "tests.fuzz.disk", "tests.fuzz.memory", "tests.fuzz.samples",
+           "tests.fuzz.live")
 
 
 def main() -> int:
@@ -86,9 +88,19 @@ def run_one(name: str, flags: list[str]) -> int:
         return made if made is not None and len(made) <= size_max else atheris.Mutate(data, size_max)
 
     own = {} if target.message is None else {"custom_mutator": mutate}
-    atheris.Setup([sys.argv[0], *flags], target.run, **own)
+    atheris.Setup([str(again(name)), *flags], target.run, **own)
     atheris.Fuzz()
     return 0
+
+
+def again(name: str) -> Path:
+    """A program that is this process once more: libFuzzer merges by calling itself, as a shell would."""
+    path = (WORK / name / "again").resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = shlex.join([sys.executable, "-m", "tests.fuzz", "--one", name, "--"])
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 def run_all(names: list[str], seconds: float, jobs: int) -> int:
@@ -138,11 +150,12 @@ def fuzz(name: str, seconds: int) -> tuple[str, str]:
     run = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", "--one", name, "--", str(corpus), f"-max_total_time={seconds}",
          f"-max_len={target.size_max}", f"-timeout={HANG_S}", f"-rss_limit_mb={MEMORY_MIB}", "-use_value_profile=1",
-         f"-artifact_prefix={place}/", "-print_final_stats=1"],
+         f"-artifact_prefix={place}/", "-print_final_stats=1",
+         *(["-keep_seed=1", "-len_control=0"] if target.compiled else [])],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     took_s = time.monotonic() - started
     figures = FIGURES.findall(run.stdout)
-    inputs, edges, _, kept = map(int, figures[-1]) if figures else (0, 0, 0, 0)
+    inputs, edges, kept = (int(figure or 0) for figure in figures[-1]) if figures else (0, 0, 0)
     rate = inputs / took_s if took_s else 0
     found = "" if run.returncode == 0 else "FAILED"
     row = f"{name:<16}{inputs:>12,}{rate:>10,.0f}{edges:>8}{kept:>8}  {found or 'nothing'}"

@@ -41,11 +41,19 @@ from spindle.peers import MAGIC, PROTOCOL
 from spindle.proto import attach_pb2, opening_pb2
 from spindle.proto import node_pb2 as pb
 from spindle.reception import _opening
+from spindle.restart.chain import Holders, Life, Missing, Standing, Successor, Summary, agreed_end, decide
+from spindle.restart.codec import (
+    lives_from_wire,
+    order_from_wire,
+    successor_from_wire,
+    summary_from_wire,
+    summary_to_wire,
+)
 from spindle.topics import TopicInfo, TopicSpec
 from spindle.view import Member, Topic, View
 from spindle_core.delivery import DeliveryLog
 from spindle_core.engine import Engine
-from tests.fuzz.target import Cutter, target
+from tests.fuzz.target import Cutter, in_blocks, target
 
 SMALL = Limits(frame_bytes_max=200, fds_max=0)
 EPOCH_BYTES_MAX = 16 << 20  # larger rows are valid, but take their time to make
@@ -56,7 +64,7 @@ ENDPOINT = Endpoint(b"guid", 5, True, "t", b"{}", "app", 12, 3)
 MESSAGES: tuple[m.Message, ...] = (
     m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], 3), m.TopicRequest(1, 3, SPEC),
     m.TopicRequest(2, 3, m.Role("t", True, True)), m.Rejection(1, "TopicLimit", "too many"),
-    m.Admission(VIEW, 300, 2, 1), m.Prepared(3, 300), m.Installed(3, 300),
+    m.Admission(VIEW, 300, 2, 1), m.Prepared(3, 300), m.Installed(1, 3, 300),
 )
 
 
@@ -166,6 +174,12 @@ def peer_message(data: bytes) -> None:
         _announce(message)
     elif kind == "history":
         _take_history(message.history)
+        lives_from_wire(message.history.start.lives)
+    elif kind == "history_request":
+        order_from_wire(message.history_request.end)
+        lives_from_wire(message.history_request.lives)
+    elif kind == "restart_record":
+        successor_from_wire(message.restart_record.successor)
 
 
 def _announce(message: pb.PeerMessage) -> None:
@@ -190,6 +204,42 @@ def _take_history(chunk: pb.HistoryChunk) -> None:
                 assert log.append(*message)
     finally:
         log.close()
+
+
+def _summaries() -> Iterator[bytes]:
+    lives, holders = (Life("00ff.3", 3), Life("00ff.9", 9, (8, 5))), Holders(9, (1, 5))
+    standings = (
+        Standing(), Standing(lives, holders, True, None, 9), Standing(lives[:1], Holders(3, (1, 5)), True, None, 8),
+        Standing(lives, holders, False, Successor(Holders(11, (5,)), (1, 5)), 9),
+    )
+    yield b""
+    for standing in standings:
+        here, there = (Summary(standing, (3, 0), end, 7, problem) for end, problem in (((9, 2), ""), ((8, 5), "bad")))
+        yield in_blocks(summary_to_wire(one, "t", 12).SerializeToString() for one in (here, there, here))
+
+
+@target(_summaries, message=lambda _: pb.RestartSummary, prefix=0)
+def restart(data: bytes) -> None:
+    """What nodes say of their journals: the same when sent on, and a decision that some of them allow, or a reason."""
+    answers: dict[int, Summary] = {}
+    for number, block in enumerate(Cutter(data).blocks(), 1):
+        try:
+            said = summary_from_wire(pb.RestartSummary.FromString(block))
+        except DecodeError:
+            return
+        again = pb.RestartSummary.FromString(summary_to_wire(said, "t", 3).SerializeToString())
+        assert summary_from_wire(again) == said
+        answers[number] = said
+    for mode in ("majority", "all", "any"):
+        found = decide(answers, "life", 12, mode)
+        if isinstance(found, Missing):
+            assert found.reason
+            continue
+        assert found.end < (12, 0) and found.lives[-1].name == "life"
+        if found.source is not None:
+            assert not answers[found.source].problem and answers[found.source].end == found.end
+        for said in answers.values():
+            agreed_end(found.lives, found.end, said.standing.lives, said.end)
 
 
 def _views() -> Iterator[bytes]:
@@ -259,4 +309,4 @@ def configuration(data: bytes) -> None:
     found.admits(4242, [1])
 
 
-__all__ = ["configuration", "event", "frames", "opening", "peer_message", "trim", "view"]
+__all__ = ["configuration", "event", "frames", "opening", "peer_message", "restart", "trim", "view"]

@@ -1,4 +1,4 @@
-"""Fuzz target: journals, whose bytes a disk, a crash or somebody else may have changed.
+"""Fuzz targets: journals and the standings beside them, whose bytes a disk, a crash or somebody else may have changed.
 
 Why checksums are made right here: behind a CRC a fuzzer finds nothing by chance. An input is a list of edits of good
 files, after which every seal and every chunk's checksum is computed anew, so that what is reached is the parsing of
@@ -19,6 +19,8 @@ from spindle.journal.format import CHUNK, COMMIT_NAME, FOOTER_SIZE, HEAD_NAME, M
 from spindle.journal.live import JournalFile
 from spindle.journal.recovery import Recovery, recover
 from spindle.journal.tools import Status, info, read, verify
+from spindle.restart.chain import Holders, Life, Standing, Successor
+from spindle.restart.ledger import decode, encode, ledger_path
 from tests.fuzz.target import Cutter, target
 from tests.spindle.journal.fakes import SPEC, FakeInfo, MemoryFiles
 from tests.spindle.journal.scripted import DIRECTORY, batches, head_after, is_prefix, read_all
@@ -153,4 +155,36 @@ def _is_sealed(record: bytearray) -> bool:
     return HEAD_NAME.encode() in record[:64] or COMMIT_NAME.encode() in record[:64]
 
 
-__all__ = ["journal"]
+STANDINGS = (
+    Standing(),
+    Standing((Life("00ff.3", 3), Life("00ff.9", 9, (8, 5))), Holders(9, (1, 5)), True, None, 9),
+    Standing((Life("00ff.3", 3),), Holders(3, (1,)), False, Successor(Holders(11, (5,)), (1, 5)), 8),
+)
+
+
+def _standings() -> Iterator[bytes]:
+    for one in STANDINGS:
+        whole = encode(one, SPEC.name, 1)
+        yield b"\0" + whole
+        yield b"\1" + whole.partition(b"\n")[0]
+    yield b"\1" + b"[" * 3000
+
+
+@target(_standings)
+def standing(data: bytes) -> None:
+    """The file that says who held a topic: read back as it was written, or refused as damaged; with its checksum made
+    right if the first byte is odd."""
+    path = ledger_path(DIRECTORY, SPEC.name, 1)
+    content, seal = data[1:], data[:1] and data[0] % 2
+    if seal:
+        content += b"\n%08x\n" % zlib.crc32(content)
+    try:
+        found = decode(content, path)
+    except JournalCorrupt as error:
+        assert str(path) in str(error)
+        return
+    assert decode(encode(found, SPEC.name, 1), path) == found
+    assert seal or found in STANDINGS
+
+
+__all__ = ["journal", "standing"]

@@ -20,6 +20,7 @@ class Target:
     size_max  bytes; longer inputs are not tried
     message   protobuf class of what is in an input with this prefix, if it is one: it is then also changed as such
     prefix    bytes before blocks of messages; None: the whole input is one message
+    compiled  what is tested is no Python, so that coverage tells nothing of it: inputs are changed seeds, of any length
     """
 
     name: str
@@ -28,6 +29,7 @@ class Target:
     size_max: int
     message: Callable[[bytes], Any] | None = None
     prefix: int | None = None
+    compiled: bool = False
 
     @property
     def what(self) -> str:
@@ -54,12 +56,12 @@ TARGETS: dict[str, Target] = {}
 
 
 def target(seeds: Callable[[], Iterable[bytes]], size_max: int = 4096,
-           message: Callable[[bytes], Any] | None = None, prefix: int | None = None,
+           message: Callable[[bytes], Any] | None = None, prefix: int | None = None, compiled: bool = False,
            ) -> Callable[[Callable[[bytes], None]], Target]:
     """Makes a function the target of its name."""
 
     def register(run: Callable[[bytes], None]) -> Target:
-        made = TARGETS[run.__name__] = Target(run.__name__, run, seeds, size_max, message, prefix)
+        made = TARGETS[run.__name__] = Target(run.__name__, run, seeds, size_max, message, prefix, compiled)
         return made
 
     return register

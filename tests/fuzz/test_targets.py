@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import control, disk, live, samples
+from tests.fuzz import control, disk, live, memory, samples
 from tests.fuzz.target import TARGETS, Target
 
-MODULES = (control, disk, live, samples)
+MODULES = (control, disk, live, memory, samples)
 SLOW = {"visitor", "answer", "journal"}
 
 
