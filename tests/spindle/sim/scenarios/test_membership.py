@@ -174,6 +174,26 @@ def test_s13_leaving_in_order_is_no_failure(nodes: int, leavers: tuple[int, ...]
         run.world.close()
 
 
+def test_s13_who_has_left_is_waited_for_no_more_and_suspected_of_nothing() -> None:
+    """Setup: three members, copied rows. Script: node 3 leaves; it has seen all echoes of the trim, and is gone before
+    node 2's has reached node 1. Expect: node 1 counts it as one that left in order: it accuses nobody, keeps its
+    majority and goes on when the echo is there."""
+    run, stored = Script(3, fabric="copied"), []
+    run.world.check.stored = lambda life, column, value: stored.append(column)  # type: ignore[method-assign]
+    number = run.view(1).view_id
+    assert run.do(e.LEAVE, 3)
+    run.until(lambda: run.seen(1, 2, "wedged") > 0 and run.seen(1, 3, "wedged") > 0)
+    run.hold(2, 1)
+    run.until(lambda: run.life(3).end == "left")
+    run.turns(5)
+    assert run.view(1).view_id == number and run.phase(1) is Phase.ECHOED
+    assert run.life(1).machine.live_ranks() == [0, 1] and not run.life(1).machine.in_minority
+    run.release(2, 1)
+    run.until(lambda: run.view(1).view_id > number)
+    assert not run.world.probes.get("cut") and "suspected0" not in stored
+    run.finish([1, 2])
+
+
 def test_s20_a_joiner_that_dies_at_once_is_no_source() -> None:
     """Setup: a logged topic; node 3 is admitted. Script: it dies before and after it installs its first view. Expect:
     the view stands or is revised, and the next one is without it. (That a node which has not yet got the history never
