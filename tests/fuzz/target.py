@@ -49,7 +49,10 @@ class Target:
     def keep(self, inputs: Iterable[bytes]) -> None:
         """Replaces the corpus, smallest first, so that the same inputs always make the same file."""
         lines = [one.hex() for one in sorted(set(inputs), key=lambda one: (len(one), one))]
-        self.corpus_path.write_text("".join(f"{line}\n" for line in lines))
+        if lines:
+            self.corpus_path.write_text("".join(f"{line}\n" for line in lines))
+        else:
+            self.corpus_path.unlink(missing_ok=True)
 
 
 TARGETS: dict[str, Target] = {}
