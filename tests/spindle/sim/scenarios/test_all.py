@@ -1,4 +1,4 @@
-"""Goal: no scenario is missing. Method: the names of the tests beside this file, which begin with the scenario's number."""
+"""Goal: no scenario is missing. Method: the names of the tests beside this file, which begin with its number."""
 
 from __future__ import annotations
 
