@@ -26,7 +26,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.counters cimport COUNTERS_COUNT, C_CORRUPT, C_REFUSED
-from spindle_core.events cimport event_clear, event_ring, sched_yield
+from spindle_core.events cimport event_ring, sched_yield
 from spindle_core.fabric.fabric cimport fabric_t
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport (
@@ -94,6 +94,8 @@ cdef struct world_t:
     uint64_t offset[TOPICS]
     uint64_t seen[TOPICS][NODES]
     uint64_t order               # digest over what was read of the ordered topic
+    uint32_t ticket              # of the control thread: the last one for which it parked this node
+    bint took_over               # instead, because the predicate thread was blocked
     pthread_t predicates, application
 
 cdef world_t worlds[NODES]
@@ -329,20 +331,27 @@ cdef void *run_application(void *argument) noexcept nogil:
 
 # ---- the control thread ----------------------------------------------------------------------------------------------
 
-cdef void park(driver_t *d) noexcept nogil:
+cdef void park(world_t *w) noexcept nogil:
     """As Engine.park()."""
-    u32_store_release(&d.park, 1)
+    cdef driver_t *d = &w.driver
+    w.took_over = try_to_drive(d)
+    if w.took_over:
+        return
+    w.ticket += 1
+    u32_store_release(&d.park, w.ticket)
     event_ring(d.bell_fd)
-    while not u32_load_acquire(&d.parked):
+    while u32_load_acquire(&d.parked) != w.ticket:
         sched_yield()
 
 
-cdef void resume(driver_t *d) noexcept nogil:
-    u32_store_release(&d.park, 0)
-    event_ring(d.resume_fd)
-    while u32_load_acquire(&d.parked):
-        sched_yield()
-    event_clear(d.resume_fd)
+cdef void resume(world_t *w) noexcept nogil:
+    """As Engine.resume()."""
+    if w.took_over:
+        stop_driving(&w.driver)
+        event_ring(w.driver.bell_fd)
+    else:
+        u32_store_release(&w.driver.park, 0)
+        event_ring(w.driver.resume_fd)
 
 
 cdef void write_control(world_t *w, uint64_t value) noexcept nogil:
@@ -367,7 +376,7 @@ cdef public int run_harness(int argc, char **argv) noexcept nogil:
     cdef char *rows[NODES]
     cdef uint32_t k, i, round = 0
     cdef int _
-    cdef uint64_t parks = 0
+    cdef uint64_t parks = 0, taken_over = 0
     set_constants()
     global messages
     messages = <uint64_t>atoi(argv[1]) if argc > 1 else 20000
@@ -385,15 +394,16 @@ cdef public int run_harness(int argc, char **argv) noexcept nogil:
     while u32_load_acquire(&applications_done) < NODES:
         round += 1
         k = round % NODES
-        if parks < PARKS:
-            park(&worlds[k].driver)
+        if parks + taken_over < PARKS:
+            park(&worlds[k])
             worlds[k].node.subgroups[0].held = not worlds[k].node.subgroups[0].held
-            parks += 1
-            resume(&worlds[k].driver)
+            parks += not worlds[k].took_over
+            taken_over += worlds[k].took_over
+            resume(&worlds[k])
             if worlds[k].node.subgroups[0].held:
-                park(&worlds[k].driver)
+                park(&worlds[k])
                 worlds[k].node.subgroups[0].held = False
-                resume(&worlds[k].driver)
+                resume(&worlds[k])
         write_control(&worlds[k], round)
         for _ in range(20):
             sched_yield()
@@ -408,6 +418,7 @@ cdef public int run_harness(int argc, char **argv) noexcept nogil:
             fail("another order than on node 0", k)
         if worlds[k].node.counters[C_CORRUPT] or worlds[k].node.counters[C_REFUSED]:
             fail("damaged slots", k)
-    printf("tsan: %llu messages on each of %d nodes in the same order, parked %llu times\n",
-           <unsigned long long>(messages * NODES * TOPICS), <int>NODES, <unsigned long long>parks)
+    printf("tsan: %llu messages on each of %d nodes in the same order, parked %llu times, taken over %llu times\n",
+           <unsigned long long>(messages * NODES * TOPICS), <int>NODES, <unsigned long long>parks,
+           <unsigned long long>taken_over)
     return 0
