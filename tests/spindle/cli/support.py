@@ -44,9 +44,18 @@ class Cli:
         return Result(code, out, err)
 
 
-def spawn(*args: object, **options: Any) -> subprocess.Popen[bytes]:
+class Spawned(subprocess.Popen[bytes]):
+    """A process that a failing test ends; `with` would wait for it, perhaps for ever."""
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
+def spawn(*args: object, **options: Any) -> Spawned:
     """`spindle` as a process of its own, with pipes."""
     for name in ("stdin", "stdout", "stderr"):
         options.setdefault(name, subprocess.PIPE)
     command = [sys.executable, "-m", "spindle.cli", *(str(one) for one in args)]
-    return subprocess.Popen(command, cwd=ROOT, env=dict(os.environ), **options)
+    return Spawned(command, cwd=ROOT, env=dict(os.environ), **options)

@@ -67,7 +67,8 @@ def test_published_here_seen_everywhere_in_one_order(cli: Cli, group: list[Daemo
         assert [text for sender, _, _, text in seen[0] if sender == node] == [f"{node}/{n}" for n in range(200)]
 
 
-def test_first_steps_of_the_help(cli: Cli, group: list[Daemon]) -> None:
+def test_first_steps_of_the_help(cli: Cli, group: list[Daemon], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.cli.pub.READERS_GRACE_S", 20.0)  # the default is for machines with nothing else to do
     with spawn("sub", "greetings", "--create", "-f", "lines") as subscriber:
         assert subscriber.stdout is not None
         assert cli("pub", "greetings", "hello").code == 0, "waits for the subscriber that is just starting"
