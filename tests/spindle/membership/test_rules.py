@@ -185,6 +185,18 @@ def test_a_joiner_begins_at_the_word_for_its_own_admission() -> None:
     assert joiner.phase is Phase.INSTALLING
 
 
+def test_who_died_while_the_decision_stood_is_not_live_in_the_view_that_it_made() -> None:
+    joiner = Machine(Member(9, 5, ""))
+    before = View(1, 3, (Member(1, 4, ""), Member(2, 4, "")))
+    after = View(1, 4, (*before.members, joiner.me))
+    joiner.receive(1, m.CurrentView(before))
+    joiner.receive(1, m.Admission(after, NODES_MAX + 1, base=3, joiners=1))
+    joiner.peer_gone(before.members[1], ended=True)
+    joiner.receive(1, m.Installed(1, 4, NODES_MAX + 1))
+    joiner.installed(FakeTable(FakeGroup(1), after, 9))
+    assert joiner.live_ranks() == [0, 2]
+
+
 def test_the_end_of_an_earlier_life_is_not_the_end_of_this_one() -> None:
     group = FakeGroup(1)
     for node_id in (1, 2, 3):
