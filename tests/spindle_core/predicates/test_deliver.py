@@ -93,6 +93,7 @@ def test_delivery_goes_on_where_a_slow_reader_stopped_it(
     [
         (0, 5, 8),
         (0, (1 << 64) - 1, 8),  # stamp of another message
+        (0, 0, 8),  # of an earlier one, which was in this slot before
         (8, 65, 4),
         (8, (1 << 32) - 1, 4),  # more than size_max
         (12, 0, 2),
