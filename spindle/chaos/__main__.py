@@ -60,7 +60,7 @@ def main() -> int:
                 outcome = _round(plan, directory, library, options)
                 total.add(outcome)
                 rounds += 1
-                unstarted = any(one.promise == "start" for one in outcome.violations)
+                unstarted = not outcome.messages and any(one.promise == "start" for one in outcome.violations)
                 if outcome.violations or options.keep:
                     options.evidence.mkdir(parents=True, exist_ok=True)
                     place = options.evidence / f"{plan.seed}-{time.strftime('%Y%m%dT%H%M%S')}"

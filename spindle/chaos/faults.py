@@ -144,11 +144,16 @@ class Faults:
             shutil.move(directory, directory.with_name(f"{directory.name}-damaged-{time.monotonic_ns()}"))
         self.come_back(node, 0.01)
 
-    def look_after(self) -> None:
-        """Start again whatever core node or application is not there and nobody cares for."""
+    def look_after_nodes(self) -> None:
+        """Start again whatever core node is not there and nobody cares for."""
         for node in self.nodes:
             if node not in self.stage.daemons:
                 self.come_back(node)
+
+    def look_after(self) -> None:
+        """Start again whatever core node or application is not there and nobody cares for."""
+        self.look_after_nodes()
+        for node in self.nodes:
             if node not in self.stage.talkers:
                 self.stage.start_talker(node)
             if node not in self.stage.watchers:

@@ -22,9 +22,9 @@ from spindle.chaos.faults import NAMES, Faults
 from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, load
 from spindle.chaos.message import decode
 from spindle.chaos.stage import Stage
-from spindle.errors import SpindleError
+from spindle.errors import CastOut, SpindleError
 
-START_S = 30.0
+START_S = 60.0
 CONVERGE_S = 40.0
 FINISH_S = 30.0
 LEAVE_S = 20.0
@@ -149,13 +149,22 @@ class Round:
     def _start(self) -> None:
         for node in self._nodes:
             self._stage.start_daemon(node)
-        self._until(lambda: len(self._stage.daemons) < len(self._nodes) or all(map(self._is_ready, self._nodes)),
-                    START_S, "start", "not all nodes got ready")
-        if len(self._stage.daemons) < len(self._nodes):
-            raise Broken("start", f"only nodes {sorted(self._stage.daemons)} started")
-        self._faults.look_after()
-        self._until(lambda: all("attached" in one.said for one in self._stage.watchers.values()), START_S, "start",
-                    "not all watchers attached")
+
+        def are_ready() -> bool:
+            failed = [life for life in self._stage.history.daemons if life.ended and life.code != CastOut.exit_code]
+            if failed:
+                raise Broken("start", f"{failed[0]} ended with code {failed[0].code}")
+            self._faults.schedule.run()  # who starves while so many start may be cast out
+            self._faults.look_after_nodes()
+            return all(map(self._is_ready, self._nodes))
+
+        def are_watched() -> bool:
+            self._faults.schedule.run()
+            self._faults.look_after()
+            return all("attached" in one.said for one in self._stage.watchers.values())
+
+        self._until(are_ready, START_S, "start", "not all nodes got ready")
+        self._until(are_watched, START_S, "start", "not all watchers attached")
 
     def _is_ready(self, node: int) -> bool:
         return node in self._stage.daemons and self._stage.daemons[node].ready
