@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import fcntl
 import os
 import re
 import shlex
@@ -102,6 +103,7 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.tree = WORK / f"tree-{number}"
+        self._changed = self.tree / ".changed"  # names the file that is changed now; left behind by who is interrupted
 
     def prepare(self) -> None:
         """Makes the copy equal to the tree, its compiled modules included. What is equal keeps its times."""
@@ -118,6 +120,9 @@ class Worker:
             name = path.relative_to(self.tree)
             if name.parts[0] != "build" and str(name) not in wanted:
                 path.unlink()
+        if self._changed.exists():  # its source is good again by now, but older than what was compiled of the mutant
+            (self.tree / self._changed.read_text()).touch()
+            self._changed.unlink()
         for path in self.tree.rglob("*.so"):  # of a module that is gone, or has another name
             if path.relative_to(self.tree).parts[0] != "build":
                 stem = path.with_name(path.name.split(".")[0])
@@ -155,6 +160,7 @@ class Worker:
         try:
             text = path.read_text(encoding="utf-8")
             outcome.line = line_of(mutant, text)
+            self._changed.write_text(mutant.file)
             path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
             if path.suffix in COMPILED:
                 self.build()
@@ -171,6 +177,7 @@ class Worker:
                 os.utime(one, ns=(stat.st_atime_ns, stat.st_mtime_ns))
             if path.suffix in (".pxd", ".h"):
                 self.build()  # many modules were made of it
+            self._changed.unlink(missing_ok=True)
         outcome.took_s = time.monotonic() - started
         return outcome
 
@@ -233,6 +240,12 @@ def main() -> int:
         print(f"{len(mutants)} mutants")
         return 0
     started = time.monotonic()
+    WORK.mkdir(parents=True, exist_ok=True)
+    lock = (WORK / ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another run uses {WORK.relative_to(ROOT)}")
     workers = [Worker(number) for number in range(max(1, min(arguments.jobs, len(mutants))))]
     print(f"{len(mutants)} mutants, {len(workers)} at once; copying and compiling in {WORK.relative_to(ROOT)}")
     for worker in workers:
