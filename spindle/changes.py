@@ -110,7 +110,8 @@ class Changes:
 
     def peer_gone(self, member: Member, *, left: bool, why: str, ended: bool) -> None:
         """The connection to a node has ended; see Machine.peer_gone."""
-        self.next.gone(member.node_id)
+        fellow = self.view.member(member.node_id) if self.view is not None else None
+        self.next.gone(member.node_id, again=not ended and (fellow is None or fellow.life != member.life))
         self.drive()  # what the rows say comes first: who goes on without this node has said so there
         if not self._stopped:
             self.machine.peer_gone(member, left, why, ended)

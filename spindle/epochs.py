@@ -73,17 +73,26 @@ class NextEpoch:
         for node_id in sorted(self._missing):
             if node_id in self._peers.connected:
                 self._offer(node_id)
-            elif (other := view.rank_of(node_id)) is not None and other < rank:
-                task = asyncio.get_running_loop().create_task(self._reach(view, ballot, node_id))
-                self._connecting.add(task)
-                task.add_done_callback(self._connecting.discard)
+            else:
+                self._connect(node_id)
         for node_id, fds in self._offers.pop((view.group_id, view.view_id, ballot), {}).items():
             self._attach(node_id, fds)
         self._look()
 
-    async def _reach(self, view: View, ballot: int, node_id: int) -> None:
+    def _connect(self, node_id: int, pause_s: float = 0.0) -> None:
+        """Begins to connect to a node of the view, if that is this node's part."""
+        view = self._view
+        assert view is not None
+        mine, other = view.rank_of(self._node_id), view.rank_of(node_id)
+        if mine is not None and other is not None and other < mine:
+            task = asyncio.get_running_loop().create_task(self._reach(view, self._ballot, node_id, pause_s))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _reach(self, view: View, ballot: int, node_id: int, pause_s: float) -> None:
         member = view.member(node_id)
         assert member is not None
+        await asyncio.sleep(pause_s)
         while self._view is view and self._ballot == ballot:
             try:
                 await self._peers.reach(member, timeout_s=5.0)  # added() makes the offer
@@ -97,9 +106,12 @@ class NextEpoch:
         if self._view is not None and peer.node_id in self._view.node_ids:
             self._offer(peer.node_id)
 
-    def gone(self, node_id: int) -> None:
-        """A node is not connected any more; should it come back, it may have missed the offer."""
+    def gone(self, node_id: int, again: bool) -> None:
+        """A node is not connected any more; should it come back, it may have missed the offer. `again`: its connection
+        was all that ended, so it is tried again."""
         self._offered.discard(node_id)
+        if again and self._view is not None:
+            self._connect(node_id, REACH_AGAIN_S)
 
     def _offer(self, node_id: int) -> None:
         if self._epoch is None or self._view is None or node_id in self._offered:

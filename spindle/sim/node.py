@@ -398,6 +398,14 @@ class Life:
         if self.next_view is not None and life.node_id in self.next_view.node_ids:
             self._offer(life.node_id)
 
+    def _reach_again(self, life: Life) -> None:
+        """Between a joiner and a member the end of a connection is no end yet."""
+        if self.next_view is None or (self.view is not None and self.view.member(life.node_id) == life.me):
+            return
+        mine, other = self.next_view.rank_of(self.node_id), self.next_view.rank_of(life.node_id)
+        if mine is not None and other is not None and other < mine:
+            self.reach(life.node_id)
+
     def _tell_view(self, conn: Conn) -> None:
         life = conn.other(self)
         if self.view is not None and self.view.member(life.node_id) != life.me:
@@ -470,6 +478,7 @@ class Life:
         if was_open:
             del self.peers[life.node_id]
             self.offered.discard(life.node_id)
+            self._reach_again(life)
         farewell = conn.farewell_to_a if conn.a is self else conn.farewell_to_b
         left = farewell is not None and bool(farewell[1])
         why = farewell[3] if farewell is not None else ""
