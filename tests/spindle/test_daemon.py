@@ -266,7 +266,9 @@ def test_ready_soon(runtime_dir: Path) -> None:
     """Goal: ready below 300 ms from exec. Method: the least time of the processor that starts needed, as the clock
     on the wall also counts whoever else runs (`spindle bench startup` measures that)."""
     best = 9.0
-    for _ in range(5):
+    for _ in range(8):
+        if best < 0.3:
+            break
         with daemons(runtime_dir, 1) as (daemon,):
             fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
             best = min(best, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
