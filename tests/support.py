@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+USUAL_START_S = 0.055  # see slowness()
 
 # Threads that must end with what they serve: embedded nodes, sessions, participants that look for another node.
 _SERVING = ("spindle node", "spindle control", "spindle events", "dds reattaching")
@@ -88,6 +92,15 @@ def left_behind(before: dict[int, int], grace_s: float = 2.0) -> list[str]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return commands
+
+
+def slowness() -> float:
+    """How much slower than usual a process gets on, 1 at least: on a machine that others keep busy the same start takes
+    more processor time, too, as caches and cores are shared. Limits of processor time are multiplied by it."""
+    program = "import time; import asyncio, dataclasses, json, logging, typing; print(time.process_time())"
+    run = [sys.executable, "-c", program]
+    times = [float(subprocess.run(run, capture_output=True, check=True, timeout=60).stdout) for _ in range(3)]
+    return max(1.0, min(times) / USUAL_START_S)
 
 
 def product_threads(prefixes: tuple[str, ...] = _SERVING) -> set[threading.Thread]:

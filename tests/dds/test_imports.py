@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import dds
+from tests.support import slowness
 
 IMPORT_S_MAX = 0.150
 
@@ -94,10 +95,10 @@ took = time.process_time() - before
 print(json.dumps([took, sorted(sys.modules)]))
 """
     times = []
-    while len(times) < 12 and min(times, default=9) >= IMPORT_S_MAX:  # on a busy machine cold caches count, too
+    for _ in range(3):
         took, modules = json.loads(subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout)
         times.append(took)
         heavy = {"numpy", "asyncio", "google.protobuf", "cyclonedds_idl", "mcap", "rich", "uvloop", "click", "uuid"}
         assert not heavy & set(modules)
-    assert min(times) < IMPORT_S_MAX
+    assert min(times) < IMPORT_S_MAX * slowness()

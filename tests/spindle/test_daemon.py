@@ -25,7 +25,7 @@ from spindle.topics import TopicSpec
 from spindle.wire import HEADER
 from spindle_core.errors import NodeGone
 from tests.spindle.daemons import Daemon, daemons
-from tests.support import wait_until
+from tests.support import slowness, wait_until
 
 
 def test_ready_line_clean_leave_and_nothing_left(runtime_dir: Path) -> None:
@@ -266,13 +266,11 @@ def test_ready_soon(runtime_dir: Path) -> None:
     """Goal: ready below 300 ms from exec. Method: the least time of the processor that starts needed, as the clock
     on the wall also counts whoever else runs (`spindle bench startup` measures that)."""
     best = 9.0
-    for _ in range(8):
-        if best < 0.3:
-            break
+    for _ in range(5):
         with daemons(runtime_dir, 1) as (daemon,):
             fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
             best = min(best, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
-    assert best < 0.3, f"{best * 1000:.0f} ms"
+    assert best < 0.3 * slowness(), f"{best * 1000:.0f} ms"
 
 
 def test_a_member_that_hangs_makes_openings_fail_and_not_hang(runtime_dir: Path) -> None:
