@@ -208,13 +208,12 @@ class Changes:
         """A joiner that hangs must not hold up the others' view changes: its end lets the leader propose anew."""
 
         def part_with_late_ones() -> None:
-            for node_id in self.machine.late_joiners(ballot):
-                peer = self.peers.connected.get(node_id)
-                LOG.warning("node %d is not ready to join after %g s: it is left out", node_id, JOINER_TIMEOUT_S)
-                if peer is not None:
-                    peer.conn.finish()
-                else:
-                    self.machine.unreachable(node_id)
+            for joiner in self.machine.late_joiners(ballot):
+                LOG.warning("%s is not ready to join after %g s: it is left out", joiner, JOINER_TIMEOUT_S)
+                if self._connected(joiner):
+                    self.peers.connected[joiner.node_id].conn.finish()
+                else:  # it, or this life of it, has gone before this node was told of it
+                    self.machine.unreachable(joiner.node_id)
                     self.drive()
 
         if self._joiner_timer is not None:

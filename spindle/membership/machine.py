@@ -344,12 +344,12 @@ class Machine(Rules):
             late += [str(joiner) for joiner in self._joiners() if joiner.node_id not in self._joiners_prepared]
         return f"view {self.next_view.view_id}" + (f": {column} by {', '.join(late)}" if late else "")
 
-    def late_joiners(self, ballot: int) -> list[int]:
-        """Node ids of joiners that the leader's proposal of this ballot still waits for."""
+    def late_joiners(self, ballot: int) -> list[Member]:
+        """Joiners that the leader's proposal of this ballot still waits for."""
         waiting = self.phase in (Phase.PREPARING, Phase.PREPARED)
         if not waiting or self.ballot != ballot or not self.is_leader or self._decision_stands():
             return []
-        return [joiner.node_id for joiner in self._joiners() if joiner.node_id not in self._joiners_prepared]
+        return [joiner for joiner in self._joiners() if joiner.node_id not in self._joiners_prepared]
 
     # --- a joiner's way in
 

@@ -548,14 +548,17 @@ class Life:
     def part_with_late_joiners(self) -> bool:
         self.joiner_deadline_ns = 0
         parted = False
-        for node_id in self.machine.late_joiners(self.joiner_ballot):
-            conn = self.peers.get(node_id)
-            if conn is not None:
+        for joiner in self.machine.late_joiners(self.joiner_ballot):
+            conn = self.peers.get(joiner.node_id)
+            self.world.causes += self.world.life_of(joiner).running
+            if conn is not None and conn.other(self).me == joiner:
                 self.world.hit("parted with a late joiner")
-                self.world.causes += 1
                 conn.close(self, False)
                 self._gone(conn, False)
-                parted = True
+            else:
+                self.world.hit("a late joiner was not there")
+                self.machine.unreachable(joiner.node_id)
+            parted = True
         self.dirty = self.dirty or parted
         return parted
 

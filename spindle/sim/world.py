@@ -475,7 +475,6 @@ class World:
             conn.queue_of(end).append((END, False))
         return True
 
-
     def _clog(self, life: Life, other: int) -> bool:
         there = self.current.get(other)
         return there is not None and there is not life and self.fabric.clog(life, there, True)

@@ -22,3 +22,15 @@ def test_a_first_message_that_meets_a_full_window_is_rung_for() -> None:
             run.do(e.SLEEP, node)
     assert set(run.sent(2)) <= set(run.delivered(2))
     assert run.delivered(1) == run.delivered(2)
+
+
+def test_a_joiner_and_a_member_that_lose_each_other_meet_again() -> None:
+    """Setup: two members, a third is admitted. Script: the connection between the joiner and the member that doesn't
+    lead breaks after the joiner has offered its row, which is lost with it. Expect: they connect again and the view
+    comes. (Connections were made once for each proposal, and the leader had heard that the joiner was ready.)"""
+    run = Script(2)
+    run.start(3)
+    run.until(lambda: run.life(3).next_view is not None)
+    assert run.do(e.CUT_LINK, 3, 2)
+    run.until(lambda: run.is_member(3))
+    run.finish([1, 2, 3])
