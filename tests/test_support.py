@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support import descendants, left_behind, wait_until
+from tests.support import descendants, left_behind, product_threads, threads_left_behind, wait_until
 
 
 def test_wait_until_returns_what_became_true() -> None:
@@ -47,6 +48,21 @@ def test_an_orphan_is_found(tmp_path: Path) -> None:
     orphan = int(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout)
     assert [line.split(":")[0] for line in left_behind(before, grace_s=0)] == [str(orphan)]
     assert os.waitpid(orphan, 0)[1] == 9
+
+
+def test_a_session_that_nobody_closed_is_found() -> None:
+    """Method: a thread named as those of embedded nodes; what was there before is not told of."""
+    ends = threading.Event()
+    thread = threading.Thread(target=ends.wait, name="spindle node", daemon=True)
+    before = product_threads()
+    thread.start()
+    try:
+        assert threads_left_behind(before, grace_s=0) == ["spindle node"]
+        assert threads_left_behind(product_threads(), grace_s=0) == []
+    finally:
+        ends.set()
+        thread.join(10)
+    assert threads_left_behind(before, grace_s=0) == []
 
 
 def test_the_runtime_directory_is_private_short_and_the_default(runtime_dir: Path) -> None:
