@@ -41,6 +41,7 @@ LIES = st.one_of(
 @given(steps=st.lists(st.one_of(LIES, st.just("honest"), st.just("step")), min_size=1, max_size=60))
 @example([(COMMITTED, U64_MAX, 8), "step", (COMMITTED, 4, 8), "step", "honest", "step"])
 @example([(SLOTS + SLOT_SIZE, (1 << 32) - 1, 4), (COMMITTED, 1, 8), "step", "honest"])
+@example([(SLOTS + SLOT_SIZE, 81, 4), (COMMITTED, 1, 8), "step", "honest"])
 def test_a_hostile_inbox_hurts_only_itself(steps: list[object]) -> None:
     """Goal: whatever an application writes into its ring, its node and the group go on; other writers' messages arrive
     complete and in order; nothing but the liar's own bytes, of a possible size, comes from it; nonsense is counted.
