@@ -170,14 +170,25 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
     return Decision(source, end, begin_life(lives, end, name, view_id), chosen)
 
 
+def known_of(standings: Mapping[int, Standing]) -> list[Successor]:
+    """All holders that any of these nodes knows of, as one is told of them, the newest last."""
+    begun = {one.holders for one in standings.values() if one.holders is not None}
+    known = {Successor(holders) for holders in begun}
+    told = {one.successor for one in standings.values() if one.successor is not None}
+    known |= {one for one in told if one.holders not in begun and _may_have_begun(one, standings)}
+    return sorted(known, key=lambda one: (one.holders.view_id, one.holders.members, -len(one.required)))
+
+
+def knows(standing: Standing, holders: Holders) -> bool:
+    """True if a node knows of these holders, or of later ones."""
+    told = standing.successor.holders.view_id if standing.successor is not None else -1
+    return max(told, standing.holders.view_id if standing.holders is not None else -1) >= holders.view_id
+
+
 def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode: str) -> tuple[int, ...] | Missing:
     """The nodes whose word is enough; none if nobody ever held the topic."""
     standings = {node_id: one.standing for node_id, one in answers.items()}
-    known = {one.holders for one in standings.values() if one.holders is not None}
-    known |= {
-        one.successor.holders for one in standings.values()
-        if one.successor is not None and _may_have_begun(one.successor, standings)
-    }
+    known = {one.holders for one in known_of(standings)}
     damaged = set(answers) - set(usable)
     missing: Missing | None = None
     for holders in sorted(known, key=lambda one: (one.view_id, one.members), reverse=True):
@@ -194,7 +205,7 @@ def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode:
             missing = Missing(_explain(holders, absent, damaged, answers, mode), absent)
         if mode != "any":
             break
-    if missing is None and not any(one.lives for one in standings.values()):
+    if (missing is None or mode == "any") and not any(one.lives for one in standings.values()):
         return ()
     if mode == "any":
         end = max((one.end for one in usable.values()), default=NOTHING)

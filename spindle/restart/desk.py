@@ -24,7 +24,7 @@ from spindle.errors import JournalError, SpindleError, WireError
 from spindle.history import CHUNK_BYTES, CHUNK_MESSAGES, Donation, Message, received
 from spindle.levels import Level
 from spindle.proto import node_pb2 as pb
-from spindle.restart.chain import NOTHING, Holders, Order, Successor, Summary, agreed_end
+from spindle.restart.chain import NOTHING, Holders, Order, Successor, Summary, agreed_end, knows
 from spindle.restart.codec import (
     lives_from_wire,
     lives_to_wire,
@@ -180,9 +180,12 @@ class Desk:
             self._send(node_id, pb.PeerMessage(restart_query=pb.RestartQuery(topic=topic, view_id=view_id)))
 
     def record(self, node_id: int, topic: str, view_id: int, successor: Successor) -> None:
-        """Has a node write down who goes on with the topic; the filling here hears when it has."""
-        self._send(node_id, pb.PeerMessage(restart_record=pb.RestartRecord(
-            topic=topic, view_id=view_id, successor=successor_to_wire(successor))))
+        """Has a node (this one too) write down who goes on with the topic; the filling here hears when another has."""
+        record = pb.RestartRecord(topic=topic, view_id=view_id, successor=successor_to_wire(successor))
+        if node_id == self.node_id:
+            self._spawn(self._write_down(node_id, record))
+        else:
+            self._send(node_id, pb.PeerMessage(restart_record=record))
 
     def stream(self, node_id: int, request: pb.HistoryRequest) -> Stream:
         """Asks a node for a history. Raises Unavailable if it is not connected."""
@@ -243,8 +246,13 @@ class Desk:
         if self.directory is None:
             return
         ledger, successor = self.ledger(message.topic), successor_from_wire(message.successor)
+
+        def write() -> None:
+            if not knows(ledger.read(), successor.holders):
+                ledger.update(successor=successor)
+
         try:
-            await in_thread(lambda: ledger.update(successor=successor))
+            await in_thread(write)
         except (JournalError, OSError) as error:
             LOG.error("topic %r: cannot write down that %s go on with it: %s", message.topic, successor.holders, error)
             return
@@ -278,8 +286,7 @@ class Desk:
         ledger = self.ledger(topic)
 
         def write() -> None:
-            known = ledger.read().successor
-            if known is None or known.holders.view_id < holders.view_id:
+            if not knows(ledger.read(), holders):
                 ledger.update(successor=Successor(holders))
 
         try:

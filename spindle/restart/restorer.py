@@ -26,8 +26,9 @@ Why it is safe (the letters are those of docs/reliability.md):
   names who had to know: if one of them doesn't, the new holders have never begun, and nobody waits for them.
 - P4. View ids rise over restarts, since a node brings along the highest that its journals know when it joins.
 
-- Who comes into a group in which the topic goes on writes down who holds it, too, whenever that changes. So every node
-  that was ever in a group with the topic knows that it exists; only among nodes that never were can it begin anew.
+- Who comes into a group in which the topic goes on writes down who holds it, too, whenever that changes; and while a
+  restart waits for holders, all nodes there write down whom for. So every node that was ever in a group with the topic,
+  or with somebody who knows of it, knows that it exists; only among nodes that never were can it begin anew.
 
 What majority doesn't cover: holders that shrink below a majority at once, because on one host the death of most of them
 is certain (`spindle.membership`). The last one goes on, acknowledges alone, and dies too; the others don't know of it.
@@ -42,7 +43,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from spindle.restart.chain import Decision, Holders, Missing, Standing, Successor, Summary, decide
+from spindle.restart.chain import Decision, Holders, Missing, Standing, Successor, Summary, decide, known_of, knows
 
 
 class Step(enum.Enum):
@@ -113,6 +114,9 @@ class Restorer:
         self._answers: dict[int, Summary] = {}
         self._to_record: set[int] = set()
         self._missing: Missing | None = None
+        self._on_disk = Standing()  # this node's, when the view began
+        self._told: set[int] = set()  # nodes that were told of them in this view
+        self._known: Successor | None = None  # the newest holders that this node has heard of, in whatever view
         self._actions: list[Action] = []
 
     def begin(self, group: str, view_id: int, nodes: tuple[int, ...], members: tuple[int, ...]) -> None:
@@ -122,6 +126,7 @@ class Restorer:
         self._view_id, self._life, self._nodes = view_id, f"{group}.{view_id}", nodes
         self._holders = Holders(view_id, members)
         self._answers, self._missing, self.decision = {}, None, None
+        self._told = set()
         self._actions = [Ask(node_id, view_id) for node_id in nodes]
         self.step = Step.ASKING
 
@@ -130,6 +135,8 @@ class Restorer:
         if view_id != self._view_id or self.step not in (Step.ASKING, Step.WAITING) or node_id not in self._nodes:
             return
         self._answers[node_id] = summary
+        if node_id == self.node_id:
+            self._on_disk = summary.standing
         if summary.serving and node_id != self.node_id:
             self._actions, self.step = [Follow(node_id)], Step.IDLE
             return
@@ -138,12 +145,37 @@ class Restorer:
     def _decide(self) -> None:
         if len(self._answers) < len(self._nodes):
             return
+        self._remember()
         chosen = decide(self._answers, self._life, self._view_id, self.mode)
         if isinstance(chosen, Missing):
             self._missing, self.step = chosen, Step.WAITING
+            self._tell()
             return
         self.decision, self._missing, self.step = chosen, None, Step.FILLING
         self._actions.append(Fill(chosen, self._view_id))
+
+    def _remember(self) -> None:
+        """Who told of the holders may be gone by now, and this node's disk may not have it yet."""
+        mine = self._answers.get(self.node_id)
+        if mine is None:
+            return
+        if self._known is not None and not knows(mine.standing, self._known.holders):
+            standing = dataclasses.replace(mine.standing, successor=self._known)
+            self._answers[self.node_id] = dataclasses.replace(mine, standing=standing)
+        newest = known_of({node_id: one.standing for node_id, one in self._answers.items()})
+        self._known = newest[-1] if newest else None
+
+    def _tell(self) -> None:
+        """All nodes here write down who is waited for: without that, one that never heard of the topic would begin it
+        anew when the others have gone again."""
+        known = self._known
+        for node_id, one in self._answers.items():
+            standing = self._on_disk if node_id == self.node_id else one.standing
+            if known is None or one.problem or node_id in self._told:
+                continue
+            if not knows(standing, known.holders):
+                self._told.add(node_id)
+                self._actions.append(Record(node_id, self._view_id, known))
 
     def failed(self, view_id: int, reason: str) -> None:
         """The source can't give what it said that it has: decide without its journal."""

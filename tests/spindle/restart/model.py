@@ -20,6 +20,7 @@ from spindle.restart.chain import (
     Successor,
     Summary,
     agreed_end,
+    knows,
 )
 from spindle.restart.restorer import Ask, Follow, Record, Restorer, Settle, Step
 
@@ -290,7 +291,8 @@ class World:
         asked = self.nodes[action.node_id]
 
         def write_down() -> None:
-            asked.update(successor=action.successor)
+            if not knows(asked.standing, action.successor.holders):
+                asked.update(successor=action.successor)
             self.events.append(({node.node_id}, lambda: restorer.recorded(asked.node_id, action.view_id)))
 
         self.events.append(({asked.node_id}, write_down))

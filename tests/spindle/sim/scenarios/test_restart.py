@@ -95,8 +95,9 @@ def test_s20_who_died_in_the_middle_of_a_transfer_is_no_source(rounds: int) -> N
 
 def test_s21_a_fresh_node_in_the_middle_of_a_restart_waits_with_it() -> None:
     """Setup: three members and a node that never was one. Script: all die; the fresh node starts first, and one of the
-    members; another one starts, and dies before it has said anything; then the third does. Expect: one of three is no
-    majority, so the topic waits and says for whom; nothing begins anew; with two it goes on with everything."""
+    members; another one starts, and dies before it has said anything; then all die but the fresh one, which starts
+    again; then two members come back. Expect: one of three is no majority, so the topic waits and says for whom; nothing
+    begins anew, not even when only the fresh node is left; with two it goes on with everything."""
     run = Restart(3, others=1)
     run.write(5, 1, 2, 3)
     run.world.crash({1, 2, 3})
@@ -107,7 +108,14 @@ def test_s21_a_fresh_node_in_the_middle_of_a_restart_waits_with_it() -> None:
     run.work(40)
     restorer = run.world.nodes[4].restorer
     assert not run.whole() and restorer is not None and "2" in restorer.awaiting() and "3" in restorer.awaiting()
-    run.up(3)
+    run.world.crash({1})
+    run.work(40)
+    assert not run.whole(), "who told it of the others is gone, and it waits still"
+    run.world.crash({4})
+    run.up(4)
+    run.work(40)
+    assert not run.whole(), "also in its next life"
+    run.up(1, 3)
     run.settle()
     assert run.numbers(1) == run.numbers(3) == run.numbers(4) == list(range(5))
 
