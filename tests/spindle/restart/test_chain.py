@@ -110,6 +110,14 @@ def test_holders_that_never_began_are_not_waited_for() -> None:
     assert isinstance(decide(answers, "b.7", 7), Missing)
 
 
+def test_who_only_knows_of_holders_waits_for_them_unless_told_otherwise() -> None:
+    heard = Summary(Standing(successor=Successor(Holders(4, (1, 2, 3)))))
+    waits = decide({4: heard}, "b.9", 9)
+    assert isinstance(waits, Missing) and waits.nodes == (1, 2, 3)
+    begins = decide({4: heard}, "b.9", 9, "any")
+    assert isinstance(begins, Decision) and begins.source is None
+
+
 def test_holders_of_whom_one_never_was_whole_acknowledged_nothing() -> None:
     told = Successor(Holders(6, (2, 4)), required=(1, 2, 4))
     answers = {one: whole(THREE, (5, 70), successor=told) for one in (1, 2)}
