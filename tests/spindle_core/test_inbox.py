@@ -494,3 +494,15 @@ def test_one_ring_wakes_all_threads_that_wait(ending: str) -> None:
         thread.join(30)
     assert len(ended) == len(calls)
     assert max(ended) - begun < 0.8
+
+
+def test_what_the_node_has_taken_over_is_in_doubt_until_all_have_it() -> None:
+    """Goal: taken is not delivered. Method: only the sender's node steps, so that nobody else has the messages."""
+    cluster = Cluster(2)
+    writer = cluster.writer(0)
+    writer.write_many([b"one", b"two"], timeout_s=0)
+    cluster.engines[0].step_once()
+    assert writer.consumed == 2 and [payload for _, _, payload in writer.unacknowledged()] == [b"one", b"two"]
+    cluster.settle()
+    cluster.engines[0].step_once()
+    assert writer.unacknowledged() == []
