@@ -43,7 +43,7 @@ class Machine(Rules):
             return
         if self.view is not None and self.view.group_id != view.group_id:
             asked = self._asked
-            if asked is not None and asked not in self._dead and not _replaced(asked, view):
+            if asked is not None and asked not in self._dead and view.member(asked[0]) is None:
                 self._other = view
                 return
             self._base, self._asked = -1, None  # the group that this node was told of has come to its end
@@ -58,7 +58,7 @@ class Machine(Rules):
     def _ask(self) -> None:
         """Asks the lowest member of the told view that is not known to be gone."""
         assert self.view is not None
-        leader = next((one for one in self.view.members if not self._is_dead(one)), None)
+        leader = next((one for one in self.view.members if not self._is_gone(one)), None)
         if leader is not None and self._asked != leader.life:
             self._asked = leader.life
             self._act(m.Send(leader.node_id, m.JoinRequest(self.me, self.view.view_id), leader.incarnation))
@@ -71,17 +71,24 @@ class Machine(Rules):
         that was decided, or everybody who could send the word to install it is gone."""
         assert self.view is not None and self.next_view is not None
         passed = self.view.view_id > self._base and self.view != self.next_view
-        return passed or all(map(self._is_dead, self._admitting + self.view.members))
+        return passed or all(map(self._is_gone, self._admitting + self.view.members))
+
+    def _is_gone(self, member: Member) -> bool:
+        """Outside, also of a life that was never met: the node is connected in another life of it."""
+        return self._is_dead(member) or self._met.get(member.node_id, member.incarnation) != member.incarnation
 
     def connected(self, node_id: int, incarnation: int) -> None:
         """There is a new connection to this life of a node. Only among members the end of one is for ever."""
         life = node_id, incarnation
+        self._met[node_id] = incarnation
         fellow = self.view.member(node_id) if self._table is not None and self.view is not None else None
         fellows = fellow is not None and fellow.life == life
         if not fellows and life in self._dead and not self._dead[life].ended:
             del self._dead[life]
             if self.phase is Phase.OUTSIDE and self.view is not None:
                 self._ask()
+        if self.phase is Phase.ADMITTED and self._admission_is_void():
+            self._back_outside()
 
     def _back_outside(self) -> None:
         self._void = (self.next_view, self.ballot)
@@ -410,9 +417,3 @@ class Machine(Rules):
             self._act(m.Rejected(rejection.request_id, rejection.kind, rejection.text))
         else:
             self._act(m.Send(node_id, rejection))
-
-
-def _replaced(life: tuple[int, int], view: View) -> bool:
-    """True if another life of the node is in the view."""
-    other = view.member(life[0])
-    return other is not None and other.life != life

@@ -87,6 +87,7 @@ class Rules:
         self.leaving = False
         self._table: Table | None = None
         self._participants: Participants | None = None  # of the table's epoch
+        self._met: dict[int, int] = {}  # by node id: the life that was connected last
         self._dead: dict[tuple[int, int], Gone] = {}  # lives whose connection ended or who are suspected
         self._wishes = Wishes()  # pending at this node, in case it leads
         self._own: dict[int, TopicSpec | m.Role] = {}  # this node's wishes that no view fulfils yet

@@ -334,8 +334,8 @@ class Life:
         for node_id in sorted(self.missing):
             if node_id in self.peers:
                 self._offer(node_id)
-            elif (other := view.rank_of(node_id)) is not None and other < rank:
-                self.reach(node_id)
+            else:
+                self._connect(view, node_id)
         for life, epoch in self.offers.pop((view.group_id, view.view_id, ballot), {}).values():
             self._attach(life, epoch)
         self._look_prepared()
@@ -398,13 +398,10 @@ class Life:
         if self.next_view is not None and life.node_id in self.next_view.node_ids:
             self._offer(life.node_id)
 
-    def _reach_again(self, life: Life) -> None:
-        """Between a joiner and a member the end of a connection is no end yet."""
-        if self.next_view is None or (self.view is not None and self.view.member(life.node_id) == life.me):
-            return
-        mine, other = self.next_view.rank_of(self.node_id), self.next_view.rank_of(life.node_id)
+    def _connect(self, view: View, node_id: int) -> None:
+        mine, other = view.rank_of(self.node_id), view.rank_of(node_id)
         if mine is not None and other is not None and other < mine:
-            self.reach(life.node_id)
+            self.reach(node_id)
 
     def _tell_view(self, conn: Conn) -> None:
         life = conn.other(self)
@@ -478,7 +475,8 @@ class Life:
         if was_open:
             del self.peers[life.node_id]
             self.offered.discard(life.node_id)
-            self._reach_again(life)
+            if self.next_view is not None and (self.view is None or self.view.member(life.node_id) != life.me):
+                self._connect(self.next_view, life.node_id)  # between a joiner and a member it is no end yet
         farewell = conn.farewell_to_a if conn.a is self else conn.farewell_to_b
         left = farewell is not None and bool(farewell[1])
         why = farewell[3] if farewell is not None else ""
@@ -547,8 +545,8 @@ class Life:
 
     def part_with_late_joiners(self) -> bool:
         self.joiner_deadline_ns = 0
-        parted = False
-        for joiner in self.machine.late_joiners(self.joiner_ballot):
+        late = self.machine.late_joiners(self.joiner_ballot)
+        for joiner in late:
             conn = self.peers.get(joiner.node_id)
             self.world.causes += self.world.life_of(joiner).running
             if conn is not None and conn.other(self).me == joiner:
@@ -558,9 +556,8 @@ class Life:
             else:
                 self.world.hit("a late joiner was not there")
                 self.machine.unreachable(joiner.node_id)
-            parted = True
-        self.dirty = self.dirty or parted
-        return parted
+        self.dirty = self.dirty or bool(late)
+        return bool(late)
 
     # --- the end
 

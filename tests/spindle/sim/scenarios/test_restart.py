@@ -96,8 +96,8 @@ def test_s20_who_died_in_the_middle_of_a_transfer_is_no_source(rounds: int) -> N
 def test_s21_a_fresh_node_in_the_middle_of_a_restart_waits_with_it() -> None:
     """Setup: three members and a node that never was one. Script: all die; the fresh node starts first, and one of the
     members; another one starts, and dies before it has said anything; then all die but the fresh one, which starts
-    again; then two members come back. Expect: one of three is no majority, so the topic waits and says whom for; nothing
-    begins anew, not even when only the fresh node is left; with two it goes on with everything."""
+    again; then two members come back. Expect: one of three is no majority, so the topic waits and says whom for;
+    nothing begins anew, not even when only the fresh node is left; with two it goes on with everything."""
     run = Restart(3, others=1)
     run.write(5, 1, 2, 3)
     run.world.crash({1, 2, 3})
