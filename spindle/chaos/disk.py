@@ -116,17 +116,18 @@ def _commits(path: Path) -> Iterator[list[Commit]]:
 
 
 def newest_file(directory: Path, minimum: int) -> tuple[Path, list[Commit]] | None:
-    """The newest journal file in a directory that holds at least so many commits, with these."""
+    """The newest journal file in a directory, if it holds at least so many commits, with these. Older ones were closed
+    and synced before it was begun: no crash reaches them."""
     from spindle.errors import SpindleError
 
-    for path in sorted(directory.glob("*.mcap"), reverse=True):
-        try:
-            with _commits(path) as commits:
-                if len(commits) >= minimum:
-                    return path, commits
-        except (SpindleError, OSError):
-            continue
-    return None
+    path = max(directory.glob("*.mcap"), default=None)
+    if path is None:
+        return None
+    try:
+        with _commits(path) as commits:
+            return (path, commits) if len(commits) >= minimum else None
+    except (SpindleError, OSError):
+        return None
 
 
 def tear(directory: Path, draw: random.Random) -> str:
