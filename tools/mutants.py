@@ -1,6 +1,6 @@
 """`make mutants`: breaks the protocol in one place at a time, and demands that the suite notices.
 
-    python tools/mutants.py [--jobs N] [--list] [--keep-going] [NAME...]     NAME: of a mutant, or the start of names
+    python tools/mutants.py [--jobs N] [--list] [--check CHECK] [NAME...]     NAME: of a mutant, or the start of names
 
 Why: a test that passes shows little; one that fails for each of these mistakes shows that it looks. The mistakes are
 those that systems of this kind were really found to have, each one line, in mutants.toml.
