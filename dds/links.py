@@ -284,7 +284,8 @@ class ReaderLink:
         except SpindleError:  # killed in the middle of a change that can't be read: what is there is given up
             after, readable = newest.position, False
         self.guid = self.runtime.guid_of(self._ref)
-        earlier = [place for group_id, place in self._places.items() if group_id != after.group_id]
+        been = {**self._places, **{one.group_id: one for one in newest.passed(after)}}
+        earlier = [place for group_id, place in been.items() if group_id != after.group_id]
         handle = session.open_reader(
             self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
             earlier=earlier, endpoint=self._endpoint, guid=self.guid)

@@ -379,7 +379,7 @@ class Application:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
-            continued=port.continued))
+            continued=port.continued, ends=map(position_to_wire, port.ends)))
         return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd, self._node.engine.bell_fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -86,7 +87,15 @@ class ReaderPort:
     log_mapping: Mapping
     start: Position
     continued: bool = True
+    ends: tuple[Position, ...] = ()  # of the orders of earlier groups, see spindle.position.places
     closed: bool = False
+
+
+def ends_of(lives: Sequence[Life]) -> tuple[Position, ...]:
+    """Where the order of each life but the last ends, for whoever has had all of it."""
+    return tuple(
+        Position(life.group_id, later.after[0], later.after[1] + 1)
+        for life, later in itertools.pairwise(lives) if later.after != NOTHING)
 
 
 class LocalTopic:

@@ -6,6 +6,7 @@ Why not an index: indices count what one node's log has had; the order itself is
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,3 +24,14 @@ class Position:
     @property
     def place(self) -> tuple[int, int]:
         return self.view_id, self.sequence
+
+
+def places(ends: Sequence[Position], group_id: int, place: tuple[int, int]) -> list[Position]:
+    """Of a reader that stands at `place` in a group's log: where it has been in each earlier group that the topic's
+    journals outlived, then where it stands. `ends`: where the orders of those groups end, in their order.
+
+    Why: a later group may have gone on from the same journals without ever knowing of the one in between.
+    """
+    been = [end for end in ends if end.place <= place]
+    now = next((end.group_id for end in ends if end.place > place), group_id)
+    return [*been, Position(now, *place)]

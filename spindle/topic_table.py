@@ -34,7 +34,7 @@ from spindle.history import Donation
 from spindle.levels import Level
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
-from spindle.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots
+from spindle.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots, ends_of
 from spindle.position import Position
 from spindle.proto import node_pb2 as pb
 from spindle.restart.desk import Desk
@@ -152,7 +152,8 @@ class TopicTable:
             raise
         assert local.log is not None
         start = Position(self._view().group_id, placed.view_id, placed.sequence)
-        port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued)
+        port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued,
+                          ends_of(local.lives))
         local.readers.append(port)
         return port
 

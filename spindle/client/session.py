@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
@@ -18,7 +18,7 @@ from spindle.client.events import Event, ViewInfo
 from spindle.endpoints import Endpoint
 from spindle.errors import SpindleError, WireError
 from spindle.levels import Level
-from spindle.position import Position
+from spindle.position import Position, places
 from spindle.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
@@ -78,16 +78,18 @@ class ReaderHandle:
 
     start      where in the topic's order it begins
     continued  of a reader that was opened with `after`: nothing is missing in between
+    ends       of the orders of earlier groups that the topic's journals outlived
     """
 
-    def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader, start: Position, continued: bool
-    ) -> None:
+    def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader, start: Position, continued: bool,
+                 ends: Sequence[Position] = ()) -> None:
         self.session = session
         self.port = port
         self.topic = topic
         self.log = log
         self.start = start
         self.continued = continued
+        self.ends = tuple(ends)
         self.closed = False
         session._channel.add_port(port, log)
 
@@ -101,12 +103,19 @@ class ReaderHandle:
     @property
     def position(self) -> Position:
         """Where it stands: behind the last message taken."""
-        return Position(self.start.group_id, self.log.next_view, self.log.next_sequence)
+        return self._at(self.log.next_view, self.log.next_sequence)
 
     def freeze(self) -> Position:
         """For a reader whose node is gone: what its log has by now can still be taken, nothing later. Returns the
         position behind all of it: where another session's reader goes on (`open_reader(after=...)`)."""
-        return Position(self.start.group_id, *self.log.freeze())
+        return self._at(*self.log.freeze())
+
+    def passed(self, position: Position) -> list[Position]:
+        """A reader that stands there has been so far in earlier groups; see `open_reader(earlier=...)`."""
+        return places(self.ends, self.start.group_id, position.place)[:-1]
+
+    def _at(self, view_id: int, sequence: int) -> Position:
+        return places(self.ends, self.start.group_id, (view_id, sequence))[-1]
 
     def __enter__(self) -> ReaderHandle:
         return self
@@ -207,7 +216,8 @@ class Session:
         skips = after is not None and info.spec.level is not Level.UNORDERED
         log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place,
                         skips)
-        return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued)
+        return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
+                            [position_from_wire(one) for one in reply.reader.ends])
 
     # --- looking around
 

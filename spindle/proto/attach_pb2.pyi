@@ -163,16 +163,18 @@ class WriterOpened(_message.Message):
     def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
-    __slots__ = ("port", "topic", "start", "continued")
+    __slots__ = ("port", "topic", "start", "continued", "ends")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
     start: Position
     continued: bool
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ...) -> None: ...
+    ends: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ()

@@ -57,6 +57,7 @@ class StandInReader:
     cursor: Cursor
     start: Position
     continued: bool
+    ends: tuple[Position, ...] = ()
 
 
 class StandInNode:
