@@ -109,10 +109,11 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """No decision yet: `reason` for people, `nodes` whose return would help."""
+    """No decision yet: `reason` for people, `nodes` whose return would help, and the holders that are waited for."""
 
     reason: str
     nodes: tuple[int, ...] = ()
+    holders: Successor | None = None
 
 
 def agreed_end(lives: tuple[Life, ...], end: Order, others: tuple[Life, ...], others_end: Order) -> Order:
@@ -188,10 +189,11 @@ def knows(standing: Standing, holders: Holders) -> bool:
 def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode: str) -> tuple[int, ...] | Missing:
     """The nodes whose word is enough; none if nobody ever held the topic."""
     standings = {node_id: one.standing for node_id, one in answers.items()}
-    known = {one.holders for one in known_of(standings)}
+    known = known_of(standings)
     damaged = set(answers) - set(usable)
     missing: Missing | None = None
-    for holders in sorted(known, key=lambda one: (one.view_id, one.members), reverse=True):
+    for told in reversed(known):
+        holders = told.holders
         here = [node_id for node_id in holders.members if node_id in usable]
         voters = tuple(node_id for node_id in here if _is_whole(standings[node_id], holders))
         if voters and _enough(len(voters), len(here), len(holders.members), mode):
@@ -202,7 +204,7 @@ def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode:
             continue
         if missing is None:
             absent = tuple(node_id for node_id in holders.members if node_id not in here)
-            missing = Missing(_explain(holders, absent, damaged, answers, mode), absent)
+            missing = Missing(_explain(holders, absent, damaged, answers, mode), absent, told)
         if mode != "any":
             break
     if (missing is None or mode == "any") and not any(one.lives for one in standings.values()):

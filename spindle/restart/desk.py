@@ -101,7 +101,8 @@ class Desk:
         self.config, self.node_id = config, node_id
         self._send, self._local, self._view = send, local, view
         self._ledgers: dict[str, Ledger] = {}
-        self._known: dict[str, Holders] = {}  # of topics that this node is no member of, as written down
+        # Of topics that this node is no member of: who was asked whether it is whole, in which view, and the answers.
+        self._asked: dict[str, tuple[int, tuple[int, ...], dict[int, bool]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._numbers = itertools.count(1)
         self._streams: dict[int, Stream] = {}
@@ -231,6 +232,12 @@ class Desk:
         local = self._local(topic)
         if local is not None and local.filling is not None:
             local.filling.heard(node_id, view_id, summary)
+        asked_in, members, answers = self._asked.get(topic, (-1, (), {}))
+        if view_id == asked_in and node_id in members:
+            answers[node_id] = summary.serving
+            whole = tuple(one for one in members if answers.get(one))
+            if whole and len(answers) == len(members):
+                self._spawn(self._note(topic, Holders(view_id, whole)))
 
     async def _answer_query(self, node_id: int, topic: str, view_id: int) -> None:
         try:
@@ -260,17 +267,19 @@ class Desk:
             topic=message.topic, view_id=message.view_id)))
 
     def view_changed(self, view: View) -> None:
-        """A view is installed: who isn't in it asks and answers nothing any more; who holds the topics that this node
-        has no part in is worth knowing, should it be among the first to come back one day."""
+        """A view is installed: who isn't in it asks and answers nothing any more. Who holds the topics that this node
+        has no part in is worth knowing, should it be among the first to come back one day: those members that are
+        whole. One that isn't yet acknowledges nothing, and keeps the others from it."""
         for topic in view.topics if self.directory is not None else ():
-            if topic.spec.level is Level.LOGGED and topic.donor is not None and self.node_id not in topic.members:
-                held = Holders(view.view_id, topic.members)
-                known = self._known.get(topic.spec.name)
-                if known is None or known.members != held.members:
-                    self._known[topic.spec.name] = held
-                    self._spawn(self._note(topic.spec.name, held))
-            else:
-                self._known.pop(topic.spec.name, None)
+            name = topic.spec.name
+            if topic.spec.level is not Level.LOGGED or self.node_id in topic.members:
+                self._asked.pop(name, None)
+            elif topic.donor is not None:
+                _, members, answers = self._asked.get(name, (-1, (), {}))
+                if members != topic.members or not all(answers.get(one) for one in members):
+                    self._asked[name] = view.view_id, topic.members, {}
+                    for node_id in topic.members:
+                        self.ask(node_id, name, view.view_id)
         nodes = set(view.node_ids)
         for stream in list(self._streams.values()):
             if stream.node_id not in nodes:

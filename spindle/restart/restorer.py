@@ -43,7 +43,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from spindle.restart.chain import Decision, Holders, Missing, Standing, Successor, Summary, decide, known_of, knows
+from spindle.restart.chain import Decision, Holders, Missing, Standing, Successor, Summary, decide, knows
 
 
 class Step(enum.Enum):
@@ -116,7 +116,7 @@ class Restorer:
         self._missing: Missing | None = None
         self._on_disk = Standing()  # this node's, when the view began
         self._told: set[int] = set()  # nodes that were told of them in this view
-        self._known: Successor | None = None  # the newest holders that this node has heard of, in whatever view
+        self._known: Successor | None = None  # holders that this node waited for, in whatever view
         self._actions: list[Action] = []
 
     def begin(self, group: str, view_id: int, nodes: tuple[int, ...], members: tuple[int, ...]) -> None:
@@ -149,7 +149,8 @@ class Restorer:
         chosen = decide(self._answers, self._life, self._view_id, self.mode)
         if isinstance(chosen, Missing):
             self._missing, self.step = chosen, Step.WAITING
-            self._tell()
+            if chosen.holders is not None:
+                self._tell(chosen.holders)
             return
         self.decision, self._missing, self.step = chosen, None, Step.FILLING
         self._actions.append(Fill(chosen, self._view_id))
@@ -157,25 +158,21 @@ class Restorer:
     def _remember(self) -> None:
         """Who told of the holders may be gone by now, and this node's disk may not have it yet."""
         mine = self._answers.get(self.node_id)
-        if mine is None:
-            return
-        if self._known is not None and not knows(mine.standing, self._known.holders):
+        if mine is not None and self._known is not None and not knows(mine.standing, self._known.holders):
             standing = dataclasses.replace(mine.standing, successor=self._known)
             self._answers[self.node_id] = dataclasses.replace(mine, standing=standing)
-        newest = known_of({node_id: one.standing for node_id, one in self._answers.items()})
-        self._known = newest[-1] if newest else None
 
-    def _tell(self) -> None:
+    def _tell(self, holders: Successor) -> None:
         """All nodes here write down who is waited for: without that, one that never heard of the topic would begin it
         anew when the others have gone again."""
-        known = self._known
+        self._known = holders
         for node_id, one in self._answers.items():
             standing = self._on_disk if node_id == self.node_id else one.standing
-            if known is None or one.problem or node_id in self._told:
+            if one.problem or node_id in self._told:
                 continue
-            if not knows(standing, known.holders):
+            if not knows(standing, holders.holders):
                 self._told.add(node_id)
-                self._actions.append(Record(node_id, self._view_id, known))
+                self._actions.append(Record(node_id, self._view_id, holders))
 
     def failed(self, view_id: int, reason: str) -> None:
         """The source can't give what it said that it has: decide without its journal."""

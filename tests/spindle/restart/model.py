@@ -115,9 +115,10 @@ class World:
                 node.follow = None
             if node.restorer is not None:
                 node.restorer.begin(str(self.groups), self.view_id, tuple(self.ranks), members)
+        whole = tuple(node_id for node_id in members if self.nodes[node_id].whole)
         for node_id in set(ranks) - set(members) - set(leaving):
-            if stayed:
-                self.nodes[node_id].update(successor=Successor(Holders(self.view_id, members)))
+            if whole and not knows(self.nodes[node_id].standing, Holders(self.view_id, whole)):
+                self.nodes[node_id].update(successor=Successor(Holders(self.view_id, whole)))
         for node_id in leaving:
             node = self.nodes[node_id]
             if node.whole:

@@ -120,6 +120,31 @@ def test_s21_a_fresh_node_in_the_middle_of_a_restart_waits_with_it() -> None:
     assert run.numbers(1) == run.numbers(3) == run.numbers(4) == list(range(5))
 
 
+def test_a_member_that_is_not_whole_holds_nothing() -> None:
+    """Setup: three members, and node 4, which takes no part in the topic. Script: nodes 1 and 2 die at once; node 3 goes
+    on alone. Node 1 comes back as a member, and node 3 dies before node 1 has anything from it; node 2 comes back.
+    Expect: node 4 has written down that node 3 held the topic last, and not that those who wait with it do: they wait
+    for node 3. (Found by chaos: they went on as the majority of the three.)"""
+    run = Restart(3, others=1)
+    run.world.nodes[4].up = True
+    run.world.change([*run.world.ranks, 4])
+    run.write(5, 1, 2, 3)
+    run.world.crash({1, 2})
+    run.write(4, 3)
+    run.up(1)
+    run.world.crash({3})
+    run.up(2)
+    run.work(40)
+    assert not run.whole()
+    run.world.crash({2})
+    run.up(2)
+    run.work(40)
+    assert not run.whole(), "in the next views, too"
+    run.up(3)
+    run.settle()
+    assert run.numbers(1) == run.numbers(2) == run.numbers(3) == list(range(9))
+
+
 def test_s29_what_the_others_logged_survives_a_leader_that_had_not() -> None:
     """Setup: three members; the last messages are on the disks of nodes 2 and 3, node 1 died before it logged them.
     Script: all die; nodes 1 and 2 come back, node 1 first. Expect: the longest journal of the two is what they go on
