@@ -21,11 +21,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from spindle.chaos.disk import DISK_BROKEN, DISK_FULL, HARMLESS, Mode, damage_middle, lose_tail, tear
-from spindle.chaos.stage import Process, Stage
+from spindle.chaos.stage import EXTRA_NODES, Process, Stage
 from spindle.errors import CastOut, JoinFailed, JournalError, NodeStopped, NoMajority
 from spindle.restart.repairing import repair_journals
-
-EXTRA_NODES = range(11, 17)  # those that come and go
 
 
 class Schedule:
@@ -296,18 +294,8 @@ class Faults:
             return 0
         node = free[0]
         daemon = self.stage.start_daemon(node)
-
-        def watch() -> None:
-            """Its topics are opened when it has met somebody who knows them: a stranger alone would begin the logged
-            one anew, which is not promised to lose nothing (docs/reliability.md)."""
-            ranks = self.stage.ranks()
-            if node in ranks and any(one in ranks for one in self.nodes):
-                self.stage.start_watcher(node)
-            elif self.stage.daemons.get(node) is daemon and daemon.running:
-                self.schedule.later(0.05, watch)
-
         if self.draw.random() < 0.5 and node not in self.stage.watchers:
-            watch()
+            self.stage.start_watcher(node)
         end = self.stage.kill if self.draw.random() < 0.5 else self.stage.ask_to_leave
 
         def over() -> None:

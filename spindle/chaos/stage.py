@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from spindle.chaos.disk import Disk
-from spindle.chaos.history import DaemonLife, History
+from spindle.chaos.history import LOGGED, TOPICS, DaemonLife, History
 
+EXTRA_NODES = range(11, 17)  # those that come and go
 PR_SET_PDEATHSIG = 1
 VIEW_LINE = re.compile(r"view (\d+): nodes ([\d ]+)$")
 LOG_TAIL = 4096  # bytes
@@ -175,7 +176,9 @@ class Stage:
         self.talkers[node] = self._application("talker", node, ["--pace", str(self._pace)])
 
     def start_watcher(self, node: int) -> None:
-        self.watchers[node] = self._application("watcher", node, [])
+        """Of a node that may never come back it leaves the logged topic alone: its last holders are waited for."""
+        logged = [one.name for one in TOPICS if one.kind == LOGGED and node in EXTRA_NODES]
+        self.watchers[node] = self._application("watcher", node, [f"--without={name}" for name in logged])
 
     def start_auditor(self, node: int) -> None:
         self.auditors[node] = self._application("auditor", node, ["--audit"])
