@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Item = tuple[Any, ...]
 
 ENDED_ORDERLY, ENDED_FAILED, CRASHED = "left", "failed", "crashed"  # how lives end
+CAST_OUT = "you are cast out"  # kind of a farewell from somebody who goes on
 HELLO, WELCOME, MESSAGE, OFFER, FAREWELL, END, ENDED = range(7)
 
 

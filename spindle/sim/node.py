@@ -20,6 +20,7 @@ from spindle.membership.detector import Detector
 from spindle.membership.machine import Machine, Phase
 from spindle.sim.apps import Reader, Writer
 from spindle.sim.links import (
+    CAST_OUT,
     END,
     ENDED,
     ENDED_FAILED,
@@ -252,7 +253,7 @@ class Life:
         if member is not None:
             self.cast_out.add(self.world.life_of(member).number)
         if conn is not None and member == conn.other(self).me:
-            conn.send(self, (FAREWELL, False, "CastOut", action.why))
+            conn.send(self, (FAREWELL, False, CAST_OUT, action.why))
             conn.close(self, False)
             del self.peers[action.node_id]
 
@@ -437,7 +438,7 @@ class Life:
         elif not conn.reads(self):
             pass
         elif kind == HELLO and life.number in self.cast_out:
-            conn.send(self, (FAREWELL, False, "CastOut", "it was cast out before"))
+            conn.send(self, (FAREWELL, False, CAST_OUT, "it was cast out before"))
             conn.close(self, False)
         elif kind == HELLO:
             self._met(conn)
@@ -455,7 +456,7 @@ class Life:
         elif kind == OFFER:
             self._take_offer(life, item[1], item[2])
         elif kind == FAREWELL:
-            if item[2] == "CastOut":
+            if item[2] == CAST_OUT:
                 conn.close(self, False)
                 self._gone(conn, False)
                 if self.view is not None and self.view.member(life.node_id) == life.me:
@@ -587,8 +588,7 @@ class Life:
     def stop(self, how: str, kind: str, certain: bool) -> None:
         """The process has ended; `certain`: the others see at once that it has, not only that the connection has."""
         self.end, self.end_kind = how, kind
-        self.actions.clear()
-        self.dirty = False
+        self.actions, self.dirty = deque(), False
         self.world.ended(self, certain)
 
     def state(self) -> Any:

@@ -34,6 +34,10 @@ def settle(world: World, seed: int) -> None:
     rounds = quiet = 0
     while rounds < ROUNDS_MAX:
         rounds += 1
+        if frozen and world.causes:  # one that had just gone on was accused still: a majority is promised no more
+            frozen = False
+            for life in world.running():
+                world.apply((e.RESUME, life.node_id))
         settled = _is_settled(world, _core(world))
         active = _round(world, _core(world), rng)
         if not settled and (not active or rounds % BUSY_ROUNDS == 0):
