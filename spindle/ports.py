@@ -398,16 +398,21 @@ class LocalTopic:
         self.journal_task.add_done_callback(_look_at)
 
     async def journal(self) -> Journal:
-        """The journal, when it runs. Raises JournalError if it can't."""
-        assert self.journal_task is not None
+        """The journal, when it runs. Raises JournalError if it can't, SpindleError if this node has left the topic."""
+        if self.journal_task is None:
+            raise self._not_a_member()
         return await asyncio.shield(self.journal_task)
+
+    def _not_a_member(self) -> SpindleError:
+        return SpindleError(f"this node is no member of topic {self.spec.name!r} any more")
 
     async def journal_is_durable(self) -> None:
         """Returns when all that is in the log by now, or on its way there as history, is on disk."""
         while self._history:
             await asyncio.sleep(ROOM_POLL_S)
         journal = await self.journal()
-        assert self.log is not None
+        if self.log is None:
+            raise self._not_a_member()
         index = self.log.delivered
         while not await asyncio.get_running_loop().run_in_executor(None, journal.wait_durable, index, DURABLE_WAIT_S):
             pass
