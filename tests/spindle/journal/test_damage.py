@@ -15,7 +15,7 @@ from spindle.journal.format import LIVE_TRAILER
 from spindle.journal.live import JournalFile
 from spindle.journal.recovery import Recovery, recover
 from spindle.journal.tools import JournalMessage, Status, export, info, read, verify
-from tests.spindle.journal.fakes import SPEC, FakeInfo, MemoryFiles
+from tests.spindle.journal.fakes import SPEC, FakeInfo, MemoryFiles, messages
 from tests.spindle.journal.scripted import DIRECTORY, batches, head_after, is_prefix, read_all
 
 SIZES = [1, 4, 2, 6, 3]
@@ -221,6 +221,22 @@ def test_a_commit_twice_or_missing_is_damage() -> None:
     for bad in (twice, without, without_last_but_one):
         report = verify(DIRECTORY, files=MemoryFiles.of({NAME: bad}))
         assert report.status is Status.CORRUPT
+
+
+@pytest.mark.parametrize("back", [1, 3])
+def test_a_place_in_the_order_never_comes_again(back: int) -> None:
+    """A file that somebody wrote who did not look: its second commit begins with the last place of the first, or
+    earlier. Everything else about it is right."""
+    files = MemoryFiles()
+    file = JournalFile.create(files, DIRECTORY, head_after(Recovery(), 1))
+    first = messages(4)
+    last = first[-1][1].sequence
+    file.append(first)
+    file.last = file.last[0], 0
+    file.append(messages(4, start=4, sequence=last - back))
+    file.close()
+    report = verify(DIRECTORY, files=MemoryFiles.of(files.content()))
+    assert report.status is not Status.OK and "falls back" in str(report), report
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "live"])
