@@ -26,7 +26,8 @@ Why it is safe (the letters are those of docs/reliability.md):
   names who had to know: if one of them doesn't, the new holders have never begun, and nobody waits for them.
 - P4. View ids rise over restarts, since a node brings along the highest that its journals know when it joins.
 
-- Who comes into a group in which the topic goes on writes down who holds it, too, whenever that changes; and while a
+- Who is in a group in which the topic goes on without it writes down who holds it, whenever that changes: those that
+  say of themselves that they are whole. A member that isn't yet acknowledges nothing, so it is no loss. And while a
   restart waits for holders, all nodes there write down whom for. So every node that was ever in a group with the topic,
   or with somebody who knows of it, knows that it exists; only among nodes that never were can it begin anew.
 
