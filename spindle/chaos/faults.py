@@ -71,6 +71,7 @@ class Faults:
         self.counts: Counter[str] = Counter()
         self.bad_disk = draw.choice(nodes)  # the one node that may lose what was acknowledged: others have it
         self.kept_down: set[int] = set()  # nodes whose next start somebody takes care of
+        self.leaving: set[int] = set()  # extra nodes that leave after the faults
         self.damaged: set[int] = set()  # nodes with a journal that must be refused
         drawn = {one.name for one in KINDS if draw.random() < 0.6 or one.name == "kill -9 of a member"}
         wanted = [one for one in KINDS if one.name in kinds]
@@ -176,10 +177,22 @@ class Faults:
         for node in list(self.damaged):
             self.mend_journal(node)
         for node in EXTRA_NODES:
-            if node in self.stage.daemons:
-                self.stage.ask_to_leave(node)
             if node in self.stage.watchers:
                 self.stage.watchers[node].send(signal.SIGKILL)
+            if node in self.stage.daemons:
+                if self.stage.daemons[node].life.asked:
+                    continue
+            elif any(self.stage.disk(node).directory.glob("*.mcap")):
+                self.stage.start_daemon(node)  # it may be the last that holds a logged topic: it comes back once more
+            else:
+                continue
+            self.leaving.add(node)
+
+    def send_away(self) -> None:
+        """The extra nodes leave, once the others have what only those may have had."""
+        for node in self.leaving & set(self.stage.daemons):
+            self.stage.ask_to_leave(node)
+        self.leaving.clear()
 
     # --- the kinds
 
@@ -294,8 +307,18 @@ class Faults:
             return 0
         node = free[0]
         daemon = self.stage.start_daemon(node)
+
+        def watch() -> None:
+            """Its topics are opened when it has met somebody who knows them: a stranger alone would begin the logged
+            one anew, which is not promised to lose nothing (docs/reliability.md)."""
+            ranks = self.stage.ranks()
+            if node in ranks and any(one in ranks for one in self.nodes):
+                self.stage.start_watcher(node)
+            elif self.stage.daemons.get(node) is daemon and daemon.running:
+                self.schedule.later(0.05, watch)
+
         if self.draw.random() < 0.5 and node not in self.stage.watchers:
-            self.stage.start_watcher(node)
+            watch()
         end = self.stage.kill if self.draw.random() < 0.5 else self.stage.ask_to_leave
 
         def over() -> None:

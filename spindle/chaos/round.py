@@ -25,6 +25,9 @@ from spindle.chaos.stage import Stage
 from spindle.errors import CastOut, SpindleError
 
 START_S = 60.0
+MAJORITY = "majority"
+# After which a last holder may acknowledge alone, and die too: then "majority" promises less (docs/reliability.md).
+DEATHS_OF_A_MAJORITY = ("kill -9 of two or more at once", "restart of all")
 CONVERGE_S = 40.0
 FINISH_S = 30.0
 LEAVE_S = 20.0
@@ -56,6 +59,7 @@ class Plan:
             f"topics.log_capacity={draw.choice([128 << 10, 1 << 20, 8 << 20])}",
             f"topics.log_hot={draw.choice([16 << 10, 128 << 10])}",
             f"topics.inbox_slots={draw.choice([0, 0, 4, 64])}",
+            f"journal.restart={draw.choice(['all', MAJORITY])}",
             f"journal.group_commit_ms={draw.choice([0, 2, 20])}",
             f"core.busy_poll_us={draw.choice([0, 10, 50])}",
         ]
@@ -115,6 +119,8 @@ class Round:
         self._nodes = list(range(1, plan.nodes + 1))
         self._began = time.monotonic()
         self._events = (directory / "faults.txt").open("w")
+        if f"journal.restart={MAJORITY}" in plan.settings:
+            kinds = [name for name in kinds if name not in DEATHS_OF_A_MAJORITY]
         self._faults = Faults(self._stage, self._nodes, self._draw, plan.suspect_timeout_s, kinds)
 
     def run(self) -> Outcome:
@@ -193,6 +199,9 @@ class Round:
             self._faults.schedule.run()
             self._faults.look_after()
             self._stage.listen(0.05)
+            whole = self._faults.leaving and all(self._is_ready(one) and self._is_watched(one) for one in self._nodes)
+            if whole:
+                self._faults.send_away()
             state.clear()
             if len(self._stage.daemons) > len(self._nodes) or not all(map(self._is_ready, self._nodes)):
                 return False

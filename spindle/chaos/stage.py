@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from spindle.chaos.disk import Disk
-from spindle.chaos.history import LOGGED, TOPICS, DaemonLife, History
+from spindle.chaos.history import DaemonLife, History
 
 EXTRA_NODES = range(11, 17)  # those that come and go
 PR_SET_PDEATHSIG = 1
@@ -176,9 +176,7 @@ class Stage:
         self.talkers[node] = self._application("talker", node, ["--pace", str(self._pace)])
 
     def start_watcher(self, node: int) -> None:
-        """Of a node that may never come back it leaves the logged topic alone: its last holders are waited for."""
-        logged = [one.name for one in TOPICS if one.kind == LOGGED and node in EXTRA_NODES]
-        self.watchers[node] = self._application("watcher", node, [f"--without={name}" for name in logged])
+        self.watchers[node] = self._application("watcher", node, [])
 
     def start_auditor(self, node: int) -> None:
         self.auditors[node] = self._application("auditor", node, ["--audit"])

@@ -54,7 +54,7 @@ class Watcher(Application):
         self.ears: list[Ear] = []
         self.targets: dict[str, dict[int, int]] | None = None
         self._name = f"{AUDIT if options.audit else 'reader'}-{options.number}"
-        self._plans = [one for one in TOPICS if (one.kept or not options.audit) and one.name not in options.without]
+        self._plans = [one for one in TOPICS if one.kept or not options.audit]
         self._audit: bool = options.audit
         self._lives = 0
         self._drained_at = 0.0
@@ -216,7 +216,6 @@ class Watcher(Application):
 
 def main() -> int:
     parser = parser_of(__doc__ or "")
-    parser.add_argument("--without", action="append", default=[], help="a topic that it leaves alone")
     parser.add_argument("--audit", action="store_true", help="only what is kept, from the beginning")
     parser.add_argument("--wander", action="store_true", help="go on at another node when this one dies")
     return main_of(Watcher(parser.parse_args()))
