@@ -275,6 +275,7 @@ class ReaderLink:
 
     def switch(self, session: Session) -> None:
         from spindle.errors import SpindleError
+        from spindle.position import farthest
 
         newest = self.newest
         if newest.session is session or self._closed:
@@ -284,8 +285,8 @@ class ReaderLink:
         except SpindleError:  # killed in the middle of a change that can't be read: what is there is given up
             after, readable = newest.position, False
         self.guid = self.runtime.guid_of(self._ref)
-        been = {**self._places, **{one.group_id: one for one in newest.passed(after)}}
-        earlier = [place for group_id, place in been.items() if group_id != after.group_id]
+        earlier = farthest([*self._places.values(), *newest.passed(after)])
+        earlier = [place for place in earlier if place.group_id != after.group_id]
         handle = session.open_reader(
             self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
             earlier=earlier, endpoint=self._endpoint, guid=self.guid)

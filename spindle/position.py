@@ -35,3 +35,12 @@ def places(ends: Sequence[Position], group_id: int, place: tuple[int, int]) -> l
     been = [end for end in ends if end.place <= place]
     now = next((end.group_id for end in ends if end.place > place), group_id)
     return [*been, Position(now, *place)]
+
+
+def farthest(been: Sequence[Position]) -> list[Position]:
+    """Of several positions in a group, which may have had the topic several times, the farthest."""
+    found: dict[int, Position] = {}
+    for one in been:
+        if one.group_id not in found or found[one.group_id].place < one.place:
+            found[one.group_id] = one
+    return list(found.values())

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from spindle.ports import ends_of
-from spindle.position import Position, places
+from spindle.position import Position, farthest, places
 from spindle.restart.chain import Life, place_in
 
 A, B, C, D = 0xA, 0xB, 0xC, 0xD  # groups
@@ -40,3 +40,10 @@ def test_a_group_in_between_that_wrote_nothing() -> None:
     lives = (*LIVES[:2], Life("d.40", 40, (13, 10)))
     known = [place for one in been.values() if (place := place_in(lives, one.group_id, one.place)) is not None]
     assert max(known) == (13, 11)
+
+
+def test_a_group_that_had_the_topic_twice() -> None:
+    """A handle tells where the first life of a group ended; the reader had been in its second one. (Found by chaos.)"""
+    had = [Position(A, 7, 21), Position(B, 157, 1)]
+    assert farthest([*had, Position(A, 7, 21), Position(B, 102, 4)]) == had
+    assert farthest([Position(B, 102, 4), *had]) == [Position(B, 157, 1), Position(A, 7, 21)]
