@@ -121,8 +121,8 @@ def test_s21_a_fresh_node_in_the_middle_of_a_restart_waits_with_it() -> None:
 
 
 def test_a_member_that_is_not_whole_holds_nothing() -> None:
-    """Setup: three members, and node 4, which takes no part in the topic. Script: nodes 1 and 2 die at once; node 3 goes
-    on alone. Node 1 comes back as a member, and node 3 dies before node 1 has anything from it; node 2 comes back.
+    """Setup: three members, and node 4, which takes no part in the topic. Script: nodes 1 and 2 die at once; node 3
+    goes on alone. Node 1 comes back as a member, and node 3 dies before node 1 has anything from it; node 2 comes back.
     Expect: node 4 has written down that node 3 held the topic last, and not that those who wait with it do: they wait
     for node 3. (Found by chaos: they went on as the majority of the three.)"""
     run = Restart(3, others=1)
