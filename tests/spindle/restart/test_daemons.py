@@ -17,6 +17,7 @@ from spindle.client import Session, attach
 from spindle.errors import SpindleError
 from spindle.journal.tools import read, verify
 from spindle.levels import Level
+from spindle.restart.ledger import Ledger
 from spindle.topics import TopicSpec
 from tests.spindle.daemons import Daemon
 from tests.support import wait_until
@@ -198,6 +199,26 @@ def test_the_topic_survives_its_members_in_a_living_group(site: Site) -> None:
     site.start(1, limits__open_timeout_s="1.0")
     with pytest.raises(TimeoutError, match="node 3 is missing"):
         site.open(1).open_reader(TOPIC, keep_all=True, from_history=True)
+
+
+def test_who_looks_on_writes_down_who_holds_the_topic(site: Site) -> None:
+    """Goal: the memory of a topic's holders outlives them. Method: node 3 takes no part in it; its standing must name
+    those members that were whole when the members changed, and after the death of the first the other; nothing else is
+    on its disk."""
+    site.start(1, 2, 3)
+    sessions = [site.open(1), site.open(2)]
+    readers = [one.open_reader(TOPIC, keep_all=True, from_history=True) for one in sessions]
+
+    def told() -> tuple[int, ...]:
+        successor = Ledger(site.journal, TOPIC, 3).read().successor
+        return successor.holders.members if successor is not None else ()
+
+    wait_until(lambda: 1 in told(), WAIT_S)
+    site.kill(1)
+    wait_until(lambda: told() == (2,), WAIT_S)
+    assert Ledger(site.journal, TOPIC, 3).read().holders is None
+    assert not list(site.journal.glob(f"{TOPIC}-3-*.mcap"))
+    readers[1].close()
 
 
 def test_a_damaged_journal_is_repaired_from_the_others(site: Site) -> None:
