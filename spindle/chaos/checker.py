@@ -10,6 +10,8 @@ What is compared:
 - What a writer was told is acknowledged, every reader that was there and lived on has got (D10, D11).
 - What it was told is persisted is in the order that the logged topic has at the end of the round, after all
   restarts; this order never goes backwards, and of each group that died altogether it holds a beginning (P1, P2, P4).
+  So it does where all that had the topic died and the group lived on: what the journals say was the last message then
+  is believed if nobody who lived on had more.
 - No group is of use once another one exists (M4), and nothing of the old one appears in the new one (S32).
 """
 
@@ -158,7 +160,7 @@ def runs_have_no_holes(history: History) -> Iterator[Violation]:
     between its first and its last; all of the views after it was opened; and all to the end if it lived on."""
     for (group, topic), readers in _by_group(history).items():
         order = merged(readers)
-        places = sorted(order)
+        places = sorted(place for place in order if not _may_be_lost(history, topic, place))
         for reader in readers:
             if reader.moves and reader.overtaken:
                 continue  # it says itself that there may be holes
@@ -273,9 +275,10 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
                                       f"{_some(lost)}")
     for reader in history.readers.values():
         if reader.topic == topic.name and reader not in audits and not reader.overtaken:
-            deliveries = _without_lost_ends(history, reader, at) if reader.crossed else reader.deliveries
+            deliveries = _without_lost_ends(history, reader, at)
             same_group = reader.session.group == longest.session.group
             yield from _is_beginning(str(reader), topic.name, deliveries, at, whole=same_group)
+            yield from _lived_through(history, reader, at)
     for node, journal in history.journals.items():
         yield from _is_beginning(f"the journal of node {node}", topic.name, journal, at, whole=True)
         if journal and log and journal[-1].key != log[-1]:
@@ -283,21 +286,52 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
                                   f"{log[-1]}")
 
 
+def _may_be_lost(history: History, topic: str, place: Place) -> bool:
+    """True between the end of one life of a logged topic and the beginning of the next: all that had it died."""
+    return any(one.after < place < Place(one.first_view, 0) for one in history.topic_lives.get(topic, ()))
+
+
 def _without_lost_ends(history: History, reader: Reader, at: dict[Key, int]) -> list[Delivery]:
-    """What a reader got that was there when a group died altogether, and went on in the next one: without the end of
-    what each earlier group had written, as far as the log doesn't have it. It was delivered, and on no disk yet."""
+    """What a reader got, without what was delivered and on no disk yet when all that had the topic died: between two
+    lives of the topic; and, for a reader that went on in another group, at the end of what each earlier group had
+    written, as far as the log doesn't have it."""
+    lasting = [one for one in reader.deliveries
+               if one.key in at or not _may_be_lost(history, reader.topic, one.place)]
+    if not reader.crossed:
+        return lasting
 
     def group_of(one: Delivery) -> str:
         writer = history.writers.get(one.key.epoch)
         return writer.session.group if writer is not None else ""
 
     kept: list[Delivery] = []
-    for group, run in itertools.groupby(reader.deliveries, group_of):
+    for group, run in itertools.groupby(lasting, group_of):
         deliveries = list(run)
         while group != reader.session.group and deliveries and deliveries[-1].key not in at:
             deliveries.pop()
         kept += deliveries
     return kept
+
+
+def _lived_through(history: History, reader: Reader, at: dict[Key, int]) -> Iterator[Violation]:
+    """A new life of the topic began without messages that were delivered at a node that lived on in its group."""
+    if reader.moves:
+        return  # nobody knows at which of its nodes it got what
+    for life in history.topic_lives.get(reader.topic, ()):
+        lost = [one.key for one in reader.deliveries
+                if one.key not in at and life.after < one.place < Place(life.first_view, 0)]
+        began = min((one.at for one in history.views if one.session.group == life.group == reader.session.group
+                     and one.view >= life.first_view), default=None)
+        if lost and began is not None and not _has_gone_by(history, reader.session, began):
+            yield Violation("P2", f"{reader} of {reader.topic} had {_some(lost)} and lived on when the topic began "
+                                  f"again without, in view {life.first_view}")
+
+
+def _has_gone_by(history: History, session: Session, at: int) -> bool:
+    """True if this life of the node was over by then, or on its way out of the group."""
+    lives = [one for one in history.daemons if one.pid == session.pid]
+    return _was_born_again(history, session) or any(
+        one.asked == "leave" or _has_failed(one) or 0 < one.ended <= at for one in lives)
 
 
 def _is_beginning(who: str, topic: str, deliveries: Sequence[Delivery], at: dict[Key, int], whole: bool

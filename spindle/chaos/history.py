@@ -122,6 +122,15 @@ class Writer:
         return next((at for at, count in self.attempts if count > number), 0)
 
 
+class TopicLife(NamedTuple):
+    """From when on members went on with a logged topic that nobody alive had: `after` is the last message that was on
+    enough disks, views from `first_view` on are the new life's. What was between them is lost."""
+
+    group: str
+    first_view: int
+    after: Place
+
+
 class Move(NamedTuple):
     """A reader's node had gone, and it went on at the next one. This was noted with the first samples after that, some
     of which may still have been of the old node."""
@@ -226,6 +235,7 @@ class History:
     views: list[ViewSeen] = dataclasses.field(default_factory=list)
     daemons: list[DaemonLife] = dataclasses.field(default_factory=list)
     journals: dict[int, list[Delivery]] = dataclasses.field(default_factory=dict)  # by node: of the logged topic
+    topic_lives: dict[str, list[TopicLife]] = dataclasses.field(default_factory=dict)  # of logged topics, as on disk
     trouble: list[str] = dataclasses.field(default_factory=list)  # what an application met that it must not meet
     said: list[str] = dataclasses.field(default_factory=list)  # refusals and timeouts that applications lived with
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from spindle.chaos.checker import Violation, check, told_delays, unexplained_suspicions
 from spindle.chaos.faults import NAMES, Faults
-from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, load
+from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, TopicLife, load
 from spindle.chaos.message import decode
 from spindle.chaos.stage import Stage
 from spindle.errors import CastOut, SpindleError
@@ -328,6 +328,7 @@ class Round:
     def _read_journals(self, history: History) -> None:
         """What is on the disks of the core nodes, read as anybody can read it."""
         from spindle.journal.tools import read, verify
+        from spindle.restart.ledger import Ledger
 
         for topic in TOPICS:
             if topic.kind != LOGGED:
@@ -342,6 +343,10 @@ class Round:
                         Delivery(Place(one.view_id, one.sequence), Key(stamp.epoch, stamp.number), one.sender)
                         for one in read(directory, topic=topic.name, node_id=node)
                         if (stamp := decode(one.payload))
+                    ]
+                    history.topic_lives[topic.name] = [
+                        TopicLife(f"{one.group_id:016x}", one.first_view, Place(*one.after))
+                        for one in Ledger(directory, topic.name, node).read().lives
                     ]
                 except (SpindleError, ValueError) as error:
                     self.outcome.violations.append(Violation("P2", f"the journal of node {node}: {error}"))

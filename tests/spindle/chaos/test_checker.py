@@ -25,6 +25,7 @@ from spindle.chaos.history import (
     Place,
     Reader,
     Session,
+    TopicLife,
     ViewSeen,
     Writer,
     load,
@@ -249,6 +250,13 @@ def a_log_that_goes_backwards(history: History) -> None:
     one[4], one[5] = one[5], one[4]
 
 
+@breaks("P2", "the_log_survives")
+def a_new_life_without_what_a_node_had_that_lived_on(history: History) -> None:
+    all_holders_die(history)
+    history.readers["r12"].end = CLOSED
+    history.daemons[0].ended = 0
+
+
 @breaks("M1", "views_agree")
 def a_view_without_oneself(history: History) -> None:
     history.views.append(ViewSeen(52 * SECOND, session(3), 3, (1, 2), "app 3"))
@@ -341,6 +349,41 @@ def test_what_a_total_failure_may_lose_is_no_violation() -> None:
     # but not in the middle
     del history.readers["r12"].deliveries[5]
     assert promises(check(history)) >= {"P2"}
+
+
+def all_holders_die(history: History) -> None:
+    """Those who had the logged topic die, while node 4 keeps the group alive; nodes 5 and 6 begin a new life of it from
+    the journals, without the last three messages."""
+    for node in (1, 2):
+        life = history.daemons[node - 1]
+        life.ended, life.asked, life.code = 53 * SECOND, "kill", -9
+    history.views.append(ViewSeen(54 * SECOND, session(4), 7, (4, 5, 6), "app 4"))
+    history.topic_lives[LOGGED] = [TopicLife("g", 1, Place(-1, -1)), TopicLife("g", 7, Place(3, 14))]
+    for epoch in (31, 32, 33):
+        history.writers[epoch].persisted = 5
+    writer = Writer(77, LOGGED, session(5), 55 * SECOND, 7)
+    writer.attempts, writer.accepted, writer.persisted, writer.end = [(56 * SECOND, 1)], 1, 1, FINISHED
+    history.writers[77] = writer
+    for reader in history.readers.values():
+        if reader.end == DRAINED:
+            reader.end, reader.ended = LOST, 53 * SECOND
+    for node in (1, 2):
+        audit = history.readers[f"audit{node}"]
+        audit.deliveries[-3:] = [delivery(7, 0, 77, 0, 5)]
+        audit.end, audit.first_session = DRAINED, session(4 + node)
+        history.journals[node] = list(audit.deliveries)
+
+
+def test_what_is_lost_with_all_holders_is_no_violation_though_the_group_lives_on() -> None:
+    """Nobody who lived on had it, and it was on no disk. A reader that goes on elsewhere may have it, too."""
+    history = whole()
+    all_holders_die(history)
+    assert check(history) == []
+    wandering(history, "g", 5, "r22")
+    history.readers["r22"].deliveries.append(delivery(7, 0, 77, 0, 5))
+    assert check(history) == []
+    del history.readers["r22"].deliveries[5]
+    assert promises(check(history)) >= {"D9", "P2"}
 
 
 def wandering(history: History, group: str, node: int, *readers: str) -> None:
