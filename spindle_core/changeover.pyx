@@ -55,15 +55,18 @@ cdef bint claims_open(Epoch epoch) noexcept:
 
 cdef void abort_open_claims(subgroup_t *s) noexcept nogil:
     """Slots still claimed become nulls: the order must not wait for an application that may have died."""
-    cdef uint64_t index
+    cdef uint64_t index = s.committed
     cdef slot_header *h
-    for index in range(s.committed, s.claimed):
+    while index < s.claimed:
+        h = slot_of(s.senders[s.my_sender].slots, s, index)
         if s.ready[index % s.window] != index + 1:
-            h = slot_of(s.senders[s.my_sender].slots, s, index)
             h.index = index
+            h.size = 0
             h.kind = SLOT_NULL
             h.run = 1
             mark_ready(s, index, 1)
+        # A run of nulls behind it has one slot only: the others of its indices are slots of other messages.
+        index += h.run if h.kind == SLOT_NULL else 1
 
 
 cdef int freeze(Epoch epoch) except -1:

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from spindle_core.atomics cimport (
     fence_store_load,
@@ -26,7 +26,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.changeover cimport claims_open, close_claims, count_leftover, deliver_trim, freeze, resend, take_trim
-from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
+from spindle_core.claims cimport open_claim
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.epoch cimport Epoch
@@ -494,33 +494,24 @@ cdef class Engine:
 
     # ---- direct claims ----
 
+    def claim(self, topic_id, timeout_s=-1.0):
+        """A DirectClaim: the next place in the order of this node's messages. To be committed soon, since all that the
+        node sends in the topic afterwards waits for it; the end of the view makes a null of one that is still open.
+
+        Raises ValueError (no sender there), WriteTimeout, Wedged (between two views: try again).
+        """
+        return open_claim(&self.driver, self, self.installed(), topic_id, timeout_s)
+
     def write(self, topic_id, data, timestamp_ns=0, timeout_s=-1.0):
         """Claims a slot of the own ring, fills it, commits it: one message of an embedded sender, without an inbox.
 
         Raises ValueError (no sender there, too large), WriteTimeout, Wedged (between two views: try again).
         """
-        cdef const unsigned char[::1] source = data
         cdef Epoch epoch = self.installed()      # kept while this waits, whatever is installed meanwhile
         cdef subgroup_t *s = epoch.subgroup(topic_id)
-        cdef uint64_t first = 0
-        cdef uint32_t size
-        cdef int timeout_ms = -1 if timeout_s < 0 else <int>(timeout_s * 1000)
-        cdef uint64_t n, at = timestamp_ns
-        if s.my_sender < 0:
-            raise ValueError(f"node {self.node_id} is no sender of topic {topic_id}")
         if <uint64_t>len(data) > s.size_max:
             raise ValueError(f"a message of {len(data)} bytes: this topic's size_max is {s.size_max} bytes")
-        with nogil:
-            n = claim_slots(&self.driver, s, 1, timeout_ms, &first)
-        if n == 0:
-            if s.closed:
-                raise Wedged("the view is changing: try again when the next one is installed")
-            raise WriteTimeout(f"no free slot within {timeout_s:g} s: the group is not delivering")
-        size = len(data)
-        if size:
-            memcpy(slot_payload(s, first), &source[0], size)
-        if not commit_slots(&self.driver, s, first, 1, &size, at):
-            raise Wedged("the view changed while the slot was open: try again")
+        open_claim(&self.driver, self, epoch, topic_id, timeout_s).commit(data, timestamp_ns)
 
     def declare_silence(self, topic_id, rounds):
         """This sender will send nothing for so many rounds: nulls in advance, as one number (paper, section 3.3).

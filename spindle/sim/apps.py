@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from spindle_core.claims import DirectClaim
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.errors import CoreError
 from spindle_core.inbox import Inbox, InboxWriter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 64 << 10
 LOG_BYTES_SMALL = 4096
+HELD = 1 << 32  # added to the number of a message whose slot was open: its bytes are no other one's either
 
 
 def pattern(writer: int, k: int, size: int) -> bytes:
@@ -42,6 +44,7 @@ class Writer:
         self.told = 0  # acknowledged, as far as the checker has seen
         self.closing = False
         self.claim_size = -1
+        self.held: tuple[DirectClaim, int, bytes] | None = None  # an open slot, its place in `sent`, what goes there
         self.inbox: Inbox | None = None
         self.writer: InboxWriter | None = None
         if number:
@@ -87,6 +90,38 @@ class Writer:
         else:
             self.closing = True  # the node drains what was committed, and forgets the writer
         self.claim_size = -1
+        return True
+
+    def write_direct(self, size: int) -> bool:
+        """One message in a slot of the node's ring, if there is one."""
+        payload = self.payload(size)
+        try:
+            self.life.engine.write(self.topic_id, payload, 1, 0.0)
+        except CoreError:
+            return False
+        self.sent.append(payload)
+        return True
+
+    def hold(self, size: int) -> bool:
+        """Claims a slot of the node's ring and leaves it open, if there is one."""
+        try:
+            claim = self.life.engine.claim(self.topic_id, 0.0)
+        except CoreError:
+            return False
+        payload = pattern(self.uid, HELD + len(self.sent), self.size_max if size < 0 else min(size, self.size_max))
+        self.held = claim, len(self.sent), payload
+        return True
+
+    def fill(self) -> bool:
+        """Fills the open slot, which comes before what was written since. False if there is none in this view."""
+        if self.held is None:
+            return False
+        (claim, place, payload), self.held = self.held, None
+        try:
+            claim.commit(payload, 1)
+        except CoreError:
+            return False
+        self.sent.insert(place, payload)
         return True
 
     @property

@@ -25,6 +25,8 @@ TICK = "tick"  # ns: time passes
 # --- applications
 WRITE = "write"  # node, topic, n, size: up to n messages through an inbox (size -1: the largest allowed)
 DIRECT = "direct"  # node, topic, size: a slot of the own ring
+HOLD = "hold"  # node, topic, size: a slot of the own ring is claimed and left open; or the open one is filled
+FILL = "fill"  # node, topic: the open one is filled, if there is one
 SILENCE = "silence"  # node, topic, rounds: declared in advance
 CLAIM = "claim"  # node, topic, how: 0 claim, 1 commit, 2 abort, 3 die with the claim open
 READ = "read"  # node, topic, n: a slow reader takes n

@@ -15,6 +15,7 @@ EVERYWHERE = (
     "parted with a late joiner",
     "trim met a full log",
     "application died with a claim",
+    "slot still open at the end of its view",
     "silence declared",
     "settled without some",
     "connection broke",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 NODES_MAX = 7
 BUDGETS = (300, 600, 1000, 1600)
 WORK = {e.STEP: 30.0, e.SLEEP: 6.0, e.CTL: 14.0, e.RECV: 12.0, e.TURN: 8.0, e.LOOK: 4.0, e.TICK: 3.0, e.SPLIT: 1.5}
-TRAFFIC = {e.WRITE: 16.0, e.DIRECT: 4.0, e.SILENCE: 0.4, e.CLAIM: 2.0, e.READ: 3.0, e.SLOW: 0.4, e.ROLE: 0.8,
-           e.PERSIST: 2.0}
+TRAFFIC = {e.WRITE: 16.0, e.DIRECT: 4.0, e.HOLD: 1.5, e.SILENCE: 0.4, e.CLAIM: 2.0, e.READ: 3.0, e.SLOW: 0.4,
+           e.ROLE: 0.8, e.PERSIST: 2.0}
 CHANGES = {e.START: 1.2, e.LEAVE: 0.4, e.SCAN: 1.5, e.RESUME: 1.5}
 FAULTS = {e.CRASH: 0.5, e.CRASH_IN: 0.5, e.PAUSE: 0.4, e.ACCUSE: 0.15, e.CLOCK: 0.2, e.LATE_JOINER: 0.2,
           e.GIVE_UP: 0.1, e.CUT_LINK: 0.05}
@@ -64,6 +64,7 @@ class Schedule:
             e.SPLIT: self._split_arguments,
             e.WRITE: lambda world, life: (self._topic(), self._below(6) + 1, self._pick(self._sizes)),
             e.DIRECT: lambda world, life: (self._topic(), self._pick(self._sizes)),
+            e.HOLD: lambda world, life: (self._topic(), self._pick(self._sizes)),
             e.SILENCE: lambda world, life: (self._topic(), self._pick((1, 2, 7, 100, 400))),
             e.CLAIM: lambda world, life: (self._topic(), self._pick((0, 0, 0, 1, 1, 1, 2, 3))),
             e.READ: lambda world, life: (self._topic(), self._below(8) + 1),

@@ -70,6 +70,7 @@ def _heal(world: World) -> None:
         for topic in range(len(world.setup.topics)):
             world.apply((e.SLOW, life.node_id, topic, 0))
             world.apply((e.CLAIM, life.node_id, topic, 2))
+            world.apply((e.FILL, life.node_id, topic))
             world.apply((e.WRITE, life.node_id, topic, 2, 8))
 
 

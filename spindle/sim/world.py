@@ -282,20 +282,34 @@ class World:
             written += 1
         return written > 0
 
-    def _direct(self, life: Life, topic: int, size: int) -> bool:
+    def _direct_writer(self, life: Life, topic: int) -> Writer | None:
+        """Who writes into the ring of the node itself."""
         if self._writer(life, topic) is None:
-            return False
+            return None
         known = life.view.topic(self._spec(topic).name) if life.view is not None else None
         assert known is not None
-        writer = life.direct.get(known.topic_id)
-        if writer is None:
-            writer = life.direct[known.topic_id] = self._open(life, known.topic_id, 0)
-        payload = writer.payload(size if known.spec.level.ordered else max(size, 8))
-        try:
-            life.engine.write(known.topic_id, payload, 1, 0.0)
-        except CoreError:
+        if known.topic_id not in life.direct:
+            life.direct[known.topic_id] = self._open(life, known.topic_id, 0)
+        return life.direct[known.topic_id]
+
+    def _direct(self, life: Life, topic: int, size: int) -> bool:
+        writer = self._direct_writer(life, topic)
+        return writer is not None and writer.write_direct(size if self._spec(topic).level.ordered else max(size, 8))
+
+    def _hold(self, life: Life, topic: int, size: int) -> bool:
+        if self._fill(life, topic):
+            return True
+        writer = self._direct_writer(life, topic)
+        return writer is not None and writer.hold(size if self._spec(topic).level.ordered else max(size, 8))
+
+    def _fill(self, life: Life, topic: int) -> bool:
+        """Whatever slot of the node's ring is open in the topic is filled now."""
+        known = life.view.topic(self._spec(topic).name) if life.view is not None else None
+        writer = life.direct.get(known.topic_id) if known is not None else None
+        if writer is None or writer.held is None:
             return False
-        writer.sent.append(payload)
+        if not writer.fill():
+            self.hit("slot still open at the end of its view")
         return True
 
     def _silence(self, life: Life, topic: int, rounds: int) -> bool:
@@ -357,6 +371,7 @@ class World:
             for writer in life.writers.get(known.topic_id, ()):
                 writer.claim(2, 0)
                 writer.closing = True
+            self._fill(life, topic)
         if role == 2 or known is None or not self._draining(life, known.topic_id):
             self._wish(life, spec.name, role)
         life.dirty = True
@@ -505,8 +520,9 @@ def _rows(name: str, world: World) -> Rows:
 
 HANDLERS: dict[str, Callable[..., bool]] = {
     e.STEP: World._step, e.SLEEP: World._sleep, e.CTL: World._control, e.SPLIT: World._split, e.RECV: World._receive,
-    e.TURN: World._turn, e.LOOK: World._look, e.WRITE: World._write, e.DIRECT: World._direct,
-    e.SILENCE: World._silence, e.CLAIM: World._claim, e.READ: World._read, e.SLOW: World._slow, e.ROLE: World._role,
+    e.TURN: World._turn, e.LOOK: World._look, e.WRITE: World._write, e.DIRECT: World._direct, e.HOLD: World._hold,
+    e.FILL: World._fill, e.SILENCE: World._silence, e.CLAIM: World._claim, e.READ: World._read, e.SLOW: World._slow,
+    e.ROLE: World._role,
     e.PERSIST: World._persist, e.LEAVE: World._leave, e.SCAN: World._scan, e.CRASH: World._crash,
     e.CRASH_IN: World._crash_in, e.PAUSE: World._pause, e.RESUME: World._resume, e.ACCUSE: World._accuse,
     e.CLOCK: World._clock, e.LATE_JOINER: World._late_joiner, e.GIVE_UP: World._give_up, e.CUT_LINK: World._cut_link,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.engine import Engine, SubgroupSpec, Switches
-from spindle_core.errors import CoreError, MessageTooLarge, NodeGone, WriteTimeout
+from spindle_core.errors import CoreError, MessageTooLarge, NodeGone, Wedged, WriteTimeout
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.predicates.test_order import SCRIPT, run_script
 from tests.support import wait_until
@@ -101,6 +101,49 @@ def test_the_wedge_says_for_which_decision_and_stands():
     cluster.engines[0].wedge(7, open_claim_timeout_s=0)
     cluster.engines[0].wedge(9)
     assert cluster.epochs[1].get(0, "wedged") == 7
+
+
+def test_a_claim_that_is_open_at_the_end_of_a_view_becomes_a_null():
+    """R4: what was committed behind it is delivered in the old view; its owner is told, then and ever after."""
+    cluster = Cluster(2)
+    readers = [cluster.reader(i) for i in range(2)]
+    first, claim = cluster.engines[0].claim(1), cluster.engines[0].claim(1)
+    cluster.engines[0].write(1, b"behind")
+    first.commit(b"before")
+    cluster.settle()
+    assert [r.take(9) for r in readers] == [[b"before"]] * 2
+    for engine in cluster.engines:
+        engine.wedge(open_claim_timeout_s=0)
+    with pytest.raises(Wedged, match="try again"):
+        claim.commit(b"late")
+    change_view(cluster, 2, cluster.specs)
+    assert [r.take(9) for r in readers] == [[b"behind"]] * 2
+    with pytest.raises(ValueError, match="committed before"):
+        claim.commit(b"again")
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["asked for", "declared"])
+def test_nulls_behind_a_claim_that_is_open_at_the_end_of_a_view(silent: bool):
+    """R4, N4: a run of nulls longer than the ring, in the one slot that is left, stays what it is when the open claim
+    before it becomes a null (seed 223 of a run)."""
+    cluster = Cluster(2, window=3)
+    readers = [cluster.reader(i) for i in range(2)]
+    first, claim = cluster.engines[0].claim(1), cluster.engines[0].claim(1)
+    if silent:
+        cluster.engines[0].declare_silence(1, 7)
+    for k in range(3):
+        cluster.engines[1].write(1, b"%d" % k)
+    cluster.settle()
+    first.commit(b"first")
+    cluster.settle()
+    for engine in cluster.engines:
+        engine.wedge(open_claim_timeout_s=0)
+    change_view(cluster, 2, cluster.specs)
+    with pytest.raises(Wedged):
+        claim.commit(b"late")
+    cluster.settle()
+    assert [r.take(9) for r in readers] == [[b"first", b"0", b"1", b"2"]] * 2
+    assert all(e.counters.snapshot()["corrupt_slots"] == 0 for e in cluster.engines)
 
 
 def test_a_cut_member_is_not_rung_any_more():
@@ -439,6 +482,31 @@ def test_control_columns_only_grow_and_areas_are_guarded():
         b.read_area(0, "proposal")
     with pytest.raises(ValueError, match="at most"):
         a.write_area("proposal", bytes(1 << 20))
+
+
+def test_claims_are_checked_at_the_edge():
+    """Too large: said with the limit, and the claim stays open. A full ring: WriteTimeout. Its engine may be gone."""
+    cluster = Cluster(2, window=2, size_max=8, senders=[0])
+    reader = cluster.reader(1)
+    with pytest.raises(ValueError, match="no sender"):
+        cluster.engines[1].claim(1)
+    claims = [cluster.engines[0].claim(1) for _ in range(2)]
+    with pytest.raises(WriteTimeout):
+        cluster.engines[0].claim(1, 0.0)
+    with pytest.raises(ValueError, match="size_max is 8 bytes"):
+        claims[0].commit(b"123456789")
+    for claim in claims:
+        claim.commit(b"12345678")
+    with pytest.raises(ValueError, match="committed before"):
+        claims[0].commit(b"")
+    cluster.settle()
+    assert reader.take(9) == [b"12345678"] * 2
+    kept = cluster.engines[0].claim(1)
+    cluster.engines[0].wedge(open_claim_timeout_s=0)
+    change_view(cluster, 2, cluster.specs)
+    del cluster
+    with pytest.raises(Wedged):
+        kept.commit(b"nobody")
 
 
 def test_writes_are_checked_at_the_edge():

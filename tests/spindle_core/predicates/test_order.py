@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle_core.engine import SubgroupSpec, Switches
+from spindle_core.fabric.sim import SimNetwork
 from tests.spindle_core.cluster import Cluster
 
 SWITCHES = st.builds(Switches, st.booleans(), st.booleans(), st.booleans(), st.just(True), st.booleans())
@@ -173,19 +174,42 @@ def test_declared_silence_costs_one_number_and_wakes_nobody():
 
 
 def test_an_open_claim_is_never_taken_by_a_null():
-    """N4: peer traffic asks for nulls while an application holds a claim: they go behind it, not over it.
-
-    Method: a direct write is made in two halves through the embedded interface: inboxes never hold claims of the
-    ring, so the claim here is the engine's own write with a full ring behind it.
-    """
+    """N4: peer traffic asks for nulls while this node holds a claim: they go behind it, not over it."""
     cluster = Cluster(2, window=4)
     readers = [cluster.reader(i) for i in range(2)]
     other = cluster.writer(1)
-    cluster.engines[0].write(1, b"mine")
-    for k in range(4):
+    claim = cluster.engines[0].claim(1)
+    for k in range(3):
         other.write(b"%d" % k)
     cluster.settle()
-    assert readers[0].take(10) == readers[1].take(10) == [b"mine", b"0", b"1", b"2", b"3"]
+    assert readers[0].take(10) == readers[1].take(10) == []
+    claim.commit(b"mine")
+    cluster.settle()
+    assert readers[0].take(10) == readers[1].take(10) == [b"mine", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared rows", "copied rows"])
+def test_nothing_is_published_over_a_claim_that_is_open(shared: bool):
+    """R4: claims may be committed in any order, and are delivered in the order of the claims.
+
+    Method: a ring that went round before, so that an open slot still has an old message in it; three claims, committed
+    last first, with everything sent and landed in between.
+    """
+    cluster = Cluster(2, window=4, senders=[0], network=None if shared else SimNetwork())
+    readers = [cluster.reader(i) for i in range(2)]
+    for k in range(6):
+        cluster.engines[0].write(1, b"%d" % k)
+        cluster.settle()
+    assert [r.take(9) for r in readers] == [[b"%d" % k for k in range(6)]] * 2
+    claims = [cluster.engines[0].claim(1) for _ in range(3)]
+    for k in (2, 1):
+        claims[k].commit(b"claim %d" % k)
+        cluster.settle()
+        assert [r.take(9) for r in readers] == [[], []]
+    claims[0].commit(b"claim 0")
+    cluster.settle()
+    assert [r.take(9) for r in readers] == [[b"claim 0", b"claim 1", b"claim 2"]] * 2
+    assert all(e.counters.snapshot()["corrupt_slots"] == 0 for e in cluster.engines)
 
 
 def test_two_topics_do_not_touch_each_other():
