@@ -146,8 +146,11 @@ def repair(files: Files, handle: int, scan: Scan) -> tuple[Path | None, int]:
         files.truncate(handle, scan.end)
         files.write(handle, [closing], scan.end)
         files.sync(handle)
-        _log.warning("%s: torn tail of %d bytes cut off at byte %d (%s)%s", scan.path, torn_bytes, scan.end,
-                     scan.damage, f", kept in {torn_path}" if torn_path else "")
+        if torn_path is not None:
+            _log.warning("%s: torn tail of %d bytes cut off at byte %d (%s), kept in %s", scan.path, torn_bytes,
+                         scan.end, scan.damage, torn_path)
+        else:
+            _log.warning("%s: closed at byte %d, after its last whole commit (%s)", scan.path, scan.end, scan.damage)
     return torn_path, torn_bytes
 
 
