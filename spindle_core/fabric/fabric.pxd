@@ -14,6 +14,8 @@
   poll(). Atomics are 8 bytes, aligned, and atomic against each other and the peer's own atomics.
 - send and receive move small messages, FIFO per peer, never more than MAIL_SIZE_MAX bytes; -EAGAIN when full or empty.
 - cut() ends everything with one peer, at once and for good: its posts and completions no longer happen.
+- Where writes need help to arrive (tcp), enter() takes what has come before a pass over the predicates, and leave() sends
+  after it what was posted meanwhile. NULL where they need none.
 - prepare_wait() announces sleep; after it the caller looks for work once more; wait() blocks until rung; finish_wait().
   A ring between prepare_wait() and wait() is never lost, and costs no system call while nobody sleeps.
 Every function is nogil and never blocks, except wait().
@@ -49,6 +51,8 @@ cdef struct completion_t:
 
 cdef struct fabric_t:
     void *self
+    int (*enter)(void *self) noexcept nogil                                         # returns how much has come
+    void (*leave)(void *self) noexcept nogil
     int (*post_list)(void *self, const post_t *posts, uint32_t n) noexcept nogil   # returns doorbells rung
     int (*post_read)(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
                      uint64_t cookie) noexcept nogil

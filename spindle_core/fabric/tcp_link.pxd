@@ -1,0 +1,123 @@
+"""One TCP connection between two members of an epoch: frames that write, ask and answer."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, POST_INLINE_MAX, completion_t
+
+cdef enum:
+    TCP_MEMORIES_MAX = 16
+    TCP_REQUESTS_MAX = 1024      # asked for and not polled yet
+    TCP_BUFFER_SIZE = 16 << 10   # bytes received that are not in their place yet
+    TCP_QUEUE_MAX = 1 << 16      # frames
+
+
+# Kinds of frames. What they ask for, the other side's `link_receive` does.
+cdef enum:
+    FRAME_WRITE = 1              # at an offset of the sender's row
+    FRAME_RING = 2
+    FRAME_READ = 3               # request number; tcp_ask
+    FRAME_SWAP = 4
+    FRAME_ADD = 5
+    FRAME_DATA = 6               # request number; what was read
+    FRAME_FOUND = 7              # request number; tcp_answer
+    FRAME_LETTER = 8
+    FRAME_CREDIT = 9             # letters taken
+
+# Why a connection is over (tcp_peer_t.failed).
+cdef enum:
+    FAILED_CLOSED = 1            # by the peer, or its host
+    FAILED_ERROR = 2             # of the network
+    FAILED_NONSENSE = 3          # what came is no frame of this protocol, or goes where it must not
+    FAILED_BEHIND = 4            # the peer does not take what it is sent
+
+
+cdef struct tcp_ask:
+    uint64_t offset
+    uint64_t first               # expected value, or what is added
+    uint64_t second              # desired value
+    uint32_t key
+    uint32_t length
+
+
+cdef struct tcp_answer:
+    uint64_t value
+    uint32_t status
+    uint32_t reserved
+
+
+# What goes over the wire before each payload, in the byte order of the machine (members are of one kind).
+cdef struct tcp_frame:
+    uint64_t place               # kind in the highest byte; below it an offset, a request's number, or a count
+    uint32_t length              # bytes of payload
+    uint32_t magic
+
+
+# A frame that waits to be sent. Its payload follows it directly if it is short; else it is read where it is.
+cdef struct tcp_entry:
+    const char *at               # NULL: in `data`
+    tcp_frame frame
+    char data[POST_INLINE_MAX]
+
+
+cdef struct tcp_request:
+    uint64_t cookie
+    char *into
+    uint32_t length              # bytes expected
+    uint32_t peer
+    uint32_t busy
+
+
+cdef struct tcp_letter:
+    uint32_t size
+    char data[MAIL_SIZE_MAX]
+
+
+cdef struct tcp_peer_t:
+    int fd                       # -1: not connected
+    uint32_t cut                 # set by the control thread while the predicate thread posts
+    uint32_t failed              # why the connection broke, 0 while it hasn't
+    uint8_t ended                # what was asked of it has been completed, it is not looked at any more
+    uint8_t waits                # its socket is full: epoll tells when it isn't
+    char *row                    # my copy of its row
+    uint64_t row_size
+    # Sending: frames queue[first % capacity] .. queue[(last - 1) % capacity]; `sent` bytes of the first are gone.
+    tcp_entry *queue
+    uint64_t first, last, sent
+    # Receiving: buffer[begin:end] are not looked at yet; of the frame that is being received `remaining` bytes go to
+    # `into`.
+    char *buffer
+    uint32_t begin, end
+    tcp_frame frame
+    char *into
+    uint64_t remaining
+    # Small messages
+    tcp_letter *letters
+    uint64_t letters_in, letters_taken, letters_sent, letters_credited
+
+
+cdef struct tcp_t:
+    uint32_t rank, n_peers
+    tcp_peer_t *peers
+    uint64_t capacity            # of a queue, in frames
+    int epoll_fd
+    int bell_fd
+    int failed_fd                # rung when a connection breaks
+    bint in_pass                 # posts are sent at the end of the pass
+    char *row                    # mine
+    uint64_t row_size
+    char *memories[TCP_MEMORIES_MAX]
+    uint64_t memory_sizes[TCP_MEMORIES_MAX]
+    uint32_t n_memories
+    tcp_request requests[TCP_REQUESTS_MAX]
+    uint32_t n_requests, next_request
+    completion_t completions[TCP_REQUESTS_MAX]
+    uint64_t completions_head, completions_tail
+    uint32_t mail_next
+    uint64_t frames_sent, frames_received, bytes_sent, bytes_received, sends, receives   # system calls
+
+
+cdef int link_write(tcp_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil
+cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length) noexcept nogil
+cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil
+cdef int link_receive(tcp_t *s, uint32_t peer) noexcept nogil
+cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil
+cdef void complete(tcp_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
