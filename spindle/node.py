@@ -151,9 +151,11 @@ class Node:
         """Under the lock: joins through anybody who is there, forms the group if nobody is."""
         while True:
             await self._contact(found, deadline)
-            if not self._peers.connected and not found:
+            # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
+            outside = self._view is None and self._changes.machine.phase is Phase.OUTSIDE
+            if outside and not self._peers.connected and not found:
                 break
-            if self._peers.connected:
+            if self._peers.connected or not outside:
                 self._listen()
                 if await self._join(deadline):
                     return

@@ -74,7 +74,9 @@ class Reception:
             conn.close()
         except (SpindleError, TimeoutError) as error:
             LOG.warning("closed a connection of %s: %s", conn.peer, error)
-            kind, text = error_to_wire(error)
+            # Who was late may have been stopped, and is to try again.
+            late = isinstance(error, TimeoutError) and not isinstance(error, SpindleError)
+            kind, text = error_to_wire(ConnectionEnded(f"{error}: try again") if late else error)
             with contextlib.suppress(WireError):
                 conn.send(opening_pb2.OpeningReply(
                     magic=MAGIC, protocol=PROTOCOL, kind=kind, message=text, release=__version__).SerializeToString())

@@ -145,6 +145,10 @@ class Connection:
             self._drip = self._loop.call_later(self.limits.frame_time_s, self._dripped)
 
     def _dripped(self) -> None:
+        late = self._drip
+        self._readable()  # as in receive()
+        if self._drip is not late or self.closed:
+            return
         self._drip = None
         self._end(WireError(f"{self.label}: a frame took longer than {self.limits.frame_time_s:g} s"))
 
@@ -163,7 +167,9 @@ class Connection:
             try:
                 await asyncio.wait_for(self._waiter, left)
             except asyncio.TimeoutError:
-                raise TimeoutError(f"{self.label} sent nothing for {timeout_s:g} s") from None
+                # This process may have stood still itself: what has come meanwhile may not be read yet.
+                if not (self._readable() or self._frames or self.closed):
+                    raise TimeoutError(f"{self.label} sent nothing for {timeout_s:g} s") from None
             finally:
                 self._waiter = None
         frame = self._frames.popleft()

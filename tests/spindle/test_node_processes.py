@@ -8,6 +8,7 @@ delivery. Per view all members must have the same sequence (D6, D9), per writer 
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -78,6 +79,27 @@ def test_three_nodes_deliver_the_same_sequence(crew: Any) -> None:
     assert check({node.node_id: node.do("deliver") for node in nodes}, (1, 2, 3)) == written
     for node in nodes:
         node.do("leave")
+
+
+def test_the_one_who_let_a_node_in_dies_while_it_waits_for_another_to_answer(crew: Any, runtime_dir: Path) -> None:
+    """A newcomer is a member as soon as its view is installed, though a hanging node that it found has not answered
+    yet: when all others have gone, it goes on in the group that it joined, and forms no other (found by chaos)."""
+    one = crew(1)
+    group = one.do("status")["group_id"]
+    hanging = socket.socket(socket.AF_UNIX)
+    hanging.bind(str(next(runtime_dir.rglob("node-1.sock")).with_name("node-9.sock")))
+    hanging.listen()
+    newcomer = NodeProcess(runtime_dir, 2)
+    try:
+        wait_until(lambda: len(one.do("status")["members"]) == 2, what="the newcomer in a view", interval_s=0.001)
+        one.kill()
+        hanging.accept()[0].close()
+        hanging.close()
+        newcomer.answer()
+        status = wait_until(lambda: (lambda now: len(now["members"]) == 1 and now)(newcomer.do("status")), what="alone")
+        assert status["group_id"] == group
+    finally:
+        newcomer.kill()
 
 
 def test_joins_and_leaves_under_traffic(crew: Any) -> None:

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import itertools
 import os
+import selectors
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -138,6 +140,47 @@ def test_slow_drip_is_cut_off_though_bytes_keep_coming() -> None:
         a.close()
 
     run(body)
+
+
+def test_an_end_that_stood_still_itself_accuses_nobody() -> None:
+    """What had come while this process was stopped counts, though the time is over: a first frame, the rest of one, and
+    the end of the connection (found by chaos).
+
+    Method: waiting for input is interrupted once after each stop, as epoll_wait is by SIGCONT, so timers come first.
+    """
+    selector, interrupted = selectors.DefaultSelector(), []
+    select = selector.select
+    selector.select = lambda timeout=None: interrupted.pop() if interrupted else select(timeout)  # type: ignore
+    ours, theirs = pair()
+
+    def stand_still(seconds: float) -> None:
+        time.sleep(seconds)
+        interrupted.append([])
+
+    async def test() -> None:
+        conn = Connection(ours, limits=SMALL)
+        waiting = asyncio.ensure_future(conn.receive(0.02))
+        await asyncio.sleep(0)
+        theirs.send(encode(b"late"))
+        stand_still(0.05)
+        assert (await waiting).body == b"late"
+        waiting = asyncio.ensure_future(conn.receive())
+        theirs.send(encode(b"later")[:-1])
+        while not conn._decoder.partial:
+            await asyncio.sleep(0)
+        theirs.send(encode(b"later")[-1:])
+        stand_still(SMALL.frame_time_s * 1.5)
+        assert (await waiting).body == b"later"
+        waiting = asyncio.ensure_future(conn.receive(0.02))
+        await asyncio.sleep(0)
+        theirs.close()
+        stand_still(0.05)
+        with pytest.raises(ConnectionEnded):
+            await waiting
+        conn.close()
+
+    with contextlib.closing(asyncio.SelectorEventLoop(selector)) as loop:
+        loop.run_until_complete(asyncio.wait_for(test(), 20))
 
 
 def test_an_end_that_does_not_read_is_cut_off() -> None:
