@@ -17,6 +17,8 @@ cdef class Engine:
     cdef readonly int bell_fd
     cdef readonly int control_fd
     cdef readonly Epoch epoch            # installed, or None
+    cdef readonly Epoch past             # the one before, while its last posts are on their way
+    cdef object poller                   # of the bell and of fabrics that need help; None until there is one
     cdef object counters_kept            # a view that keeps the page mapped
     cdef dict bindings                   # topic id -> Binding
     cdef object thread
@@ -34,3 +36,5 @@ cdef class Engine:
     cdef void ring(self) noexcept
     cdef uint64_t now_ns(self) noexcept
     cdef Epoch installed(self)
+    cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1
+    cdef int drop_past(self) except -1

@@ -9,6 +9,7 @@ until True, install of the next. One thread at a time uses an Engine (a lock see
 """
 import contextlib
 import os
+import select
 import threading
 import time
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ cdef class Engine:
         b.incarnation = incarnation
         b.magic = BELL_MAGIC
         self.driver.bell = b
-        self.driver.bell_fd = self.bell_fd
+        self.driver.bell_fd = self.driver.wait_fd = self.bell_fd
         self.driver.resume_fd = self.resume_fd
         self.driver.busy_poll_ns = busy_poll_us * 1000
         self.driver.counters = self.counters.values
@@ -279,6 +280,7 @@ cdef class Engine:
                 # The last columns of the old epoch are this node's echo: others wait for it, and nobody steps the old
                 # epoch after this.
                 step(&old.node, self.now_ns())
+            self.take_over_fabric(old, epoch)
             self.epoch = epoch
             self.driver.node = &epoch.node
             self.counters.values[C_VIEW_ID] = epoch.epoch
@@ -288,9 +290,46 @@ cdef class Engine:
         if old is not None:
             for i in range(old.node.n_subgroups):
                 event_ring(old.node.subgroups[<uint32_t>i].space_fd)   # who waits for a slot learns that it is over
-            old.close()
+            if self.past is not old:
+                old.close()
         self.ring()
         return unsent
+
+    cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:
+        """What the predicate thread waits for, and drives besides the new epoch: the old one's last posts. Parked."""
+        self.drop_past()
+        if epoch.fabric.wait_fd >= 0:
+            if self.poller is None:
+                self.poller = select.epoll()
+                self.poller.register(self.bell_fd, select.EPOLLIN)
+                self.driver.wait_fd = self.poller.fileno()
+            self.poller.register(epoch.fabric.wait_fd, select.EPOLLIN)
+        if old is not None and old.fabric.wait_fd >= 0:
+            if old.fabric.drained:
+                self.poller.unregister(old.fabric.wait_fd)
+            else:
+                self.past = old
+                epoch.node.past = old.node.fabric
+        return 0
+
+    def tidy(self):
+        """Gives back the memory of the last epoch, once its last posts have arrived; True if nothing is kept."""
+        if self.past is not None and self.past.fabric.drained:
+            self.park()
+            try:
+                self.drop_past()
+            finally:
+                self.resume()
+        return self.past is None
+
+    cdef int drop_past(self) except -1:
+        """Parked: the last epoch is over, whatever has arrived of it."""
+        if self.past is not None:
+            self.epoch.node.past = NULL
+            self.poller.unregister(self.past.fabric.wait_fd)
+            self.past.close()
+            self.past = None
+        return 0
 
     def cut(self, rank):
         """Nothing is exchanged with this member of the installed epoch any more: neither posts nor doorbells go to it.

@@ -258,6 +258,32 @@ cdef class Epoch:
                     os.close(fd)
         self.take_row(rank, row)
 
+    def attach_stream(self, rank, int fd, incarnation, layout_hash, row_size):
+        """Reaches a peer through a connected stream socket, whose ownership passes over: for fabrics that copy rows.
+
+        The rest is what the peer says of its row. Raises ValueError where this view expects another one.
+        """
+        cdef Mapping row
+        cdef row_header *h
+        try:
+            self.fabric.check_peer(rank)
+            row = Mapping.private(self.row.size)
+            h = <row_header *>row.base
+            h.layout_version = LAYOUT_VERSION
+            h.node_id = self.node_ids[rank]
+            h.incarnation = incarnation
+            h.epoch = self.node.epoch
+            h.row_size = row_size
+            h.layout_hash = layout_hash
+            u64_store_release(&h.magic, ROW_MAGIC)
+            if row_size != self.row.size:
+                raise ValueError(f"node {h.node_id} has another idea of the topics of view {self.epoch}")
+            self.check_row(rank, row)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.take_row(rank, self.fabric.connect(rank, fd, row))
+
     def attach_local(self, rank, Epoch peer not None):
         """As attach_peer, for a member in this process whose fabric knows how (the simulator's)."""
         self.fabric.check_peer(rank)

@@ -47,6 +47,16 @@ cdef inline int event_wait(int fd, int timeout_ms) noexcept nogil:
     return r
 
 
+cdef inline void event_wait_at(int wait_fd, int fd) noexcept nogil:
+    """Blocks until `wait_fd` is readable, or a signal comes, and clears `fd`, which is the same or part of it."""
+    cdef pollfd p
+    p.fd = wait_fd
+    p.events = POLLIN
+    p.revents = 0
+    if poll(&p, 1, -1) > 0:
+        event_clear(fd)
+
+
 cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:
     """Blocks until one of two is readable: 1, 2 or 3; 0 on timeout or a signal. Clears the first only."""
     cdef pollfd p[2]

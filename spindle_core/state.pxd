@@ -113,6 +113,7 @@ cdef struct node_t:
     subgroup_t *subgroups
     uint32_t n_subgroups
     fabric_t *fabric
+    fabric_t *past               # of the epoch before, while its last posts are on their way; NULL otherwise
     uint64_t *counters
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
     bint wedged                  # nothing is sent, received or delivered any more in this epoch

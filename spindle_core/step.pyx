@@ -76,8 +76,14 @@ cdef inline int control(node_t *node) noexcept nogil:
 cdef int step(node_t *node, uint64_t now_ns) noexcept nogil:
     """Returns how much was done: 0 means that nothing will happen until somebody rings."""
     cdef uint32_t i
-    cdef int done = control(node)
+    cdef int done = 0
     cdef subgroup_t *s
+    if node.fabric.enter != NULL:
+        done = node.fabric.enter(node.fabric.self)
+    if node.past != NULL:
+        node.past.enter(node.past.self)
+        node.past.leave(node.past.self)
+    done += control(node)
     node.now_ns = now_ns
     for i in range(node.n_subgroups):
         s = &node.subgroups[i]
@@ -89,4 +95,6 @@ cdef int step(node_t *node, uint64_t now_ns) noexcept nogil:
             done += null_send(node, s)
             done += deliver(node, s)
         done += persist(node, s)
+    if node.fabric.leave != NULL:
+        node.fabric.leave(node.fabric.self)
     return done

@@ -15,6 +15,7 @@ cdef struct driver_t:
     uint32_t driving             # held by who evaluates predicates: this thread whenever it is not blocked
     int resume_fd
     int bell_fd
+    int wait_fd                  # readable when the bell is rung, or a fabric that needs help has something
     bell_page *bell
     uint64_t busy_poll_ns
     uint64_t *counters

@@ -23,7 +23,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
-from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.events cimport event_ring, event_wait, event_wait_at, sched_yield
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
 from spindle_core.step cimport step
 
@@ -84,7 +84,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
         d.counters[C_SLEEPS] += 1
         stop_driving(d)
         # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
-        event_wait(d.bell_fd, -1)
+        event_wait_at(d.wait_fd, d.bell_fd)
         resume_driving(d)
     u32_store_relaxed(&d.bell.asleep, 0)
 

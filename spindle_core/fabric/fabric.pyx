@@ -23,6 +23,16 @@ cdef class Fabric:
             raise ValueError(f"peer {peer}: must be a rank below {self.n_peers} other than the own one, {self.rank}")
         return 0
 
+    @property
+    def wait_fd(self):
+        """What is readable when enter() has something to do; -1 where the doorbell tells everything."""
+        return -1
+
+    @property
+    def drained(self):
+        """All that was posted has arrived, or its peer is cut."""
+        return True
+
     def make_row(self, str name, size):
         """Memory for this member's row, as this fabric needs it."""
         raise NotImplementedError

@@ -23,6 +23,12 @@ cdef extern from "sys/socket.h" nogil:
     ssize_t sendmsg(int fd, const msghdr *message, int flags)
     int shutdown(int fd, int how)
 
+cdef extern from "sys/ioctl.h" nogil:
+    int ioctl(int fd, unsigned long request, int *value)
+
+cdef extern from "linux/sockios.h" nogil:
+    const unsigned long SIOCOUTQ          # bytes that the peer's host has not acknowledged
+
 cdef extern from "sys/epoll.h" nogil:
     const uint32_t EPOLLIN
     const uint32_t EPOLLOUT

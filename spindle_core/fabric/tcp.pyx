@@ -36,7 +36,9 @@ from spindle_core.fabric.sockets cimport (
     epoll_create1,
     epoll_ctl,
     epoll_event,
+    SIOCOUTQ,
     epoll_wait,
+    ioctl,
     shutdown,
 )
 from spindle_core.fabric.tcp_link cimport (
@@ -330,6 +332,20 @@ cdef class TcpFabric(Fabric):
     def wait_fd(self):
         """Readable when there is something to take, or room for what could not be sent."""
         return self.state.epoll_fd
+
+    @property
+    def drained(self):
+        """All that was posted has reached the hosts of its peers: closing loses nothing."""
+        cdef uint32_t i
+        cdef int waiting = 0
+        cdef tcp_peer_t *p
+        for i in range(self.state.n_peers):
+            p = &self.state.peers[i]
+            if gone(p):
+                continue
+            if p.first < p.last or ioctl(p.fd, SIOCOUTQ, &waiting) < 0 or waiting:
+                return False
+        return True
 
     def make_row(self, str name, size):
         """The row that this member's posts are read from."""

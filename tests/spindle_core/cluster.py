@@ -6,15 +6,27 @@ With a simulated network their rows are as the network says, copied or shared; t
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.sim import SimFabric, SimNetwork
+from spindle_core.fabric.tcp import TcpFabric
 from spindle_core.inbox import Inbox, InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
+
+
+def connection() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection over loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    for end in (one, other):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return one, other
 
 
 class Cluster:
@@ -32,13 +44,14 @@ class Cluster:
         switches: Switches | None = None,
         busy_poll_us: int = 20,
         network: SimNetwork | None = None,
+        tcp: bool = False,
     ) -> None:
         everybody = tuple(range(n))
         if specs is None:
             sending = tuple(senders if senders is not None else everybody)
             specs = [SubgroupSpec(1, everybody, sending, window, size_max, level)]
         self.n = n
-        self.network = network
+        self.network, self.tcp = network, tcp
         self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
@@ -57,6 +70,16 @@ class Cluster:
                     if i != k:
                         mine.attach_local(k, theirs)
             return simulated
+        if self.tcp:
+            connected = [e.new_epoch(epoch, i, ids, list(specs), TcpFabric(i, self.n, e.bell_fd))
+                         for i, e in enumerate(self.engines)]
+            for i, mine in enumerate(connected):
+                for k in range(i + 1, self.n):
+                    one, other = connection()
+                    layout = mine.layout_hash(), mine.row.size
+                    mine.attach_stream(k, one.detach(), self.engines[k].incarnation, *layout)
+                    connected[k].attach_stream(i, other.detach(), self.engines[i].incarnation, *layout)
+            return connected
         epochs = [e.new_epoch(epoch, i, ids, list(specs)) for i, e in enumerate(self.engines)]
         for i, mine in enumerate(epochs):
             for k, theirs in enumerate(epochs):
@@ -88,7 +111,8 @@ class Cluster:
         """Steps all engines in turn until nobody has anything to do; returns the passes that took. Bounded."""
         for passes in range(passes_max):
             landed = self.network.land_all() if self.network is not None else 0
-            if not any([engine.step_once() for engine in self.engines]) and not landed:
+            done = any([engine.step_once() for engine in self.engines])
+            if not done and not landed and all(epoch.fabric.drained for epoch in self.epochs):
                 return passes
         raise AssertionError(f"not quiet after {passes_max} passes")
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from spindle_core.fabric.tcp import TcpFabric
 from spindle_core.memory import Mapping
+from tests.spindle_core.cluster import connection
 from tests.spindle_core.fabric.conformance import BOUND_S, FabricConformance
 from tests.support import wait_until
 
@@ -47,15 +48,6 @@ class TcpPeer:
 
     def __del__(self) -> None:
         os.close(self.bell_fd)
-
-
-def connection() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        one = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-    for end in (one, other):
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return one, other
 
 
 def make_peers(n: int) -> list[TcpPeer]:

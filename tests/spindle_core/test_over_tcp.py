@@ -1,0 +1,150 @@
+"""The core over the TCP fabric: what it promises over rows that are mapped, it promises over rows that are sent."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spindle_core.errors import Wedged
+from spindle_core.fabric.tcp import TcpFabric
+from tests.spindle_core.cluster import Cluster, connection
+from tests.spindle_core.predicates.test_order import SWITCHES, run_script
+from tests.support import wait_until
+
+SCRIPT = st.lists(st.tuples(st.sampled_from("wwsss"), st.integers(0, 5)), max_size=60)
+
+
+def change_view(cluster: Cluster, epoch: int) -> None:
+    """As the membership machine drives it; nobody reads counts before they have arrived."""
+    for engine in cluster.engines:
+        engine.wedge()
+    cluster.settle()
+    for spec in cluster.specs:
+        frozen = [cluster.epochs[0].frozen_counts(m, spec.topic_id) for m in spec.members]
+        trim = [min(column) for column in zip(*frozen, strict=True)]
+        for m in spec.members:
+            assert cluster.engines[m].deliver_to_trim(spec.topic_id, trim)
+    cluster.install(epoch, cluster.specs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 4), window=st.sampled_from([1, 2, 5]), first=SCRIPT, second=SCRIPT,
+       level=st.sampled_from([1, 2, 3]), switches=SWITCHES)
+def test_one_order_and_nothing_lost_across_views(n, window, first, second, level, switches):
+    """D2, D5, D6, D8, D9, D10: whatever was in flight at the wedge is delivered once, everywhere, in order."""
+    cluster = Cluster(n, window=window, level=level, switches=switches, tcp=True)
+    readers = [cluster.reader(i) for i in range(n)]
+    writers = {i: cluster.writer(i) for i in range(n)}
+    written = run_script(cluster, first, writers)
+    change_view(cluster, 2)
+    assert len({reader.pending for reader in readers}) == 1
+    for node, messages in written.items():
+        more = run_script(cluster, [s for s in second if s[0] == "s" or s[1] % n == node], {node: writers[node]})
+        messages += list(more[node])
+    cluster.settle()
+    logs = [reader.take(10_000) for reader in readers]
+    assert all(log == logs[0] for log in logs)
+    for node, messages in written.items():
+        assert [m for m in logs[0] if m.startswith(b"%d:" % node)] == messages
+    assert all(writers[i].acknowledged == len(written[i]) for i in writers)
+
+
+@pytest.mark.parametrize("size", [8, 5000], ids=["short", "long"])
+def test_threads_agree_sleep_and_stop(size: int) -> None:
+    """With predicate threads: one order on three nodes, nobody spins when it is over, blocked readers wake up."""
+    cluster = Cluster(3, window=16, size_max=size, tcp=True)
+    readers = [cluster.reader(i, capacity=16 << 20) for i in range(3)]
+    writers = [cluster.writer(i, size_max=size) for i in range(3)]
+    cluster.start()
+    try:
+        for k in range(300):
+            for rank, writer in enumerate(writers):
+                writer.write((b"%d:%d;" % (rank, k)).ljust(size, b"."), timeout_s=30)
+        assert all(writer.wait_acknowledged(30) for writer in writers)
+        logs = []
+        for reader in readers:
+            got: list[bytes] = []
+            while len(got) < 900:
+                assert reader.wait(30)
+                got += reader.take(1000)
+            logs.append(got)
+        assert logs[0] == logs[1] == logs[2]
+        wait_until(lambda: all(e.bell.view()[12:16] == b"\x01\x00\x00\x00" for e in cluster.engines), 30)
+        laps = [engine.counters.snapshot()["laps"] for engine in cluster.engines]
+        writers[1].write(b"one more", timeout_s=30)
+        assert writers[1].wait_acknowledged(30)
+        assert all(reader.wait(30) and reader.take(2) for reader in readers)
+        assert all(e.counters.snapshot()["laps"] > before for e, before in zip(cluster.engines, laps, strict=True))
+    finally:
+        cluster.stop()
+
+
+def frozen_at(cluster: Cluster, node: int) -> list[list[int]]:
+    """What everybody has received, as far as this node has been told."""
+    return [cluster.epochs[node].frozen_counts(rank, 1) for rank in range(cluster.n)]
+
+
+def test_view_changes_under_load() -> None:
+    """Direct writes from three threads across five views: each sender's messages in order, once, on all nodes; and what
+    the last epoch still had to send arrives though the next one is installed."""
+    cluster = Cluster(3, window=8, tcp=True)
+    readers = [cluster.reader(i, capacity=8 << 20) for i in range(3)]
+    cluster.start()
+    over, counts = threading.Event(), [0, 0, 0]
+
+    def write(rank: int) -> None:
+        while not over.is_set():
+            try:
+                cluster.engines[rank].write(1, b"%d:%d" % (rank, counts[rank]), 0, 30)
+            except Wedged:
+                continue
+            counts[rank] += 1
+
+    threads = [threading.Thread(target=write, args=(rank,)) for rank in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+        for epoch in range(2, 7):
+            before = list(counts)
+            wait_until(lambda before=before: all(now > then for now, then in zip(counts, before, strict=True)), 30)
+            for engine in cluster.engines:
+                engine.wedge()
+            wait_until(lambda: all(frozen_at(cluster, at) == [cluster.epochs[m].frozen_counts(m, 1) for m in range(3)]
+                                   for at in range(3)), 30)
+            trim = [min(column) for column in zip(*frozen_at(cluster, 0), strict=True)]
+            for engine in cluster.engines:
+                wait_until(lambda engine=engine, trim=trim: engine.deliver_to_trim(1, trim), 30)
+            cluster.install(epoch, cluster.specs)
+        over.set()
+        for thread in threads:
+            thread.join(30)
+        logs = []
+        for reader in readers:
+            got: list[bytes] = []
+            while len(got) < sum(counts):
+                assert reader.wait(30)
+                got += reader.take(1000)
+            logs.append(got)
+        wait_until(lambda: all(engine.tidy() for engine in cluster.engines), 30)
+    finally:
+        over.set()
+        cluster.stop()
+    assert logs[0] == logs[1] == logs[2]
+    for rank in range(3):
+        own = [m for m in logs[0] if m.startswith(b"%d:" % rank)]
+        assert own == [b"%d:%d" % (rank, k) for k in range(counts[rank])]
+
+
+def test_a_row_of_another_view_is_refused() -> None:
+    """What a peer says of its row is checked before anything of it is believed."""
+    cluster = Cluster(2, tcp=True)
+    epoch = cluster.engines[0].new_epoch(9, 0, [1, 2], cluster.specs, TcpFabric(0, 2))
+    for layout_hash, size in ((1, epoch.row.size), (epoch.layout_hash(), epoch.row.size + 4096)):
+        one, _other = connection()
+        with pytest.raises(ValueError, match="another idea of the topics"):
+            epoch.attach_stream(1, one.detach(), 1, layout_hash, size)
+    with pytest.raises(ValueError, match="peer 0"):
+        epoch.attach_stream(0, connection()[0].detach(), 1, epoch.layout_hash(), epoch.row.size)
