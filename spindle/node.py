@@ -186,8 +186,11 @@ class Node:
         while tasks:
             limit = CONTACT_TIMEOUT_S if self._peers.connected else None
             done, tasks = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            failed = [error for task in done if not task.cancelled() and (error := task.exception()) is not None]
+            if failed:
+                for task in tasks:
+                    task.add_done_callback(_overlooked)
+                raise failed[0]
             if not done:
                 for task in tasks:
                     task.add_done_callback(self._contacted_late)
@@ -195,8 +198,10 @@ class Node:
 
     def _contacted_late(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, SpindleError):
+        if isinstance(error, SpindleError) and self._view is None:
             self.fail(error)
+        elif error is not None:  # somebody who had not answered when this node became a member
+            LOG.warning("a node that answered late refuses this one: %s", error)
 
     def _listen(self) -> None:
         if self._reception is None:
@@ -483,3 +488,9 @@ class Node:
         for topic in view.topics:
             if before is None or before.topic(topic.spec.name) is None:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))
+
+
+def _overlooked(task: asyncio.Task[None]) -> None:
+    """What else failed does not matter any more."""
+    if not task.cancelled():
+        task.exception()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from spindle.view import Member
 
 MAGIC = 0x4E495053  # "SPIN"
-PROTOCOL = 2  # of node.proto and of the rows' layout
+PROTOCOL = 3  # of node.proto and of the rows' layout
 FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
 FDS_MAX = 3
 PROCESS_END_WAIT_S = 0.05  # between the end of a connection and that of its process: the kernel closes sockets first
@@ -155,8 +155,11 @@ class Peers:
             return CastOut(f"node {self.me.node_id} goes on without this life of node {opening.node_id}; start it anew")
         self._make_way(opening.node_id)
         pid = os.getpid()
-        if opening.node_id in self.connected:
-            pid = self.connected[opening.node_id].conn.peer.pid
+        known = self.connected.get(opening.node_id)
+        if known is not None and known.incarnation == opening.incarnation:
+            return ConnectionEnded(f"{known} and node {self.me.node_id} are connected already")
+        if known is not None:
+            pid = known.conn.peer.pid
         elif opening.node_id != self.me.node_id:
             return None
         return NodeIdTaken(f"node id {opening.node_id} is taken by pid {pid}; choose another [node] id, or 0 for the "
@@ -233,6 +236,8 @@ class Peers:
                 raise ProtocolMismatch(f"{conn.label} answered with something else than an OpeningReply")
             if reply.kind:
                 raise error_from_wire(reply.kind, reply.message)
+            if self.refusing is not None:  # this node has stopped while it waited
+                raise self.refusing
             self._make_way(reply.node_id)
             if reply.node_id in self.connected:
                 raise NodeIdTaken(f"two nodes say that they are node {reply.node_id}; stop one of them")

@@ -112,7 +112,8 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
     if isinstance(message, m.CurrentView):
         return pb.PeerMessage(current_view=view_to_wire(message.view))
     if isinstance(message, m.JoinRequest):
-        return pb.PeerMessage(join=pb.JoinRequest(member=member_to_wire(message.member), view_id=message.view_id))
+        return pb.PeerMessage(join=pb.JoinRequest(
+            member=member_to_wire(message.member), group_id=message.group_id, view_id=message.view_id))
     if isinstance(message, m.TopicRequest):
         request = pb.TopicRequest(request_id=message.request_id, view_id=message.view_id)
         if isinstance(message.wish, TopicSpec):
@@ -141,7 +142,7 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
     if kind == "current_view":
         return m.CurrentView(view_from_wire(message.current_view))
     if kind == "join":
-        return m.JoinRequest(member_from_wire(message.join.member), message.join.view_id)
+        return m.JoinRequest(member_from_wire(message.join.member), message.join.group_id, message.join.view_id)
     if kind == "topic_request":
         request = message.topic_request
         wish: TopicSpec | m.Role

@@ -61,7 +61,8 @@ class Machine(Rules):
         leader = next((one for one in self.view.members if not self._is_gone(one)), None)
         if leader is not None and self._asked != leader.life:
             self._asked = leader.life
-            self._act(m.Send(leader.node_id, m.JoinRequest(self.me, self.view.view_id), leader.incarnation))
+            request = m.JoinRequest(self.me, self.view.group_id, self.view.view_id)
+            self._act(m.Send(leader.node_id, request, leader.incarnation))
         elif leader is None and self._other is not None:
             other, self._other = self._other, None
             self.seek(other)
@@ -291,7 +292,11 @@ class Machine(Rules):
         elif isinstance(message, m.Prepared):
             if message.ballot == self.ballot:
                 self._joiners_prepared.add(node_id)
-        elif self._table is None or self.view is None or message.view_id > self.view.view_id:
+        elif self._table is None or self.view is None:
+            self._deferred.append((node_id, message))
+        elif isinstance(message, m.JoinRequest) and message.group_id != self.view.group_id:
+            self._act(m.Send(node_id, m.CurrentView(self.view)))  # it knows this node from a group that has ended
+        elif message.view_id > self.view.view_id:
             self._deferred.append((node_id, message))
         else:
             # Kept even if another leads now: who sent it may suspect that one already, and has told nobody else.

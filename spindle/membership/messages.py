@@ -23,9 +23,10 @@ class CurrentView:
 
 @dataclasses.dataclass(frozen=True)
 class JoinRequest:
-    """From a node that wants to be a member; view_id is that of the view it has been told."""
+    """From a node that wants to be a member; of the view that it has been told."""
 
     member: Member
+    group_id: int
     view_id: int
 
 

@@ -107,12 +107,14 @@ class Trim(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., subgroups: _Optional[_Iterable[_Union[Trim.Subgroup, _Mapping]]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("member", "view_id")
+    __slots__ = ("member", "view_id", "group_id")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     member: Member
     view_id: int
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., view_id: _Optional[int] = ...) -> None: ...
+    group_id: int
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., view_id: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...
 
 class TopicRequest(_message.Message):
     __slots__ = ("request_id", "view_id", "declare", "role")

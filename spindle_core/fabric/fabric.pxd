@@ -14,8 +14,8 @@
   poll(). Atomics are 8 bytes, aligned, and atomic against each other and the peer's own atomics.
 - send and receive move small messages, FIFO per peer, never more than MAIL_SIZE_MAX bytes; -EAGAIN when full or empty.
 - cut() ends everything with one peer, at once and for good: its posts and completions no longer happen.
-- Where writes need help to arrive (tcp), enter() takes what has come before a pass over the predicates, and leave() sends
-  after it what was posted meanwhile. NULL where they need none.
+- Where writes need help to arrive (tcp), enter() takes what has come before a pass over the predicates, and leave()
+  sends after it what was posted meanwhile. NULL where they need none.
 - prepare_wait() announces sleep; after it the caller looks for work once more; wait() blocks until rung; finish_wait().
   A ring between prepare_wait() and wait() is never lost, and costs no system call while nobody sleeps.
 Every function is nogil and never blocks, except wait().

@@ -116,7 +116,8 @@ cdef struct tcp_t:
 
 
 cdef int link_write(tcp_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil
-cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length) noexcept nogil
+cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length
+                  ) noexcept nogil
 cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil
 cdef int link_receive(tcp_t *s, uint32_t peer) noexcept nogil
 cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil

@@ -62,7 +62,7 @@ MEMBERS = (Member(1, 1000, "/run/node-1.sock", 10, 1, "one"), Member(5, 1001, "/
 VIEW = View(77, 3, MEMBERS, (Topic(SPEC, 1, (1, 5), (5,), (1,)), Topic(TopicSpec("t", window=4, size_max=8), 9)))
 ENDPOINT = Endpoint(b"guid", 5, True, "t", b"{}", "app", 12, 3)
 MESSAGES: tuple[m.Message, ...] = (
-    m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], 3), m.TopicRequest(1, 3, SPEC),
+    m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], VIEW.group_id, 3), m.TopicRequest(1, 3, SPEC),
     m.TopicRequest(2, 3, m.Role("t", True, True)), m.Rejection(1, "TopicLimit", "too many"),
     m.Admission(VIEW, 300, 2, 1), m.Prepared(3, 300), m.Installed(1, 3, 300),
 )

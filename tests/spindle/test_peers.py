@@ -165,7 +165,7 @@ def test_a_joiner_that_hangs_is_left_out(runtime_dir: Path, monkeypatch: pytest.
         conn = connect()
         conn.send(opening())
         member = pb.Member(node_id=9, incarnation=5, address=str(runtime_dir / "nowhere"))
-        conn.send(pb.PeerMessage(join=pb.JoinRequest(member=member, view_id=0)).SerializeToString())
+        conn.send(pb.PeerMessage(join=pb.JoinRequest(member=member, group_id=node.view().group_id)).SerializeToString())
         kinds: list[str | None] = []
         with pytest.raises(ConnectionEnded):
             OpeningReply.FromString((await conn.receive(5)).body)
@@ -190,7 +190,7 @@ def test_a_joiner_whose_row_is_none_is_left_out(runtime_dir: Path) -> None:
         conn = connect()
         conn.send(opening())
         member = pb.Member(node_id=9, incarnation=5, address=str(runtime_dir / "nowhere"))
-        conn.send(pb.PeerMessage(join=pb.JoinRequest(member=member, view_id=0)).SerializeToString())
+        conn.send(pb.PeerMessage(join=pb.JoinRequest(member=member, group_id=node.view().group_id)).SerializeToString())
         OpeningReply.FromString((await conn.receive(5)).body)
         with pytest.raises(ConnectionEnded), open(os.devnull, "rb") as nothing:
             while True:
@@ -222,6 +222,8 @@ def test_one_life_of_a_node_id_at_a_time(runtime_dir: Path) -> None:
     async def body(_: Node, connect: Callable[[], Connection]) -> None:
         first, reply = await introduced(connect, 5)
         assert not reply.kind
+        _, reply = await introduced(connect, 5)  # the same again is no other one
+        assert reply.kind == "ConnectionEnded" and "already" in reply.message
         _, reply = await introduced(connect, 6)
         assert reply.kind == "NodeIdTaken"
         farewell = pb.Farewell(kind="JournalError", text="the disk is full")
@@ -230,6 +232,36 @@ def test_one_life_of_a_node_id_at_a_time(runtime_dir: Path) -> None:
             _, reply = await introduced(connect, 7)
             if not reply.kind:
                 break
+
+    with_node(body, runtime_dir)
+
+
+def test_who_answers_late_neither_ends_a_member_nor_keeps_a_connection(runtime_dir: Path) -> None:
+    """Goal: a node that hung while another one joined answers later: with a refusal, which is no concern of a member
+    any more, or gladly, when that one is about to stop (found by chaos). Method: sockets that are accepted and not
+    answered until then."""
+
+    async def body(node: Node, _: Callable[[], Connection]) -> None:
+        for number, reply in enumerate((OpeningReply(magic=MAGIC, kind="NodeIdTaken", message="late"),
+                                        OpeningReply(magic=MAGIC, protocol=PROTOCOL, node_id=90, incarnation=3))):
+            with socket.socket(socket.AF_UNIX) as hanging:
+                path = node.config.domain_dir / "node-90.sock"
+                hanging.bind(str(path))
+                hanging.listen()
+                newcomer = Node(NodeConfig(runtime_dir=runtime_dir))
+                await newcomer.start()
+                hung, _address = hanging.accept()
+                path.unlink()
+            conn = Connection(hung)
+            await conn.receive(5)
+            if number:
+                newcomer._peers.refusing = ConnectionEnded("it stops")
+            conn.send(reply.SerializeToString())
+            with pytest.raises(ConnectionEnded):
+                await conn.receive(5)
+            assert 90 not in newcomer._peers.connected
+            assert newcomer.view().node_ids == (1, newcomer.node_id)
+            await newcomer.stop()
 
     with_node(body, runtime_dir)
 

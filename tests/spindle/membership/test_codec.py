@@ -31,7 +31,7 @@ VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(6553
 
 
 @pytest.mark.parametrize("message", [
-    m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 3), m.TopicRequest(4, 5, SPEC),
+    m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 1 << 63, 3), m.TopicRequest(4, 5, SPEC),
     m.TopicRequest(4, 5, m.Role("t", True, False)), m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
     m.Prepared(6, 300), m.Installed(7, 6, 300),
 ])

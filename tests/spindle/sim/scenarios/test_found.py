@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spindle.membership import messages as m
 from spindle.sim import events as e
 from tests.spindle.sim.scenarios.script import Script
 
@@ -34,3 +35,31 @@ def test_a_joiner_and_a_member_that_lose_each_other_meet_again() -> None:
     assert run.do(e.CUT_LINK, 3, 2)
     run.until(lambda: run.is_member(3))
     run.finish([1, 2, 3])
+
+
+def test_who_asks_a_node_that_is_in_another_group_by_now_is_told_of_it() -> None:
+    """Setup: node 1 alone; node 3 is admitted and loses its connection to node 1, which installs the view with it.
+    Node 6 learns of that view. Script: node 1 dies; node 3, whom nobody lets in any more, forms a group of its own and
+    tells node 6; only then node 6 learns of the death, and asks the only member left of the first view, node 3, under
+    that view's number. Expect: node 3 tells it of its own group again, and lets it in. (It kept the request for when
+    its group would have come to that number.)"""
+    run = Script(1)
+    run.start(3)
+
+    def is_ready() -> bool:
+        waiting = [part for conn in run.life(1).conns for item in conn.queue_of(run.life(1)) for part in item]
+        return any(isinstance(part, m.Prepared) for part in waiting)
+
+    run.until(is_ready)
+    assert run.do(e.CUT_LINK, 3, 1)
+    run.until(lambda: run.view(1).rank_of(3) is not None, 1)
+    run.start(6)
+    run.until(lambda: (lambda told: told is not None and told.rank_of(3) is not None)(run.life(6).machine.view))
+    run.crash(1)
+    while not run.is_member(3):
+        run.do(e.SCAN, 3)
+        run.turns(1, 3)
+    while run.receive(6, 3):
+        run.do(e.CTL, 6, 1)
+    assert run.life(6).machine.view.rank_of(1) is not None  # that node 1 has died it doesn't know yet
+    run.finish([3, 6])
