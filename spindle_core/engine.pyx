@@ -27,9 +27,9 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.changeover cimport claims_open, close_claims, count_leftover, deliver_trim, freeze, resend, take_trim
-from spindle_core.claims cimport open_claim
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
 from spindle_core.delivery cimport Cursor, DeliveryLog
+from spindle_core.direct cimport open_claim
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.inbox cimport Inbox

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from spindle_core.claims import DirectClaim
 from spindle_core.delivery import Cursor, DeliveryLog
+from spindle_core.direct import DirectClaim
 from spindle_core.errors import CoreError
 from spindle_core.inbox import Inbox, InboxWriter
 from spindle_core.memory import Mapping

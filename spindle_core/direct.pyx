@@ -1,0 +1,59 @@
+"""Direct claims from Python, one at a time: places in the order of a node's messages, filled later.
+
+Rules: those of `claims`. A claim keeps the memory of its epoch; one that outlives its view is refused.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
+from spindle_core.epoch cimport Epoch
+from spindle_core.state cimport subgroup_t
+from spindle_core.thread cimport driver_t
+
+from spindle_core.errors import Wedged, WriteTimeout
+
+
+cdef DirectClaim open_claim(driver_t *driver, object kept, Epoch epoch, topic_id, timeout_s):
+    """Engine.claim; `kept` keeps the driver alive."""
+    cdef DirectClaim made = DirectClaim.__new__(DirectClaim)
+    cdef subgroup_t *s = epoch.subgroup(topic_id)
+    cdef int timeout_ms = -1 if timeout_s < 0 else <int>(timeout_s * 1000)
+    cdef uint64_t n
+    if s.my_sender < 0:
+        raise ValueError(f"node {epoch.node_ids[epoch.my_rank]} is no sender of topic {topic_id}")
+    with nogil:
+        n = claim_slots(driver, s, 1, timeout_ms, &made.index)
+    if n == 0:
+        if s.closed:
+            raise Wedged("the view is changing: try again when the next one is installed")
+        raise WriteTimeout(f"no free slot within {timeout_s:g} s: the group is not delivering")
+    made.driver, made.s = driver, s
+    made.kept, made.epoch, made.is_open = kept, epoch, True
+    return made
+
+
+cdef class DirectClaim:
+    """A place in the order of this node's messages that is taken and not filled yet (paper, section 3.1)."""
+
+    def commit(self, data, timestamp_ns=0):
+        """Fills the slot with `data` and hands it over. Claims may be committed in any order.
+
+        Raises ValueError (committed before; too large, and stays open), Wedged (the view has ended: claim again).
+        """
+        cdef const unsigned char[::1] source = data
+        cdef uint32_t size
+        self.fits(source.shape[0])
+        if not self.is_open:
+            raise ValueError("this claim was committed before: claim another slot")
+        self.is_open = False
+        size = <uint32_t>source.shape[0]
+        if size:
+            memcpy(slot_payload(self.s, self.index), &source[0], size)
+        # The end of an epoch makes a null of the slot; whatever was copied there since is nobody's.
+        if not commit_slots(self.driver, self.s, self.index, 1, &size, timestamp_ns):
+            raise Wedged("the view changed while the slot was open: try again")
+
+    cdef int fits(self, uint64_t size) except -1:
+        if size > self.s.size_max:
+            raise ValueError(f"a message of {size} bytes: this topic's size_max is {self.s.size_max} bytes")
+        return 0
