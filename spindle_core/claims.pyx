@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed, u32_store_relaxed
 from spindle_core.events cimport event_ring, event_wait, sched_yield
-from spindle_core.layout cimport slot_header
+from spindle_core.layout cimport SLOT_NULL, slot_header
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
@@ -87,3 +87,20 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
             stop_driving(driver)
         event_ring(driver.bell_fd)
     return in_time
+
+
+cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil:
+    """An open slot becomes a null: what comes behind it waits no longer. Nothing to do where its epoch has ended."""
+    cdef slot_header *h
+    lock_subgroup(s)
+    if s.ready[index % s.window] != index + 1:
+        h = slot_of(s.senders[s.my_sender].slots, s, index)
+        h.index = index
+        h.size = 0
+        h.kind = SLOT_NULL
+        h.run = 1
+        mark_ready(s, index, 1)
+    unlock_subgroup(s)
+    fence_store_load()
+    if u32_load_relaxed(&driver.bell.asleep):
+        event_ring(driver.bell_fd)

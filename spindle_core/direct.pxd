@@ -15,4 +15,4 @@ cdef class DirectClaim:
     cdef uint64_t index
     cdef bint is_open
 
-    cdef int fits(self, uint64_t size) except -1
+    cdef int fill(self, const unsigned char[::1] source, uint64_t timestamp_ns) except -1

@@ -5,7 +5,7 @@ Rules: those of `claims`. A claim keeps the memory of its epoch; one that outliv
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
+from spindle_core.claims cimport abort_slot, claim_slots, commit_slots, slot_payload
 from spindle_core.epoch cimport Epoch
 from spindle_core.state cimport subgroup_t
 from spindle_core.thread cimport driver_t
@@ -38,22 +38,30 @@ cdef class DirectClaim:
     def commit(self, data, timestamp_ns=0):
         """Fills the slot with `data` and hands it over. Claims may be committed in any order.
 
-        Raises ValueError (committed before; too large, and stays open), Wedged (the view has ended: claim again).
+        Raises ValueError (over before; too large, and stays open), Wedged (the view has ended: claim again).
         """
-        cdef const unsigned char[::1] source = data
-        cdef uint32_t size
-        self.fits(source.shape[0])
+        self.fill(data, timestamp_ns)
+
+    def abort(self):
+        """Gives the slot up: what was claimed later waits for it no longer. Idempotent; a claim that nobody has any
+        more is given up, too."""
+        if self.is_open:
+            self.is_open = False
+            abort_slot(self.driver, self.s, self.index)
+
+    def __del__(self):
+        self.abort()
+
+    cdef int fill(self, const unsigned char[::1] source, uint64_t timestamp_ns) except -1:
+        cdef uint32_t size = <uint32_t>source.shape[0]
         if not self.is_open:
-            raise ValueError("this claim was committed before: claim another slot")
+            raise ValueError("this claim is over: claim another slot (Engine.claim)")
+        if <uint64_t>source.shape[0] > self.s.size_max:
+            raise ValueError(f"a message of {source.shape[0]} bytes: this topic's size_max is {self.s.size_max} bytes")
         self.is_open = False
-        size = <uint32_t>source.shape[0]
         if size:
             memcpy(slot_payload(self.s, self.index), &source[0], size)
         # The end of an epoch makes a null of the slot; whatever was copied there since is nobody's.
         if not commit_slots(self.driver, self.s, self.index, 1, &size, timestamp_ns):
             raise Wedged("the view changed while the slot was open: try again")
-
-    cdef int fits(self, uint64_t size) except -1:
-        if size > self.s.size_max:
-            raise ValueError(f"a message of {size} bytes: this topic's size_max is {self.s.size_max} bytes")
         return 0

@@ -314,12 +314,14 @@ cdef class Engine:
 
     def tidy(self):
         """Gives back the memory of the last epoch, once its last posts have arrived; True if nothing is kept."""
-        if self.past is not None and self.past.fabric.drained:
-            self.park()
-            try:
+        if self.past is None or not self.past.fabric.drained:
+            return self.past is None
+        self.park()
+        try:
+            if self.past is not None and self.past.fabric.drained:   # another may be the last one by now
                 self.drop_past()
-            finally:
-                self.resume()
+        finally:
+            self.resume()
         return self.past is None
 
     cdef int drop_past(self) except -1:
@@ -535,7 +537,8 @@ cdef class Engine:
 
     def claim(self, topic_id, timeout_s=-1.0):
         """A DirectClaim: the next place in the order of this node's messages. To be committed soon, since all that the
-        node sends in the topic afterwards waits for it; the end of the view makes a null of one that is still open.
+        node sends in the topic afterwards waits for it. One that is dropped is given up; the end of the view makes a
+        null of one that is still open.
 
         Raises ValueError (no sender there), WriteTimeout, Wedged (between two views: try again).
         """
@@ -546,11 +549,13 @@ cdef class Engine:
 
         Raises ValueError (no sender there, too large), WriteTimeout, Wedged (between two views: try again).
         """
-        cdef Epoch epoch = self.installed()      # kept while this waits, whatever is installed meanwhile
+        cdef const unsigned char[::1] source = data
+        cdef uint64_t at = timestamp_ns
+        cdef Epoch epoch = self.installed()
         cdef subgroup_t *s = epoch.subgroup(topic_id)
-        if <uint64_t>len(data) > s.size_max:
-            raise ValueError(f"a message of {len(data)} bytes: this topic's size_max is {s.size_max} bytes")
-        open_claim(&self.driver, self, epoch, topic_id, timeout_s).commit(data, timestamp_ns)
+        if <uint64_t>source.shape[0] > s.size_max:   # before there is a claim, which would wait for it
+            raise ValueError(f"a message of {source.shape[0]} bytes: this topic's size_max is {s.size_max} bytes")
+        open_claim(&self.driver, self, epoch, topic_id, timeout_s).fill(source, at)
 
     def declare_silence(self, topic_id, rounds):
         """This sender will send nothing for so many rounds: nulls in advance, as one number (paper, section 3.3).

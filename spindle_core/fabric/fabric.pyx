@@ -56,6 +56,8 @@ cdef class Fabric:
                   uint64_t length, uint64_t cookie=0):
         """Reads the peer's memory `key` into ours; completes through poll(). ValueError if it doesn't fit `into`."""
         self.check_peer(peer)
+        if not into.writable:
+            raise ValueError("what is read goes into memory that is mapped for writing")
         if into_offset > into.size or length > into.size - into_offset:
             raise ValueError(f"{length} bytes at {into_offset} don't fit a mapping of {into.size}")
         self._check(self.table.post_read(self.table.self, peer, key, offset, into.base + into_offset, length, cookie))

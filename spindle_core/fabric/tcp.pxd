@@ -7,5 +7,6 @@ from spindle_core.memory cimport Mapping
 cdef class TcpFabric(Fabric):
     cdef tcp_t state
     cdef list memories
+    cdef dict targets            # of reads
     cdef dict rows
     cdef readonly Mapping row

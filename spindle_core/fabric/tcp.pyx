@@ -106,9 +106,9 @@ cdef int tcp_enter(void *self) noexcept nogil:
         peer = <uint32_t>ready[i].data.u64
         if gone(&s.peers[peer]):
             continue
-        if ready[i].events & ~EPOLLIN:
+        done += link_receive(s, peer)    # first: where a connection has broken, sending finds out only that
+        if ready[i].events & ~EPOLLIN and not gone(&s.peers[peer]):
             done += link_flush(s, peer)
-        done += link_receive(s, peer)
     end_gone(s)
     s.in_pass = True
     return done
@@ -128,7 +128,8 @@ cdef int tcp_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
     cdef tcp_t *s = <tcp_t *>self
     cdef uint32_t i
     for i in range(n):
-        if not gone(&s.peers[posts[i].peer]) and posts[i].offset + posts[i].length <= s.row_size:
+        if (not gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
+                and posts[i].length <= s.row_size - posts[i].offset):
             link_write(s, posts[i].peer, posts[i].offset, posts[i].length)
     if not s.in_pass:
         tcp_leave(s)
@@ -299,10 +300,11 @@ cdef class TcpFabric(Fabric):
         self.rank = s.rank = rank
         self.n_peers = s.n_peers = n_peers
         self.memories = []
+        self.targets = {}
         self.rows = {}
         s.capacity = queue
         s.bell_fd = bell_fd
-        s.failed_fd = failed_fd
+        s.failed_fd = os.dup(failed_fd) if failed_fd >= 0 else -1
         s.peers = <tcp_peer_t *>calloc(n_peers, sizeof(tcp_peer_t))
         if s.peers == NULL:
             raise MemoryError()
@@ -327,6 +329,13 @@ cdef class TcpFabric(Fabric):
         self.table.prepare_wait = tcp_prepare_wait
         self.table.wait = tcp_wait
         self.table.finish_wait = tcp_finish_wait
+
+    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
+                  uint64_t length, uint64_t cookie=0):
+        """As in Fabric. The answer comes later, so `into` stays mapped as long as this fabric lives."""
+        if into not in self.targets:
+            self.targets[into] = into.view()
+        Fabric.post_read(self, peer, key, offset, into, into_offset, length, cookie)
 
     @property
     def wait_fd(self):
@@ -396,7 +405,7 @@ cdef class TcpFabric(Fabric):
             raise ValueError(f"{TCP_MEMORIES_MAX} registered memories are the limit")
         if not memory.writable:
             raise ValueError("memory for one-sided access must be mapped for writing")
-        self.memories.append(memory)
+        self.memories.append(memory.view())    # keeps it mapped
         self.state.memories[len(self.memories) - 1] = memory.base
         self.state.memory_sizes[len(self.memories) - 1] = memory.size
         self.state.n_memories = len(self.memories)
@@ -437,3 +446,5 @@ cdef class TcpFabric(Fabric):
             free(self.state.peers)
         if self.state.epoll_fd >= 0:
             c_close(self.state.epoll_fd)
+        if self.state.failed_fd >= 0:
+            c_close(self.state.failed_fd)

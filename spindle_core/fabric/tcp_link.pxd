@@ -77,6 +77,7 @@ cdef struct tcp_peer_t:
     uint32_t failed              # why the connection broke, 0 while it hasn't
     uint8_t ended                # what was asked of it has been completed, it is not looked at any more
     uint8_t waits                # its socket is full: epoll tells when it isn't
+    uint8_t mute                 # nothing can be sent any more; what it sent before is still taken
     char *row                    # my copy of its row
     uint64_t row_size
     # Sending: frames queue[first % capacity] .. queue[(last - 1) % capacity]; `sent` bytes of the first are gone.

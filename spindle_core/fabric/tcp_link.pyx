@@ -4,8 +4,8 @@ row, the registered memory or the letter box that it is for.
 Sending: posts wait in a queue of fixed size and leave as many at once as the socket takes. A short post is copied into
 the queue as it is at the post; a longer one is read from the row when it leaves, so it may carry what was stored
 since (fabric.pxd allows just that). Nothing here waits: what the socket does not take stays queued, and a peer that
-lets the queue run full is given up. What the protocol has on the way is bounded by its windows, so that this happens
-to one that has hung only.
+lets the queue run full is given up. What the protocol has on the way is bounded by its windows; who makes the fabric
+sizes the queue for that, so that this happens to one that has hung only.
 
 Receiving: a long payload goes from the socket straight to its place, in the same call that fetches what follows it. A
 short one is stored when all of it is here, in words of 8 bytes, so that no count is ever seen torn; and before
@@ -43,17 +43,20 @@ from spindle_core.fabric.sockets cimport (
     EPOLLOUT,
     MSG_DONTWAIT,
     MSG_NOSIGNAL,
+    SHUT_RDWR,
     epoll_ctl,
     epoll_event,
     iovec,
     msghdr,
     readv,
     sendmsg,
+    shutdown,
 )
 
 cdef enum:
     FRAME_MAGIC = 0x53504446     # "SPDF"
     PLACE_BITS = 56
+    FRAME_LENGTH_MAX = 512 << 20
     IOVECS = 64                  # of one call
     RECEIVE_AT_ONCE = 512 << 10  # bytes of one peer, before others get their turn
 
@@ -94,6 +97,7 @@ cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
     p.remaining = 0
     if p.fd >= 0:
         epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, p.fd, &none)
+        shutdown(p.fd, SHUT_RDWR)        # the other side learns it, too
     for i in range(<uint32_t>TCP_REQUESTS_MAX):
         if s.requests[i].busy and s.requests[i].peer == peer:
             s.requests[i].busy = 0
@@ -106,6 +110,8 @@ cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
 cdef tcp_entry *new_entry(tcp_t *s, tcp_peer_t *p, uint64_t place, uint32_t length) noexcept nogil:
     """The next one of the queue; NULL where the peer has let it run full."""
     cdef tcp_entry *e
+    if p.mute:
+        return NULL
     if p.first == p.last and p.sent == 0:
         p.first = p.last = 0           # a queue that runs empty stays where the cache has it
     if p.last - p.first >= s.capacity:
@@ -127,7 +133,8 @@ cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const 
     cdef tcp_entry *e = new_entry(s, p, placed(kind, place), length)
     if e == NULL:
         return -1
-    memcpy(e.data, data, length)
+    if length:
+        memcpy(e.data, data, length)
     return 0
 
 
@@ -136,13 +143,17 @@ cdef int link_write(tcp_t *s, uint32_t peer, uint64_t offset, uint64_t length) n
     cdef tcp_peer_t *p = &s.peers[peer]
     cdef tcp_entry *e
     cdef uint64_t place = placed(FRAME_WRITE, offset)
+    if length > FRAME_LENGTH_MAX:
+        if link_write(s, peer, offset, FRAME_LENGTH_MAX) < 0:
+            return -1
+        return link_write(s, peer, offset + FRAME_LENGTH_MAX, length - FRAME_LENGTH_MAX)
     if p.last > p.first + (p.sent > 0):
         e = entry(s, p, p.last - 1)
         if e.at == NULL and e.frame.place == place and e.frame.length == length:
             memcpy(e.data, s.row + offset, length)
             return 0
         if (e.at != NULL and length > POST_INLINE_MAX and e.frame.place + e.frame.length == place
-                and e.at + e.frame.length == s.row + offset and e.frame.length + length < 1 << 30):
+                and e.at + e.frame.length == s.row + offset and e.frame.length + length <= FRAME_LENGTH_MAX):
             e.frame.length += <uint32_t>length
             return 0
     e = new_entry(s, p, place, <uint32_t>length)
@@ -219,7 +230,10 @@ cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil:
             if errno == EAGAIN:
                 look_for_room(s, peer, True)
                 return gone
-            fail(s, p, FAILED_ERROR)
+            # What the peer sent before it went may still be here: reading comes to the end of it.
+            p.mute = 1
+            p.last = p.first
+            p.sent = 0
             return gone
         s.bytes_sent += <uint64_t>n
         p.sent += <uint64_t>n
@@ -329,7 +343,8 @@ cdef int take_short(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, cons
         if r == NULL or length != sizeof(tcp_answer):
             return -1
         memcpy(&found, data, sizeof(found))
-        if found.status > COMPLETION_RANGE:
+        # A read that succeeds is answered with data; that a peer was cut, this side says itself.
+        if found.status != COMPLETION_RANGE and (found.status != COMPLETION_OK or r.into != NULL):
             return -1
         return finish(s, peer, place, found.status, found.value)
     elif kind == FRAME_LETTER:

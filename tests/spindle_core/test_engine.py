@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle_core.delivery import Cursor, DeliveryLog
+from spindle_core.direct import DirectClaim
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.errors import CoreError, MessageTooLarge, NodeGone, Wedged, WriteTimeout
 from tests.spindle_core.cluster import Cluster
@@ -118,7 +119,7 @@ def test_a_claim_that_is_open_at_the_end_of_a_view_becomes_a_null():
         claim.commit(b"late")
     change_view(cluster, 2, cluster.specs)
     assert [r.take(9) for r in readers] == [[b"behind"]] * 2
-    with pytest.raises(ValueError, match="committed before"):
+    with pytest.raises(ValueError, match="is over"):
         claim.commit(b"again")
 
 
@@ -497,7 +498,7 @@ def test_claims_are_checked_at_the_edge():
         claims[0].commit(b"123456789")
     for claim in claims:
         claim.commit(b"12345678")
-    with pytest.raises(ValueError, match="committed before"):
+    with pytest.raises(ValueError, match="is over"):
         claims[0].commit(b"")
     cluster.settle()
     assert reader.take(9) == [b"12345678"] * 2
@@ -507,6 +508,33 @@ def test_claims_are_checked_at_the_edge():
     del cluster
     with pytest.raises(Wedged):
         kept.commit(b"nobody")
+
+
+def test_a_claim_that_is_given_up_holds_nobody():
+    """By name, by being dropped, and where what was to be written is of a wrong kind: what comes behind it goes out."""
+    cluster = Cluster(2, senders=[0])
+    reader, engine = cluster.reader(1), cluster.engines[0]
+    given_up = engine.claim(1)
+    dropped = engine.claim(1)
+    engine.write(1, b"behind")
+    cluster.settle()
+    assert reader.take(9) == []
+    given_up.abort()
+    given_up.abort()
+    with pytest.raises(ValueError, match="is over"):
+        given_up.commit(b"")
+    del dropped
+    for data, timestamp_ns, error in ((["list"], 0, TypeError), ("text", 0, TypeError), (b"x", -1, OverflowError)):
+        with pytest.raises(error):
+            engine.write(1, data, timestamp_ns)
+    kept = engine.claim(1)
+    with pytest.raises(OverflowError):
+        kept.commit(b"x", -1)
+    kept.commit(b"last")
+    cluster.settle()
+    assert reader.take(9) == [b"behind", b"last"]
+    with pytest.raises(ValueError, match="is over"):
+        DirectClaim().commit(b"")
 
 
 def test_writes_are_checked_at_the_edge():

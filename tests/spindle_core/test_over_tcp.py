@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -73,6 +74,11 @@ def test_threads_agree_sleep_and_stop(size: int) -> None:
             logs.append(got)
         assert logs[0] == logs[1] == logs[2]
         wait_until(lambda: all(e.bell.view()[12:16] == b"\x01\x00\x00\x00" for e in cluster.engines), 30)
+        calls = [engine.epoch.fabric.statistics()["receive_calls"] for engine in cluster.engines]
+        sleeps = [engine.counters.snapshot()["sleeps"] for engine in cluster.engines]
+        time.sleep(0.2)
+        assert sleeps == [engine.counters.snapshot()["sleeps"] for engine in cluster.engines]  # nothing woke them up
+        assert calls == [engine.epoch.fabric.statistics()["receive_calls"] for engine in cluster.engines]
         laps = [engine.counters.snapshot()["laps"] for engine in cluster.engines]
         writers[1].write(b"one more", timeout_s=30)
         assert writers[1].wait_acknowledged(30)
@@ -136,6 +142,34 @@ def test_view_changes_under_load() -> None:
     for rank in range(3):
         own = [m for m in logs[0] if m.startswith(b"%d:" % rank)]
         assert own == [b"%d:%d" % (rank, k) for k in range(counts[rank])]
+
+
+def test_the_last_word_of_an_epoch_arrives_though_the_next_one_is_installed() -> None:
+    """What waits behind a full socket when a node goes on to the next view is sent as the other one takes it; until
+    then the epoch is kept, and afterwards given back."""
+    cluster = Cluster(2, window=64, size_max=60_000, tcp=True)
+    ahead, behind = cluster.engines
+    old = cluster.epochs
+    size = old[0].row.size
+    k = 0
+    while old[0].fabric.drained or k < 50:
+        old[0].fabric.post_writes([(1, size // 2 * (k % 2) + 8192, size // 2 - 8192)])
+        k += 1
+    old[0].set("installed", 7)
+    old[0].push()
+    ahead.step_once()
+    new = cluster.prepare(2, cluster.specs)
+    ahead.install(new[0])
+    assert ahead.past is old[0] and not ahead.tidy() and old[1].get(0, "installed") == 0
+
+    def arrived() -> bool:
+        ahead.step_once()
+        behind.step_once()
+        return old[1].get(0, "installed") == 7
+
+    wait_until(arrived, 30)
+    wait_until(lambda: (ahead.step_once(), ahead.tidy())[1], 30)
+    assert ahead.past is None
 
 
 def test_a_row_of_another_view_is_refused() -> None:

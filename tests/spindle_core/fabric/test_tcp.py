@@ -84,6 +84,8 @@ def stranger(**more: int) -> tuple[TcpPeer, socket.socket]:
     """A member of two, and the bare connection of the other one."""
     peer = TcpPeer(0, 2, **more)
     one, other = connection()
+    for end, option in ((one, socket.SO_SNDBUF), (other, socket.SO_RCVBUF)):
+        end.setsockopt(socket.SOL_SOCKET, option, 256 << 10)  # said, so that they don't grow
     peer.fabric.connect(1, one.detach())
     other.settimeout(BOUND_S)
     return peer, other
@@ -269,7 +271,8 @@ def test_any_bytes_crash_nobody(frames: list[bytes]) -> None:
 def test_answers_that_do_not_fit_their_questions() -> None:
     """A read is answered with as many bytes as were asked for, or not at all."""
     for wrong in (frame(DATA, 0, bytes(15)), frame(DATA, 0, bytes(17)), frame(DATA, 0, bytes(5000)),
-                  frame(FOUND, 0, struct.pack("<QII", 0, 77, 0)), frame(DATA, 1, bytes(16))):
+                  frame(FOUND, 0, struct.pack("<QII", 0, 77, 0)), frame(FOUND, 0, bytes(16)),
+                  frame(FOUND, 0, struct.pack("<QII", 0, 1, 0)), frame(DATA, 1, bytes(16))):
         peer, other = stranger()
         peer.fabric.post_read(1, 0, 0, peer.memory, 0, 16, 5)
         other.sendall(wrong)
@@ -303,6 +306,34 @@ def test_what_comes_after_a_cut_lands_nowhere() -> None:
     assert info.value.errno in (errno.EPIPE, errno.ECONNRESET)
 
 
+def test_what_a_peer_sent_before_it_went_is_taken() -> None:
+    """Its connection ends with a reset, since it had unread input; sending finds that out first. What it sent arrives."""
+    peer, other = stranger()
+    peer.fabric.post_writes([(1, 0, 8)])
+    other.sendall(frame(WRITE, 8, b"its last"))
+    other.close()
+    for _ in range(3):
+        peer.fabric.post_writes([(1, 0, 8)])
+    assert failure(peer)
+    assert bytes(peer.peer_row(1)[8:16]) == b"its last"
+
+
+def test_memory_stays_mapped_while_an_answer_may_come() -> None:
+    """Who asks for a read and closes the memory at once writes nowhere else; nor does a peer that asks for mine."""
+    a, b = make_peers(2)
+    b.memory.view()[:5] = b"bytes"
+    into = Mapping.private(4096)
+    a.fabric.post_read(1, b.key, 0, into, 0, 5, 1)
+    into.close()
+    b.memory.close()
+    TestTcp.pump([a, b])
+    assert a.fabric.poll() == [(1, "ok", 0, 1)]
+    assert bytes(into.view()[:5]) == b"bytes"
+    sealed = Mapping.create("sealed", 4096)
+    with pytest.raises(ValueError, match="mapped for writing"):
+        a.fabric.post_read(1, b.key, 0, Mapping.attach(os.dup(sealed.fd)), 0, 5, 2)
+
+
 def test_long_reads_and_many_at_once() -> None:
     """A read longer than a buffer goes straight to where it is wanted; more than fit are refused, and come after."""
     a, b = make_peers(2)
@@ -334,5 +365,7 @@ def test_mistakes_of_the_caller_are_told() -> None:
         TcpFabric(2, 2)
     with pytest.raises(ValueError, match="its row"):
         peer.fabric.make_row("again", 4096)
+    assert peer.fabric.post_writes([(1, (1 << 64) - 8, 16), (1, ROW_SIZE - 4, 8)]) == 0
+    assert peer.fabric.statistics()["frames_sent"] == 0
     with pytest.raises(ValueError, match="make_row first"):
         TcpFabric(0, 2).connect(1, connection()[0].detach())
