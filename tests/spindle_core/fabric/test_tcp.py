@@ -307,7 +307,7 @@ def test_what_comes_after_a_cut_lands_nowhere() -> None:
 
 
 def test_what_a_peer_sent_before_it_went_is_taken() -> None:
-    """Its connection ends with a reset, since it had unread input; sending finds that out first. What it sent arrives."""
+    """Its connection ends with a reset, since it had unread input; sending finds that out first. It counts."""
     peer, other = stranger()
     peer.fabric.post_writes([(1, 0, 8)])
     other.sendall(frame(WRITE, 8, b"its last"))
