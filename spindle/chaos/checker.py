@@ -178,7 +178,9 @@ def runs_have_no_holes(history: History) -> Iterator[Violation]:
 
 
 def unordered_is_complete(history: History) -> Iterator[Violation]:
-    """D7 for unordered topics: readers that were there before the writer and lived on got the same of it."""
+    """D7 for unordered topics: readers that were there before the writer and lived on got the same of it, if its node
+    lived on, too. What one that goes had on the way reaches some and others not."""
+    lives = {one.pid: one for one in history.daemons}
     drained: dict[tuple[str, str], list[Reader]] = defaultdict(list)
     for reader in history.readers.values():
         whole = reader.end == DRAINED and not (reader.overtaken or reader.crossed)
@@ -190,6 +192,9 @@ def unordered_is_complete(history: History) -> Iterator[Violation]:
             writer = history.writers.get(epoch)
             for reader in readers:
                 if writer is None or writer.opened < reader.opened or reader.counts[epoch] == most.counts[epoch]:
+                    continue
+                life = lives.get(writer.session.pid)
+                if life is None or _is_gone(life) or _was_born_again(history, writer.session):
                     continue
                 yield Violation("D7", f"{reader} of {reader.topic} got {reader.counts[epoch]} messages of writer "
                                       f"{epoch}, {most} got {most.counts[epoch]}")

@@ -114,9 +114,9 @@ class Round:
         self.directory = directory
         self.say = say
         self.outcome = Outcome()
-        self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace)
-        self._draw = random.Random(f"faults {plan.seed}")
         self._nodes = list(range(1, plan.nodes + 1))
+        self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace, self._nodes)
+        self._draw = random.Random(f"faults {plan.seed}")
         self._began = time.monotonic()
         self._events = (directory / "faults.txt").open("w")
         if f"journal.restart={MAJORITY}" in plan.settings:

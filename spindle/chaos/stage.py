@@ -118,7 +118,8 @@ class DaemonProcess(Process):
 class Stage:
     """All processes of a round, and what is on record of them."""
 
-    def __init__(self, directory: Path, seed: str, settings: Sequence[str], library: Path | None, pace: float) -> None:
+    def __init__(self, directory: Path, seed: str, settings: Sequence[str], library: Path | None, pace: float,
+                 nodes: Sequence[int] = ()) -> None:
         self.directory = directory
         self.history = History()
         self.daemons: dict[int, DaemonProcess] = {}
@@ -132,8 +133,13 @@ class Stage:
         self._numbers = 0
         self._runtime = directory / "run"
         self._records = directory / "records"
-        for one in (self._runtime, self._records):
+        # What goes on at any node finds those that stay: a stranger that is alone would begin the logged topic anew.
+        self._known = directory / "known"
+        for one in (self._runtime, self._records, self._known, self._known / "domain-0"):
             one.mkdir(mode=0o700)
+        for node in nodes:
+            name = f"domain-0/node-{node}.sock"
+            (self._known / name).symlink_to(self._runtime / name)
         self._environment = {"SPINDLE_RUNTIME_DIR": str(self._runtime), "PYTHONFAULTHANDLER": "1"}
         for name in ("SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_CONFIG", "SPINDLE_EMBED"):
             os.environ.pop(name, None)
@@ -182,16 +188,17 @@ class Stage:
         self.auditors[node] = self._application("auditor", node, ["--audit"])
 
     def start_wanderer(self, node: int) -> None:
-        self.wanderers[node] = self._application("wanderer", node, ["--wander"])
+        self.wanderers[node] = self._application("wanderer", node, ["--wander"], self._known)
 
-    def _application(self, kind: str, node: int, more: Sequence[str]) -> Process:
+    def _application(self, kind: str, node: int, more: Sequence[str], runtime: Path | None = None) -> Process:
         self._numbers += 1
         name = f"{kind}-{node}-{self._numbers}"
         record = self._records / f"{name}.jsonl"
         module = "talker" if kind == "talker" else "watcher"
         arguments = ["-m", f"spindle.chaos.{module}", "--node", str(node), "--record", str(record), "--seed",
                      f"{self._seed}/{name}", "--number", str(self._numbers), *more]
-        return self._add(Process(name, arguments, self.directory, self._environment))
+        environment = self._environment | {"SPINDLE_RUNTIME_DIR": str(runtime or self._runtime)}
+        return self._add(Process(name, arguments, self.directory, environment))
 
     def _add(self, process: Any) -> Any:
         assert process.popen.stdout is not None
