@@ -239,6 +239,8 @@ class Stage:
         """kill -9 of a node."""
         daemon = self.daemons[node]
         if daemon.popen.poll() is None:  # else it has ended by itself, and its exit code counts
+            if daemon.life.asked == "leave":
+                daemon.life.excused.add(0)  # it may have come to its end just now
             daemon.life.asked = "kill"
             daemon.life.ended = time.monotonic_ns()
             daemon.send(signal.SIGKILL)
