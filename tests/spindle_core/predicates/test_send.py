@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle_core.engine import Switches
+from spindle_core.fabric.sim import SimNetwork
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.predicates.test_order import SWITCHES
 
@@ -105,3 +106,29 @@ def test_a_removed_inbox_is_left_alone() -> None:
     cluster.engines[0].add_inbox(1, inbox)
     cluster.settle()
     assert got + reader.take(9) == [b"%d" % k for k in range(5)]
+
+
+@pytest.mark.parametrize("batch", [True, False], ids=["batches", "one by one"])
+def test_the_count_is_on_its_way_behind_all_that_it_guards(batch: bool) -> None:
+    """R4 where rows are copied: whenever a member sees that a message was published, all of its bytes are there; also
+    of a batch that goes over the end of the ring.
+
+    Method: what was posted lands line by line; before each line everything that is published is compared.
+    """
+    network = SimNetwork(late=False)
+    cluster = Cluster(2, window=3, size_max=1000, senders=[0], switches=Switches(batch_send=batch), network=network)
+    reader, sender = cluster.reader(1), cluster.engines[0]
+    sent = [bytes([65 + k]) * 1000 for k in range(8)]
+    for begin, end in ((0, 2), (2, 5), (5, 8)):
+        for message in sent[begin:end]:
+            sender.write(1, message)
+        while sender.step_once():
+            pass
+        mine, theirs = bytes(cluster.epochs[0].row.view()), cluster.epochs[1].fabric.row_of(0)
+        while network.land(1, 2):
+            published = cluster.epochs[1].stability(1)["published"][0]
+            for message in sent[begin:published]:
+                place = mine.find(message)
+                assert bytes(theirs[place : place + 1000]) == message
+        cluster.settle()
+    assert reader.take(9) == sent
