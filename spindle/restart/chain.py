@@ -46,6 +46,10 @@ class Holders:
     def __str__(self) -> str:
         return f"nodes {', '.join(map(str, self.members))} since view {self.view_id}"
 
+    def are_some_of(self, holders: Holders) -> bool:
+        """True if these are the same ones, or some of them, since the same view."""
+        return self.view_id == holders.view_id and set(self.members) <= set(holders.members)
+
 
 @dataclasses.dataclass(frozen=True)
 class Successor:
@@ -172,11 +176,15 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
 
 
 def known_of(standings: Mapping[int, Standing]) -> list[Successor]:
-    """All holders that any of these nodes knows of, as one is told of them, the newest last."""
+    """All holders that any of these nodes knows of, as one is told of them, the newest last.
+
+    Who looks on is told of those only that were whole by then. One of them knows of all that held the topic since that
+    view, some of whom became whole later; its word counts.
+    """
     begun = {one.holders for one in standings.values() if one.holders is not None}
     known = {Successor(holders) for holders in begun}
     told = {one.successor for one in standings.values() if one.successor is not None}
-    known |= {one for one in told if one.holders not in begun and _may_have_begun(one, standings)}
+    known |= {one for one in told if not any(map(one.holders.are_some_of, begun)) and _may_have_begun(one, standings)}
     return sorted(known, key=lambda one: (one.holders.view_id, one.holders.members, -len(one.required)))
 
 

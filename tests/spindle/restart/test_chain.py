@@ -101,6 +101,19 @@ def test_newer_holders_count_whoever_knows_of_them() -> None:
     assert isinstance(decide({1: whole(THREE, (5, 70)), 2: whole(THREE, (5, 70)), 4: knows}, "b.6", 6), Missing)
 
 
+def test_who_looked_on_knew_of_some_of_the_holders_only() -> None:
+    """Node 5 alone was whole when view 15 began, others became so later. Its own word counts, and theirs: else all waited
+    for node 5 to be the only holder, which it never was (found by test_nothing_acknowledged_is_lost)."""
+    all_of_them, some = Holders(15, (3, 5, 1, 2)), Successor(Holders(15, (5,)))
+    looked_on = {1: whole(THREE, (5, 70), successor=some), 2: whole(THREE, (5, 60), successor=some)}
+    held = {3: whole(all_of_them, (5, 80)), 5: whole(all_of_them, (5, 90))}
+    found = decide(looked_on | held, "b.16", 16)
+    assert isinstance(found, Decision) and (found.source, found.end) == (5, (5, 90))
+    waits = decide(looked_on | {5: held[5]}, "b.16", 16)  # node 3 may have gone on without it
+    assert isinstance(waits, Missing) and waits.nodes == (3,)
+    assert isinstance(decide(looked_on, "b.16", 16), Missing)
+
+
 def test_holders_that_never_began_are_not_waited_for() -> None:
     """Node 4 restarted the topic and died before all who had to know of it did."""
     told = Successor(Holders(6, (4,)), required=(1, 2, 4))

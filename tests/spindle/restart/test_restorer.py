@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spindle.restart.chain import NOTHING, Holders, Life, Standing, Summary
@@ -69,6 +69,7 @@ def bring_back(world: World) -> None:
 @pytest.mark.parametrize("mode", ["majority", "all", "any"])
 @settings(deadline=None, max_examples=150)
 @given(seed=st.integers(0, 1 << 48), count=st.integers(1, 5), steps=st.integers(20, 400))
+@example(seed=336795984, count=5, steps=45)
 def test_nothing_acknowledged_is_lost(mode: str, seed: int, count: int, steps: int) -> None:
     world = World(count, random.Random(seed), mode)
     bring_back(world)  # every node knows that the topic exists: none begins it anew on its own
