@@ -55,7 +55,7 @@ class Attachment:
         self.session = session
         self.changed = threading.Condition()
         self.status = NodeStatus(NodeState.ATTACHED, session.node_id)
-        self._runtime = runtime
+        self._runtime: Runtime | _Nobody = runtime
         self._release = release
         self._again = again
         self._patience_s = patience_s
@@ -210,6 +210,19 @@ class Attachment:
             self.changed.notify_all()
         self._wake()
         self._give_back(self.session)
+        with self.changed:
+            if self._thread is None:  # nobody asks for it any more: its memory and descriptors go now, not some day
+                self._runtime = _Nobody()
+
+
+class _Nobody:
+    """In place of what a closed participant was."""
+
+    def node_changed(self, lost: bool) -> None: ...
+
+    def enter(self, session: Session) -> None: ...
+
+    def rematch(self) -> None: ...
 
 
 def _may_pass(error: Exception) -> bool:
