@@ -244,10 +244,10 @@ cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil:
                 break
             p.sent -= size
             p.first += 1
+            s.frames_sent += 1
             gone += 1
     if p.waits and p.first == p.last and not p.ended:
         look_for_room(s, peer, False)
-    s.frames_sent += <uint64_t>gone
     return gone
 
 
