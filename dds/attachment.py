@@ -61,6 +61,7 @@ class Attachment:
         self._patience_s = patience_s
         self._links: tuple[Link, ...] = ()
         self._lost_session: Session | None = None
+        self._told_of: Session | None = None  # the last lost one of whose end all statuses tell
         self._released: Session | None = None  # the last one
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
@@ -71,6 +72,11 @@ class Attachment:
         """A node serves us, or one may again."""
         return (self._again is not None and self.status.state is not NodeState.LOST and not self._closing.is_set()
                 and os.getpid() == self._pid)
+
+    @property
+    def over(self) -> bool:
+        """No node serves us, none will, and every status that tells so has changed already."""
+        return not self.hopeful and (self._told_of is self.session or os.getpid() != self._pid)
 
     def lost_error(self, what: str, more: str = "") -> DDSNodeLost:
         """Why `what` can't go on."""
@@ -116,6 +122,8 @@ class Attachment:
                 self._thread.start()
             self.changed.notify_all()
         self._runtime.node_changed(lost=True)
+        self._told_of = session
+        self._runtime.wake_watchers()
         if self._again is None:
             self._wake()
 
@@ -219,6 +227,8 @@ class _Nobody:
     """In place of what a closed participant was."""
 
     def node_changed(self, lost: bool) -> None: ...
+
+    def wake_watchers(self) -> None: ...
 
     def enter(self, session: Session) -> None: ...
 

@@ -192,7 +192,7 @@ class WaitSet(Entity):
             for reader in self._readers():
                 reader._arm()
             count = self._count()
-            if not count and self._attached and self._runtime.session.gone and not self._runtime.attachment.hopeful:
+            if not count and self._attached and self._runtime.session.gone and self._runtime.attachment.over:
                 raise self._runtime.attachment.lost_error("nothing that this WaitSet waits for can come any more")
         return count
 

@@ -284,6 +284,10 @@ class Runtime:
         participant = self.participant() if self.participant is not None else None
         if participant is not None:
             participant._note("on_node_changed")
+        self.wake_watchers()
+
+    def wake_watchers(self) -> None:
+        """Wait sets look again at all endpoints."""
         with self._lock:
             entities = [one.entity() for one in self._local]
         for entity in entities:

@@ -8,6 +8,8 @@ although nobody refers to it any more, fails too, and not a later one that count
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +35,14 @@ def no_process_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     left = left_behind(before)
     if left:
         pytest.fail("left processes behind (now killed):\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def few_descriptors() -> Iterator[None]:
+    """What ended nodes and simulated worlds hold goes with the garbage: not some day, but before it is much."""
+    yield
+    if len(os.listdir("/proc/self/fd")) > 500:
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

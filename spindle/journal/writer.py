@@ -251,13 +251,19 @@ class Journal:
                 continue
             pause = last_commit_s + self._group_s - time.monotonic()
             if pause > 0 and not self._stopping:
-                select.select([self._wake], [], [], pause)  # not on data: that would wake for every message
+                self._rest(pause)  # not woken by data: that would be once per message
             size = sum(len(payload) for payload, _ in batch)
             while size < COMMIT_BYTES and (more := self._reader.take_pairs(self._take_count)):
                 batch += more
                 size += sum(len(payload) for payload, _ in more)
             last_commit_s = time.monotonic()
             yield batch
+
+    def _rest(self, pause_s: float) -> None:
+        """Sleep for `pause_s`, or until somebody calls close()."""
+        poll = select.poll()  # select() takes no descriptor above 1023, and a node may well have more
+        poll.register(self._wake, select.POLLIN)
+        poll.poll(pause_s * 1000)
 
     def _wait_for_data(self) -> bool:
         """Sleep until there may be data or somebody calls close(); False if no data can come any more."""

@@ -151,6 +151,35 @@ def test_everything_that_is_blocked_or_called_says_that_the_node_died(group):
         assert len(blocker.take(1)) == 1
 
 
+def test_a_wait_set_hears_a_status_before_it_fails(group, monkeypatch):
+    """Method: the statuses change only after the wait set has looked at a node that is gone."""
+    participant = DomainParticipant(node_id=1)
+    writer = DataWriter(participant, Topic(participant, "topic", bytes))
+    writer.set_status_mask(DDSStatus.LivelinessLost)
+    waitset = WaitSet(participant)
+    waitset.attach(writer)
+    runtime, looked = participant._runtime, threading.Event()
+    tell, count = runtime.node_changed, waitset._count
+
+    def looking():
+        if runtime.session.gone and runtime.attachment.status.state is NodeState.LOST:
+            looked.set()
+        return count()
+
+    def told_late(lost):
+        waitset._waker.ring()
+        assert looked.wait(10)
+        tell(lost)
+
+    monkeypatch.setattr(waitset, "_count", looking)
+    monkeypatch.setattr(runtime, "node_changed", told_late)
+    group[0].kill()
+    assert waitset.wait(LONG) == 1 and writer.get_liveliness_lost_status().total_count == 1
+    with pytest.raises(DDSNodeLost):
+        waitset.wait(LONG)
+    participant.close()
+
+
 def _fill(writer):
     try:
         writer._inbox.write(b"z", 0, 0.0)

@@ -278,7 +278,9 @@ def test_arming_asks_for_one_ring() -> None:
     reader, _ = add_reader(log)
 
     def rung() -> bool:
-        return bool(select.select([reader.fileno()], [], [], 0)[0])
+        poll = select.poll()
+        poll.register(reader.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     assert append(log, b"unasked") and not rung()
     assert reader.arm() is True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -104,6 +105,28 @@ def test_group_commit_gathers(tmp_path: Path) -> None:
     assert setup.journal.wait_durable(50, WAIT_S)
     assert len(setup.witness.durable) == 2
     setup.journal.close()
+
+
+def test_high_descriptors(tmp_path: Path) -> None:
+    """select() knows none above 1023; a node with many applications has them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this needs 2048 descriptors (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    held: list[int] = []
+    try:
+        while not held or held[-1] < 1024:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        setup = Setup(tmp_path, group_commit_ms=20.0)
+        sent = messages(3)
+        for pair in sent:
+            setup.put([pair])
+        setup.journal.close()
+        assert not setup.witness.failures
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_close_writes_what_is_left(tmp_path: Path) -> None:
