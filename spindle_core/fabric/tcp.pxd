@@ -10,3 +10,4 @@ cdef class TcpFabric(Fabric):
     cdef dict targets            # of reads
     cdef dict rows
     cdef readonly Mapping row
+    cdef object kept             # a view of it

@@ -358,12 +358,17 @@ cdef class TcpFabric(Fabric):
 
     def make_row(self, str name, size):
         """The row that this member's posts are read from."""
+        return self.adopt_row(Mapping.create(name, size))
+
+    def adopt_row(self, Mapping row not None):
+        """Reads this member's posts from a row that was made elsewhere: peers of this host map the same one."""
         if self.row is not None:
             raise ValueError("this fabric has its row: one epoch, one fabric")
-        self.row = Mapping.create(name, size)
-        self.state.row = self.row.base
-        self.state.row_size = self.row.size
-        return self.row
+        self.kept = row.view()             # keeps it mapped
+        self.row = row
+        self.state.row = row.base
+        self.state.row_size = row.size
+        return row
 
     def connect(self, peer, int fd, Mapping row=None):
         """Makes a peer reachable through a connected stream socket, whose ownership passes over; returns the copy of

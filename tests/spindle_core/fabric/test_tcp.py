@@ -355,6 +355,24 @@ def test_long_reads_and_many_at_once() -> None:
     a.fabric.post_fetch_add(1, b.key, 0, 1, 1024)
 
 
+def test_a_row_that_was_made_elsewhere_is_posted_from() -> None:
+    """A member whose row is also mapped by peers of its host: the fabric adopts it, and keeps it mapped."""
+    row = Mapping.create("row", ROW_SIZE)
+    row.seal_writes()
+    fabric, other = TcpFabric(0, 2), TcpPeer(1, 2)
+    assert fabric.adopt_row(row) is row is fabric.row
+    one, end = connection()
+    fabric.connect(1, one.detach())
+    other.fabric.connect(0, end.detach())
+    row.view()[4096:5096] = bytes(range(250)) * 4
+    row.close()
+    fabric.post_writes([(1, 4096, 1000)])
+    wait_until(lambda: other.progress() > 0, BOUND_S)
+    assert bytes(other.peer_row(0)[4096:5096]) == bytes(range(250)) * 4
+    with pytest.raises(ValueError, match="has its row"):
+        fabric.adopt_row(Mapping.private(ROW_SIZE))
+
+
 def test_mistakes_of_the_caller_are_told() -> None:
     peer, _other = stranger()
     with pytest.raises(ValueError, match="connected already"):
