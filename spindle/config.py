@@ -55,6 +55,8 @@ __all__ = [
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FSYNC_MODES = ("group", "never")
 RESTART_MODES = ("majority", "all", "any")
+FORM_MODES = ("majority", "all", "alone")
+FABRICS = ("auto", "shm", "tcp", "verbs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +168,70 @@ class NodeConfig:
         "A daemon whose node was cast out of its group, or found itself without a majority, starts a new node instead "
         "of ending with exit code 12 or 13. Its applications attach again.",
         False,
+    )  # fmt: skip
+    # [network]
+    listen: str | None = _key(
+        "network", "listen", "address",
+        "Address at which nodes on other hosts reach this one. A port alone listens on 127.0.0.1. Not set: this node's "
+        "group is on this host alone.",
+        None, example='"0.0.0.0:7402"',
+    )  # fmt: skip
+    advertise: str = _key(
+        "network", "advertise", "str",
+        "host:port by which the others reach this node. Empty: that of `contacts` which is an address of this host, "
+        "else what `listen` says, else the host's name.",
+        "",
+    )  # fmt: skip
+    contacts: tuple[str, ...] = _key(
+        "network", "contacts", "addresses",
+        "Where a starting node asks for the group: the addresses of some or all nodes, the same list on each. One that "
+        "answers is enough to join. Empty: only nodes of this host are looked for.",
+        (),
+    )  # fmt: skip
+    form: str = _key(
+        "network", "form", "choice",
+        "How many of `contacts` must be there before nodes that find no group form one and serve. "
+        '"majority": two halves of a divided network never both form one. "all" holds that also while members have '
+        'left. "alone": this node forms a group by itself; for one node of a site at most.',
+        "majority", choices=FORM_MODES,
+    )  # fmt: skip
+    fabric: str = _key(
+        "network", "fabric", "choice",
+        'How messages reach another node. "auto": shared memory on one host, RDMA where both have it on one subnet, '
+        'else TCP. "tcp" and "verbs" never use anything faster, "shm" nothing else.',
+        "auto", choices=FABRICS,
+    )  # fmt: skip
+    certificate: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "certificate", "file",
+        "Certificate of this node (PEM, with intermediate ones if there are any). `spindle keys` makes it.",
+        None, example='"/etc/spindle/node-1.crt"',
+    )  # fmt: skip
+    certificate_key: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "key", "file", "Private key of the certificate (PEM, without a password).",
+        None, example='"/etc/spindle/node-1.key"',
+    )  # fmt: skip
+    authority: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "authority", "file",
+        "Certificates of the authorities (PEM) that sign those of nodes and of applications elsewhere.",
+        None, example='"/etc/spindle/authority.crt"',
+    )  # fmt: skip
+    secret: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "secret", "file",
+        "Instead of certificates: a file with a secret that all nodes share. `spindle keys secret` makes it.",
+        None, example='"/etc/spindle/secret"',
+    )  # fmt: skip
+    plain: bool = _key(
+        "network", "plain", "bool",
+        "Talk to other hosts without any keys. Whoever reaches the port can then do everything; without this it is "
+        "only done on loopback.", False,
+    )  # fmt: skip
+    encrypt: bool = _key(
+        "network", "encrypt", "bool",
+        "Encrypt messages between hosts as well, not only what nodes agree on. For TCP; the kernel does it (module "
+        "`tls`). The same on all nodes.", False,
+    )  # fmt: skip
+    rdma_device: str = _key(
+        "network", "rdma_device", "str", "RDMA device for `verbs`. Empty: the first one with an active port.", "",
     )  # fmt: skip
     # [core]
     busy_poll_us: int = _key(
@@ -308,12 +374,25 @@ class NodeConfig:
                 f"[topics] log_hot = {size_text(self.log_hot)}: must not exceed log_capacity, which is "
                 f"{size_text(self.log_capacity)}"
             )
+        self._check_network()
         if 2 * self.default_size_max > self.log_capacity:
             raise ConfigError(
                 f"[topics] size_max = {size_text(self.default_size_max)}: a delivery log must hold at least two "
                 f"messages, but log_capacity is {size_text(self.log_capacity)}; make log_capacity "
                 f"{size_text(2 * self.default_size_max)} or more"
             )
+
+    def _check_network(self) -> None:
+        files = {"certificate": self.certificate, "key": self.certificate_key, "authority": self.authority}
+        missing = [name for name, path in files.items() if path is None]
+        if 0 < len(missing) < len(files):
+            raise ConfigError(f"[network] {missing[0]}: must be set as well: certificate, key and authority go together")
+        if self.secret is not None and not missing:
+            raise ConfigError("[network] secret: certificates are set, too; choose one of both")
+        if self.listen is None and self.fabric == "auto" and self.contacts:
+            raise ConfigError("[network] listen: must be set where contacts are, as the others have to reach this node")
+        if self.advertise and not 0 < split_address(self.advertise)[1] <= 65535:
+            raise ConfigError(f'[network] advertise = "{self.advertise}": must be "host:port"')
 
     @property
     def domain_dir(self) -> Path:

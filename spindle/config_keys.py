@@ -21,6 +21,8 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+DEFAULT_PORT = 7402  # of a contact without one
+
 SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": KIB, "mib": MIB, "gib": GIB}
 
 
@@ -28,7 +30,7 @@ SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": KIB, "mib
 class Key:
     """What is known about one key besides its default: stands as metadata["key"] at the field.
 
-    `kind` is one of int, size (bytes), float, bool, str, choice, path, ints, strs, address, rules.
+    `kind` is one of int, size (bytes), float, bool, str, choice, path, file, ints, strs, address, addresses, rules.
     """
 
     section: str  # the TOML table, "core"
@@ -56,9 +58,11 @@ class Key:
         if self.low is None or self.high is None:
             return {
                 "path": "a directory",
+                "file": "a file",
                 "ints": "a list of non-negative integers",
                 "strs": "a list of names",
                 "address": '"host:port"',
+                "addresses": 'a list of "host:port" or "host"',
                 "rules": "a list of tables",
             }.get(self.kind, "any text")
         show = size_text if self.kind == "size" else number_text
@@ -123,7 +127,7 @@ def _check_choice(key: Key, value: Any) -> str:
 
 
 def _check_path(key: Key, value: Any) -> Path | None:
-    if value is None and key.name == "dir":
+    if value is None and key.example and (key.name == "dir" or key.kind == "file"):
         return None
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in str(os.fspath(value)):
         raise refusal(key, value)
@@ -153,6 +157,21 @@ def _check_address(key: Key, value: Any) -> str | None:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _check_addresses(key: Key, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+        raise refusal(key, value)
+    return tuple(with_port(key, one) for one in value)
+
+
+def with_port(key: Key, address: str) -> str:
+    """"host:port" of an address that may lack its port; ConfigError if it is none."""
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)(?::([0-9]{1,5}))?", address)
+    port = int(match[2] or DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port <= 65535:
+        raise ConfigError(f'{key.where}: "{address}" must be "host:port" or "host", an IPv6 address in brackets')
+    return f"{match[1]}:{port}"
+
+
 _CHECKS: dict[str, Callable[[Key, Any], Any]] = {
     "int": _check_int,
     "size": _check_size,
@@ -161,9 +180,11 @@ _CHECKS: dict[str, Callable[[Key, Any], Any]] = {
     "str": _check_str,
     "choice": _check_choice,
     "path": _check_path,
+    "file": _check_path,
     "ints": _check_ints,
     "strs": _check_strs,
     "address": _check_address,
+    "addresses": _check_addresses,
 }
 
 

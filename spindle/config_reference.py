@@ -21,6 +21,7 @@ END = "<!-- end of keys -->"
 SECTION_TEXT = {
     "node": "Who this node is and where it is found.",
     "membership": "Joining the group, and who is taken for lost.",
+    "network": "Other hosts: where they are, and how they know each other.",
     "core": "The predicate thread. The switches are for measuring; leave them on.",
     "topics": "Defaults and memory of topics.",
     "journal": "Logged topics on disk.",
