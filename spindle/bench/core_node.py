@@ -1,4 +1,4 @@
-"""A node of the bare core in a process of its own: a static view whose rows the parent passes round.
+"""A node of the bare core in a process of its own: a static view, and what the nodes offer each other passed round.
 
 Why without membership: what is measured is the multicast. The view's memory is the same as the node makes it, and so
 are the predicate thread and the switches.
@@ -23,6 +23,7 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
     """One node: makes its row, gets its peers', sends and delivers, reports, and stays until all have reported."""
     from spindle.bench import core_loops
     from spindle.bench.options import LEVELS, SWITCHES
+    from spindle.bench.reach import REACHES
     from spindle.topics import choose_window
     from spindle_core.engine import Engine, SubgroupSpec, Switches
 
@@ -40,11 +41,12 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
     )
     switches = Switches(**{name: name in config["switches"] for name in SWITCHES})
     engine = Engine(rank + 1, switches=switches, busy_poll_us=config["busy_poll_us"])
-    epoch = engine.new_epoch(1, rank, tuple(member + 1 for member in members), (spec,))
-    channel.send({"event": "row"}, (epoch.row.fd, engine.bell.fd, engine.bell_fd))
+    reach = REACHES[config["fabric"]](rank, nodes)
+    epoch = engine.new_epoch(1, rank, tuple(member + 1 for member in members), (spec,), reach.make(engine))
+    values, fds = reach.offer(engine, epoch)
+    channel.send({"event": "offer", "values": values}, tuple(fds))
     message, fds = channel.receive(30.0)
-    for place, peer in enumerate(message["ranks"]):
-        epoch.attach_peer(peer, *fds[3 * place : 3 * place + 3])
+    reach.attach(epoch, {peer: (values, [fds.pop(0) for _ in range(n)]) for peer, values, n in message["offers"]})
     tally = Tally(config["counts"])
     receiver = core_loops.CoreReceiver(tally, size)
     receiver.bind(engine, TOPIC_ID, batches="batch_delivery" in config["switches"])
@@ -87,6 +89,7 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
             "sent": sent,
             "window": window,
             "counters": engine.counters.snapshot(),
+            "traffic": epoch.fabric.statistics(),
         }
     )
     watchdog.cancel()

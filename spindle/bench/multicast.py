@@ -31,17 +31,17 @@ def run_once(options: MulticastOptions) -> dict[str, Any]:
 
 
 def run_core(options: MulticastOptions) -> list[dict[str, Any]]:
-    """Nodes of the bare core, each in a process: no membership, a static epoch, rows exchanged through us."""
+    """Nodes of the bare core, each in a process: no membership, a static epoch, offers exchanged through us."""
     config = options.worker_config()
     with Crew("core", [{**config, "rank": rank} for rank in range(options.nodes)]) as crew:
-        rows = crew.gather_fds("row")
+        offers = crew.gather_fds("offer")
         try:
             for rank, worker in enumerate(crew.workers):
-                others = [peer for peer in range(options.nodes) if peer != rank]
-                fds = [fd for peer in others for fd in rows[peer][1]]
-                worker.channel.send({"event": "peers", "ranks": others}, tuple(fds))
+                others = [(peer, *offers[peer]) for peer in range(options.nodes) if peer != rank]
+                message = {"event": "peers", "offers": [(peer, said["values"], len(fds)) for peer, said, fds in others]}
+                worker.channel.send(message, tuple(fd for _, _, fds in others for fd in fds))
         finally:
-            for _, fds in rows:
+            for _, fds in offers:
                 for fd in fds:
                     os.close(fd)
         return play(crew, options.timeout_s)
@@ -101,6 +101,7 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
         "stalls": counters.get("stalls", 0),
         "sleeps": counters.get("sleeps", 0),
         "rings": counters.get("rings", 0),
+        "traffic": {name: sum(node["traffic"][name] for node in done) for name in done[0].get("traffic", {})},
         "cpu_s": round(sum(node["cpu_s"] + node.get("daemon_cpu_s", 0.0) for node in done), 3),
         "cpu_share": {
             "applications": [round(node["cpu_s"] / elapsed_s, 3) for node in done],

@@ -16,7 +16,7 @@ NODES_MAX = 64
 SENDERS = ("all", "half", "one")
 DELAYED = ("none", "one", "half", "silent")
 APIS = ("core", "session", "dds")  # session: spindle.client, which the DDS API stands on
-FABRICS = ("shm",)
+FABRICS = ("shm", "tcp")
 LEVELS = ("unordered", "atomic", "volatile", "logged")
 DEFAULT_BYTES = 1_500_000_000  # of payload delivered at each node in a core run: under a second
 SAMPLE_EVERY_FLOOD = 64  # one message in so many carries its time of filling
@@ -83,6 +83,8 @@ class MulticastOptions:
             raise OptionError(f"{self.nodes} nodes: 1 to {NODES_MAX}")
         if self.size < 16:
             raise OptionError(f"messages of {self.size} bytes: at least 16, for sender, index and time")
+        if self.fabric != "shm" and self.api != "core":
+            raise OptionError(f"--fabric {self.fabric} is for --api core: a node chooses the fabric by itself")
         if self.daemon and self.api == "core":
             raise OptionError("applications of a daemon use --api dds (or session)")
         if self.single and self.api == "core":

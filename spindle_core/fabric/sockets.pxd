@@ -20,8 +20,15 @@ cdef extern from "sys/socket.h" nogil:
     const int MSG_DONTWAIT
     const int MSG_NOSIGNAL
     const int SHUT_RDWR
+    int setsockopt(int fd, int level, int option, const void *value, unsigned int size)
     ssize_t sendmsg(int fd, const msghdr *message, int flags)
     int shutdown(int fd, int how)
+
+cdef extern from "netinet/tcp.h" nogil:
+    const int TCP_NODELAY
+
+cdef extern from "netinet/in.h" nogil:
+    const int IPPROTO_TCP
 
 cdef extern from "sys/ioctl.h" nogil:
     int ioctl(int fd, unsigned long request, int *value)

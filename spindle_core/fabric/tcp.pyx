@@ -32,13 +32,16 @@ from spindle_core.fabric.sockets cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
     EPOLLIN,
+    IPPROTO_TCP,
     SHUT_RDWR,
+    SIOCOUTQ,
+    TCP_NODELAY,
     epoll_create1,
     epoll_ctl,
     epoll_event,
-    SIOCOUTQ,
     epoll_wait,
     ioctl,
+    setsockopt,
     shutdown,
 )
 from spindle_core.fabric.tcp_link cimport (
@@ -375,6 +378,7 @@ cdef class TcpFabric(Fabric):
         its row, which is `row` or made here. ValueError if the peer has a connection."""
         cdef tcp_peer_t *p
         cdef epoll_event event
+        cdef int one = 1
         try:
             self.check_peer(peer)
             if self.row is None:
@@ -391,6 +395,8 @@ cdef class TcpFabric(Fabric):
             if p.queue == NULL or p.buffer == NULL or p.letters == NULL:
                 raise MemoryError()
             os.set_blocking(fd, False)
+            # All that waits leaves in one call, so holding back a rest of it could only cost time. Other sockets do.
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
             self.rows[peer] = row
             p.row = row.base
             p.row_size = row.size

@@ -61,6 +61,15 @@ def test_core_unordered_loses_nothing() -> None:
     checked(level="unordered")
 
 
+@pytest.mark.parametrize("level", ["atomic", "unordered"])
+@pytest.mark.parametrize("switches", ["baseline", "spindle"])
+def test_core_over_connections(switches: str, level: str) -> None:
+    """Goal: the same run over another fabric, which says what went over it: each message leaves its sender twice."""
+    result = checked(fabric="tcp", switches=switches, level=level)
+    assert result["order_identical"] or level == "unordered"
+    assert result["traffic"]["bytes_sent"] >= 3 * 2 * 300 * 1024
+
+
 def test_latency_counts_every_message_at_every_receiver() -> None:
     """Goal: a paced run samples all. Method: 50 messages at 2,000/s, three receivers."""
     result = multicast.latency_run(
