@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("group", "never")
 RESTART_MODES = ("majority", "all", "any")
 FORM_MODES = ("majority", "all", "alone")
@@ -364,6 +365,12 @@ class NodeConfig:
     )  # fmt: skip
     # [log]
     log_level: str = _key("log", "level", "choice", "Least weight of the lines on stderr.", "info", choices=LOG_LEVELS)
+    log_format: str = _key(
+        "log", "format", "choice",
+        'How a daemon logs. "text": lines on stderr. "json": one JSON object a line there. "journal": to systemd\'s '
+        'journal, with fields. "auto": the journal if that is where stderr goes, else text.',
+        "auto", choices=LOG_FORMATS,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -28,7 +28,7 @@ SECTION_TEXT = {
     "access": "Who may attach, publish and subscribe.",
     "limits": "What an application can demand at most.",
     "metrics": "Prometheus.",
-    "log": "Lines on stderr.",
+    "log": "What a daemon writes down.",
 }
 
 
