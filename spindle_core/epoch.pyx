@@ -26,6 +26,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.events cimport event_ring
 from spindle_core.fabric.fabric cimport Fabric
+from spindle_core.fabric.mixed cimport MixedFabric
 from spindle_core.fabric.shm cimport ShmFabric
 from spindle_core.layout cimport (
     CACHE_LINE,
@@ -251,7 +252,7 @@ cdef class Epoch:
                 mail = Mapping.attach(mail_fd)
             self.check_row(rank, row)
             left.remove(bell_fd)
-            self.fabric.connect(rank, row, bell, bell_fd, mail)
+            self.connect(rank, "shm", row, bell, bell_fd, mail)
         finally:
             for fd in left:
                 if fd >= 0:
@@ -282,7 +283,18 @@ cdef class Epoch:
         except BaseException:
             os.close(fd)
             raise
-        self.take_row(rank, self.fabric.connect(rank, fd, row))
+        self.take_row(rank, self.connect(rank, "tcp", fd, row))
+
+    def connect(self, rank, str part, *how):
+        """Makes a peer reachable, by the part of that name where there are several."""
+        if isinstance(self.fabric, MixedFabric):
+            return self.fabric.connect(rank, part, *how)
+        return self.fabric.connect(rank, *how)
+
+    @property
+    def failures(self):
+        """{rank: why the connection to it is over}, of those that were not cut; never of those on this host."""
+        return {} if self.closed else self.fabric.failures()
 
     def attach_local(self, rank, Epoch peer not None):
         """As attach_peer, for a member in this process whose fabric knows how (the simulator's)."""

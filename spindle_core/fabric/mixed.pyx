@@ -1,0 +1,276 @@
+"""Mixed fabric: one group over several fabrics, chosen for each pair of members.
+
+Nodes of one host map each other's rows, while to other hosts the same row is copied. So a row is made by the first part
+(shared memory, where it is one) and the others send from it.
+
+Why a table over tables and not branches in each fabric: the predicates see one fabric, whatever it is made of, and a
+group on one host keeps the plain one and pays nothing.
+
+Rules: a peer belongs to one part for the life of the epoch. The posts to one peer stay in their order; those to peers
+of different parts have none, as they have none in a single fabric either.
+"""
+import select
+
+from libc.errno cimport EAGAIN, EPIPE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from spindle_core.events cimport event_wait, event_wait_two
+from spindle_core.fabric.fabric cimport Fabric, completion_t, post_t
+from spindle_core.memory cimport Mapping
+
+
+cdef inline fabric_t *part(mixed_t *s, uint32_t peer) noexcept nogil:
+    """NULL: the peer is not connected."""
+    return s.parts[s.part_of[peer]] if s.part_of[peer] != NO_PART else NULL
+
+
+cdef int mixed_enter(void *self) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i
+    cdef int done = 0
+    for i in range(s.n_parts):
+        if s.parts[i].enter != NULL:
+            done += s.parts[i].enter(s.parts[i].self)
+    return done
+
+
+cdef void mixed_leave(void *self) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i
+    for i in range(s.n_parts):
+        if s.parts[i].leave != NULL:
+            s.parts[i].leave(s.parts[i].self)
+
+
+cdef inline int hand_over(mixed_t *s, uint32_t i) noexcept nogil:
+    cdef uint32_t n = s.n_collected[i]
+    s.n_collected[i] = 0
+    return s.parts[i].post_list(s.parts[i].self, s.collected[i], n) if n else 0
+
+
+cdef int mixed_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i, which
+    cdef int rung = 0
+    for i in range(n):
+        which = s.part_of[posts[i].peer]
+        if which == NO_PART:
+            continue
+        if s.n_collected[which] == COLLECTED_MAX:
+            rung += hand_over(s, which)
+        s.collected[which][s.n_collected[which]] = posts[i]
+        s.n_collected[which] += 1
+    for i in range(s.n_parts):
+        rung += hand_over(s, i)
+    return rung
+
+
+cdef int mixed_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
+                         uint64_t cookie) noexcept nogil:
+    cdef fabric_t *f = part(<mixed_t *>self, peer)
+    return f.post_read(f.self, peer, key, offset, into, length, cookie) if f != NULL else -EPIPE
+
+
+cdef int mixed_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
+                                 uint64_t desired, uint64_t cookie) noexcept nogil:
+    cdef fabric_t *f = part(<mixed_t *>self, peer)
+    return f.post_compare_swap(f.self, peer, key, offset, expected, desired, cookie) if f != NULL else -EPIPE
+
+
+cdef int mixed_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
+                              uint64_t cookie) noexcept nogil:
+    cdef fabric_t *f = part(<mixed_t *>self, peer)
+    return f.post_fetch_add(f.self, peer, key, offset, value, cookie) if f != NULL else -EPIPE
+
+
+cdef int mixed_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
+    cdef fabric_t *f = part(<mixed_t *>self, peer)
+    return f.send(f.self, peer, data, length) if f != NULL else -EPIPE
+
+
+cdef int mixed_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i, which
+    cdef int found
+    for i in range(s.n_parts):
+        which = (s.receive_next + i) % s.n_parts
+        found = s.parts[which].receive(s.parts[which].self, peer, into, capacity)
+        if found != -EAGAIN:
+            s.receive_next = which + 1
+            return found
+    return -EAGAIN
+
+
+cdef int mixed_poll(void *self, completion_t *completions, int n) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i
+    cdef int found = 0
+    for i in range(s.n_parts):
+        if found < n:
+            found += s.parts[i].poll(s.parts[i].self, completions + found, n - found)
+    return found
+
+
+cdef int mixed_ring(void *self, uint32_t peer) noexcept nogil:
+    cdef fabric_t *f = part(<mixed_t *>self, peer)
+    return f.ring(f.self, peer) if f != NULL else 0
+
+
+cdef void mixed_cut(void *self, uint32_t peer) noexcept nogil:
+    cdef fabric_t *f = part(<mixed_t *>self, peer)
+    if f != NULL:
+        f.cut(f.self, peer)
+
+
+cdef void mixed_prepare_wait(void *self) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i
+    for i in range(s.n_parts):
+        s.parts[i].prepare_wait(s.parts[i].self)
+
+
+cdef int mixed_wait(void *self, int64_t timeout_ns) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef int timeout_ms = -1 if timeout_ns < 0 else <int>(timeout_ns // 1000000)
+    cdef int found
+    if s.wait_fd < 0:
+        return 1 if event_wait(s.bell_fd, timeout_ms) > 0 else 0
+    found = event_wait_two(s.bell_fd, s.wait_fd, timeout_ms)
+    if found & 2:
+        mixed_enter(s)
+        mixed_leave(s)
+    return 1 if found else 0
+
+
+cdef void mixed_finish_wait(void *self) noexcept nogil:
+    cdef mixed_t *s = <mixed_t *>self
+    cdef uint32_t i
+    for i in range(s.n_parts):
+        s.parts[i].finish_wait(s.parts[i].self)
+
+
+cdef class MixedFabric(Fabric):
+    """`parts`: {name: fabric}, all for the same rank and number of peers; the first one makes the row, so that is the
+    one of shared memory if there is one. `bell_fd`: this node's doorbell, which wait() waits for besides.
+
+    ValueError for no part, more than four, or parts of different groups.
+    """
+
+    def __cinit__(self):
+        memset(&self.state, 0, sizeof(self.state))
+
+    def __init__(self, dict parts not None, int bell_fd=-1):
+        cdef mixed_t *s = &self.state
+        cdef Fabric one
+        if not 1 <= len(parts) <= PARTS_MAX:
+            raise ValueError(f"{len(parts)} fabrics in one: between 1 and {PARTS_MAX}")
+        if len({(fabric.rank, fabric.n_peers) for fabric in parts.values()}) != 1:
+            raise ValueError("the fabrics of one group must agree on its size and on the own rank")
+        self.parts = dict(parts)
+        self.order = list(parts)
+        for name in self.order:
+            one = self.parts[name]
+            self.rank, self.n_peers = one.rank, one.n_peers
+            s.parts[s.n_parts] = &one.table
+            s.n_parts += 1
+        s.n_peers = self.n_peers
+        s.bell_fd = bell_fd
+        s.part_of = <uint8_t *>malloc(s.n_peers)
+        if s.part_of == NULL:
+            raise MemoryError()
+        memset(s.part_of, NO_PART, s.n_peers)
+        waiting = [fabric.wait_fd for fabric in self.parts.values() if fabric.wait_fd >= 0]
+        s.wait_fd = waiting[0] if waiting else -1
+        if len(waiting) > 1:
+            self.poller = select.epoll()
+            for fd in waiting:
+                self.poller.register(fd, select.EPOLLIN)
+            s.wait_fd = self.poller.fileno()
+        self.table.self = s
+        for name in self.order:
+            one = self.parts[name]
+            if one.table.enter != NULL:
+                self.table.enter = mixed_enter
+                self.table.leave = mixed_leave
+        self.table.post_list = mixed_post_list
+        self.table.post_read = mixed_post_read
+        self.table.post_compare_swap = mixed_post_compare_swap
+        self.table.post_fetch_add = mixed_post_fetch_add
+        self.table.send = mixed_send
+        self.table.receive = mixed_receive
+        self.table.poll = mixed_poll
+        self.table.ring = mixed_ring
+        self.table.cut = mixed_cut
+        self.table.prepare_wait = mixed_prepare_wait
+        self.table.wait = mixed_wait
+        self.table.finish_wait = mixed_finish_wait
+
+    @property
+    def wait_fd(self):
+        """Of all parts together."""
+        return self.state.wait_fd
+
+    @property
+    def drained(self):
+        """All that was posted has arrived by every part."""
+        return all(fabric.drained for fabric in self.parts.values())
+
+    def make_row(self, str name, size):
+        """The row, made by the first part and sent from by the others."""
+        first = self.parts[self.order[0]]
+        row = first.make_row(name, size)
+        for other in self.order[1:]:
+            self.parts[other].adopt_row(row)
+        return row
+
+    def connect(self, peer, str name, *how):
+        """Makes a peer reachable by the part `name`, as that one's connect(peer, *how) does; returns what it returns.
+
+        ValueError if the peer has its part already.
+        """
+        self.check_peer(peer)
+        if self.state.part_of[<uint32_t>peer] != NO_PART:
+            raise ValueError(f"peer {peer} is connected by {self.part_of(peer)} already")
+        answer = self.parts[name].connect(peer, *how)
+        self.state.part_of[<uint32_t>peer] = self.order.index(name)
+        return answer
+
+    def part_of(self, peer):
+        """Name of the fabric by which a peer is reached; "" if it isn't connected."""
+        self.check_peer(peer)
+        which = self.state.part_of[<uint32_t>peer]
+        return "" if which == NO_PART else self.order[which]
+
+    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
+                  uint64_t length, uint64_t cookie=0):
+        """As in Fabric, by the peer's part."""
+        name = self.part_of(peer)
+        if not name:
+            raise ConnectionError(f"peer {peer} is not connected")
+        self.parts[name].post_read(peer, key, offset, into, into_offset, length, cookie)
+
+    def register(self, Mapping memory not None):
+        """Registers memory with every part: {name: key}, of which each peer is to be told its own."""
+        return {name: self.parts[name].register(memory) for name in self.order}
+
+    def row_of(self, peer):
+        """The peer's row or its copy, for reading."""
+        return self.parts[self.part_of(peer)].row_of(peer)
+
+    def progress(self):
+        """Takes what has come and sends what waits, in all parts; returns how much that was."""
+        cdef int done = mixed_enter(&self.state)
+        mixed_leave(&self.state)
+        return done
+
+    def failures(self):
+        """{rank: why its connection is over}, of those that were not cut."""
+        found = {}
+        for fabric in self.parts.values():
+            found.update(fabric.failures())
+        return found
+
+    def __dealloc__(self):
+        free(self.state.part_of)
