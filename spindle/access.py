@@ -2,7 +2,8 @@
 
 Why beside the rights of the socket's file: several users of a host may share one node, and which topics each may write
 is not something that file rights can say. The kernel vouches for the peer's user and groups (SO_PEERCRED,
-SO_PEERGROUPS), so there is nothing to forge and no password to keep.
+SO_PEERGROUPS), so there is nothing to forge and no password to keep. For those on other hosts no kernel vouches: they
+have no user here, only an address and what their certificate says (`spindle.trust`).
 
 Rules:
 - The meaning of the rules stands in `spindle.config` ([access]); here they are asked, once per connection for
@@ -19,12 +20,13 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spindle.errors import AccessDenied
 
 if TYPE_CHECKING:
     from spindle.config import NodeConfig
+    from spindle.trust import Identity
 
 SO_PEERGROUPS = 59  # asm-generic/socket.h; Python's socket module has no name for it
 PEER_GROUPS_MAX = 65536  # NGROUPS_MAX of Linux
@@ -50,8 +52,52 @@ class PeerCredentials:
         pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         return cls(pid, uid, gid, frozenset(_peer_groups(sock)) | {gid})
 
+    @property
+    def local(self) -> bool:
+        """True: it runs on this host, and descriptors reach it."""
+        return True
+
     def __str__(self) -> str:
         return f"user {self.uid} (process {self.pid})"
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkPeer:
+    """The other end of a TCP connection. Of process and user nothing is known, so no rule about users fits it.
+
+    `address` is "host:port", with an IPv6 address in brackets; `identity` what its certificate says, None without TLS.
+    """
+
+    address: str
+    identity: Identity | None = None
+    pid: int = 0
+    uid: int = -1
+    gid: int = -1
+    groups: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, sock: socket.socket, identity: Identity | None = None) -> NetworkPeer:
+        """The peer of `sock`, a connected TCP socket. Raises OSError if the connection has broken already."""
+        return cls(address_text(sock.getpeername()), identity)
+
+    @property
+    def local(self) -> bool:
+        """False: descriptors can't reach it."""
+        return False
+
+    def __str__(self) -> str:
+        return self.address if self.identity is None else f"{self.address} ({self.identity})"
+
+
+Credentials = PeerCredentials | NetworkPeer
+
+
+def address_text(name: Any) -> str:
+    """What getpeername() gave, as "host:port"; an IPv6 address in brackets, a Unix socket as its path."""
+    if not isinstance(name, tuple):
+        return (os.fsdecode(name) if isinstance(name, bytes) else str(name)) or "a process of this host"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _peer_groups(sock: socket.socket) -> Iterable[int]:
@@ -70,7 +116,7 @@ def _peer_groups(sock: socket.socket) -> Iterable[int]:
 class Permissions:
     """What one peer may do. Remembers its answers: a peer asks about the same few topics again and again."""
 
-    def __init__(self, config: NodeConfig, peer: PeerCredentials) -> None:
+    def __init__(self, config: NodeConfig, peer: Credentials) -> None:
         """Raises AccessDenied if `peer` may not even attach."""
         self.peer = peer
         self._config = config

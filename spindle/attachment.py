@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from google.protobuf.message import DecodeError
 
-from spindle.access import PeerCredentials, Permissions
+from spindle.access import Credentials, Permissions
 from spindle.attachment_codec import (
     PROTOCOL_VERSION,
     endpoint_to_wire,
@@ -90,7 +90,7 @@ class Attachments:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: SpindleError | None = None
 
-    def admit(self, conn: Connection, opening: opening_pb2.Opening, credentials: PeerCredentials) -> None:
+    def admit(self, conn: Connection, opening: opening_pb2.Opening, credentials: Credentials) -> None:
         """Answer the Opening of an application and serve it from now on, or refuse and close."""
         try:
             permissions = self._check(opening, credentials)
@@ -113,7 +113,7 @@ class Attachments:
         """
         self.node.adopt(sock)
 
-    def _check(self, opening: opening_pb2.Opening, credentials: PeerCredentials) -> Permissions:
+    def _check(self, opening: opening_pb2.Opening, credentials: Credentials) -> Permissions:
         config = self.node.config
         if opening.protocol != PROTOCOL_VERSION:
             raise ProtocolMismatch(

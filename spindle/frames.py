@@ -14,6 +14,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from spindle.errors import ConnectionEnded, WireError
 
@@ -32,6 +33,32 @@ class Limits:
     frame_time_s: float = 5.0  # from a frame's first byte to its last
     queue_bytes_max: int = 64 << 20  # waiting for an end that does not read
     frames_waiting_max: int = 256  # received, not yet asked for by receive(): then reading pauses
+
+
+class Stream(Protocol):
+    """Turns plain bytes into those of the socket and back; `spindle.tls` has one. It does no input or output itself.
+
+    Rules: what `seal`, `answer` and `goodbye` return must be sent whole and in the order of the calls. After a
+    WireError only `goodbye` makes sense.
+    """
+
+    ended: bool  # the other end has said that nothing more will come
+
+    def seal(self, data: bytes) -> bytes:
+        """Plain bytes to bytes for the socket. Raises WireError."""
+        ...
+
+    def unseal(self, data: bytes) -> bytes:
+        """Bytes of the socket to the plain bytes that are complete by now. Raises WireError."""
+        ...
+
+    def answer(self) -> bytes:
+        """What the stream itself has to tell the other end; often nothing."""
+        ...
+
+    def goodbye(self) -> bytes:
+        """The end of the stream, and what else it still has to tell. Never raises."""
+        ...
 
 
 class Frame:
@@ -69,10 +96,12 @@ class FrameDecoder:
     """Bytes and descriptors in, frames out; no input or output of its own.
 
     Invariant: `fds` holds the descriptors received for frames that are not complete yet, in order of arrival.
+    `carries_fds` is False where none can come: on anything but a plain Unix socket.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, carries_fds: bool = True) -> None:
         self.limits = limits
+        self.carries_fds = carries_fds
         self._buffer = bytearray()
         self._fds: deque[int] = deque()
 
@@ -116,6 +145,8 @@ class FrameDecoder:
             raise WireError("malformed frame header; the other end does not speak this protocol")
         if length > self.limits.frame_bytes_max:
             raise WireError(f"a frame of {length} bytes is over the limit of {self.limits.frame_bytes_max}")
+        if fd_count and not self.carries_fds:
+            raise WireError(no_fds(fd_count))
         if fd_count > self.limits.fds_max:
             raise WireError(f"a frame with {fd_count} descriptors is over the limit of {self.limits.fds_max}")
 
@@ -124,6 +155,23 @@ class FrameDecoder:
         close_all(self._fds)
         self._fds.clear()
         self._buffer.clear()
+
+
+def prepare(sock: socket.socket) -> None:
+    """What every connection wants of its socket."""
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:  # frames are answers that somebody waits for, not bulk to be gathered
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def carries_fds(sock: socket.socket, stream: Stream | None) -> bool:
+    """True if descriptors can travel with the bytes."""
+    return stream is None and sock.family == socket.AF_UNIX
+
+
+def no_fds(fd_count: int) -> str:
+    """Why a frame with descriptors is refused, by the sender and by the receiver."""
+    return f"a frame with {fd_count} descriptors can't be sent over the network, only between processes of one host"
 
 
 def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
@@ -147,7 +195,11 @@ def send_some(sock: socket.socket, data: memoryview, fds: Sequence[int]) -> int:
     return sock.send(data)
 
 
-def ended(label: str, decoder: FrameDecoder) -> ConnectionEnded:
+def ended(label: str, decoder: FrameDecoder, stream: Stream | None = None) -> ConnectionEnded:
+    """The error for the end of the socket's bytes. Under a stream that didn't end before, anybody may have cut it."""
     if decoder.partial:
         return ConnectionEnded(f"{label} closed the connection in the middle of a frame", clean=False)
+    if stream is not None and not stream.ended:
+        return ConnectionEnded(f"the connection to {label} was cut: its process has died, or somebody on the way did "
+                               "it", clean=False)
     return ConnectionEnded(f"{label} closed the connection")

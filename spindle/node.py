@@ -53,13 +53,13 @@ from spindle.wire import close_all
 if TYPE_CHECKING:
     import socket
 
-    from spindle.access import PeerCredentials
+    from spindle.access import Credentials
     from spindle.config import NodeConfig
     from spindle.wire import Connection
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
 
-ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "PeerCredentials"], None]
+ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "Credentials"], None]
 
 CONTACT_TIMEOUT_S = 0.1  # for further contacts to answer a newcomer, once one has
 REACH_AGAIN_S = 0.05  # between a newcomer's attempts to reach a member

@@ -1,13 +1,15 @@
-"""Frames with file descriptors over Unix sockets: how nodes talk to each other and to their applications.
+"""Frames with file descriptors over sockets: how nodes talk to each other and to their applications.
 
 Why not asyncio streams: they can't pass descriptors. Why a codec without input or output (`FrameDecoder`): the node
 reads on an event loop, the client on a plain thread, and both must refuse the same malformed bytes in the same words.
+
+Between hosts it is the same frames, without descriptors, over TCP; a `stream` (`spindle.tls`) encrypts them.
 
 A frame is an 8-byte header, little endian: u32 body length, u16 number of descriptors, u16 zero; then the body (a
 serialized protobuf message, which this module does not look into). The descriptors travel as SCM_RIGHTS with the first
 byte of their frame.
 
-How to use it:
+How to use it (`BlockingConnection` is in `spindle.wire_blocking`):
 
     # on an event loop (node)                           # on a thread (client)
     conn = Connection(sock, label="app 7")              conn = BlockingConnection(sock, label="node")
@@ -29,6 +31,8 @@ Rules:
 - `last_word`, if set, makes the body of a last frame for the other end when we cut it off because of an error.
 - `start`: on_frame(frame) runs for each frame in order, on_end(error) exactly once, also after close() by oneself
   (error is None then). An exception out of on_frame ends the connection with that error.
+- On a connection that isn't a plain Unix socket descriptors are refused by both ends. Under a stream only an end that
+  the stream has announced is clean: who cuts the connection can't pass for the other end.
 - The first frame of every connection is an Opening (proto/opening.proto), which says who is there: see `spindle.peers`.
 """
 
@@ -36,42 +40,60 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
-import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from spindle.access import PeerCredentials
+from spindle.access import Credentials, NetworkPeer, PeerCredentials
 from spindle.errors import ConnectionEnded, SpindleError, WireError
-from spindle.frames import HEADER, Frame, FrameDecoder, Limits, close_all, encode, ended, receive_some, send_some
+from spindle.frames import (
+    HEADER,
+    Frame,
+    FrameDecoder,
+    Limits,
+    Stream,
+    carries_fds,
+    close_all,
+    encode,
+    ended,
+    no_fds,
+    prepare,
+    receive_some,
+    send_some,
+)
+from spindle.wire_blocking import BlockingConnection
 
 if TYPE_CHECKING:
     import asyncio
 
 __all__ = [
-    "HEADER", "BlockingConnection", "Connection", "Frame", "FrameDecoder", "Limits", "Listener", "close_all", "encode",
+    "HEADER", "BlockingConnection", "Connection", "Frame", "FrameDecoder", "Limits", "Listener", "Stream", "close_all",
+    "encode",
 ]
 
 
 class Connection:
-    """A framed connection on the running asyncio (or uvloop) loop. See the module's text for its use and rules."""
+    """A framed connection on the running asyncio (or uvloop) loop. See the module's text for its use and rules.
 
-    def __init__(self, sock: socket.socket, *, label: str = "the other end", limits: Limits | None = None) -> None:
+    `peer` tells who is there, if more is known than the socket says. Raises OSError if the socket is dead already.
+    """
+
+    def __init__(self, sock: socket.socket, *, label: str = "the other end", limits: Limits | None = None,
+                 stream: Stream | None = None, peer: Credentials | None = None) -> None:
         import asyncio
 
         self._loop = asyncio.get_running_loop()
         self.label = label
         self.limits = limits or Limits()
-        self.peer = PeerCredentials.of(sock)
-        sock.setblocking(False)
+        self.peer = peer or _peer_of(sock)
+        prepare(sock)
         self._sock = sock
         self._fd = sock.fileno()
         _on_loops.add(self)
-        self._decoder = FrameDecoder(self.limits)
+        self._stream = stream
+        self._decoder = FrameDecoder(self.limits, carries_fds=carries_fds(sock, stream))
         self._frames: deque[Frame] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._drainer: asyncio.Future[None] | None = None
@@ -85,6 +107,8 @@ class Connection:
         self._reading = True
         self.closed = False
         self._loop.add_reader(self._fd, self._readable)
+        if stream is not None:  # frames may have come together with the end of its handshake
+            self._take_in(lambda: (b"", []))
 
     def set_limits(self, limits: Limits) -> None:
         """Other limits from the next frame on, for example once the other end has said who it is."""
@@ -94,11 +118,21 @@ class Connection:
 
     def _readable(self) -> bool:
         """Takes what is there, at most READ_BYTES; False if there was nothing, or this was the end."""
+        return self._take_in(self._receive_some)
+
+    def _receive_some(self) -> tuple[bytes, list[int]]:
+        data, fds = receive_some(self._sock)
+        if not data:
+            close_all(fds)
+            raise ended(self.label, self._decoder, self._stream)
+        return data, fds
+
+    def _take_in(self, source: Callable[[], tuple[bytes, list[int]]]) -> bool:
         try:
-            data, fds = receive_some(self._sock)
-            if not data:
-                close_all(fds)
-                raise ended(self.label, self._decoder)
+            data, fds = source()
+            if self._stream is not None:
+                data = self._stream.unseal(data)
+                self._put(self._stream.answer())
             frames = self._decoder.feed(data, fds)
         except (BlockingIOError, InterruptedError):
             return False
@@ -106,7 +140,8 @@ class Connection:
             self._end(error)
             return False
         except WireError as error:
-            self._end(WireError(f"{self.label}: {error}"))
+            if not self.closed:
+                self._end(WireError(f"{self.label}: {error}"))
             return False
         except OSError as error:
             self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
@@ -118,6 +153,9 @@ class Connection:
                     left.close_fds()
                 return False
             self._hand_over(frame)
+        if self._stream is not None and self._stream.ended:
+            self._end(ended(self.label, self._decoder, self._stream))
+            return False
         return True
 
     def _hand_over(self, frame: Frame) -> None:
@@ -208,7 +246,18 @@ class Connection:
         """Queues one frame; never blocks. Raises WireError if closed, or if the other end has stopped reading."""
         if self.closed:
             raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
-        data = memoryview(encode(body, len(fds)))
+        if fds and not self._decoder.carries_fds:
+            self._end(WireError(f"{self.label}: {no_fds(len(fds))}"))
+            assert self._error is not None
+            raise self._error
+        data = encode(body, len(fds))
+        self._put(data if self._stream is None else self._stream.seal(data), fds)
+
+    def _put(self, content: bytes, fds: Sequence[int] = ()) -> None:
+        """Sends bytes as they are, behind those that wait already."""
+        data = memoryview(content)
+        if not data:
+            return
         if not self._out:
             try:
                 sent = send_some(self._sock, data, fds)
@@ -291,10 +340,10 @@ class Connection:
             self._drip.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        if error is not None and self.last_word is not None and not isinstance(error, ConnectionEnded):
-            if not self._out:
-                with contextlib.suppress(OSError):  # as far as it fits: the other end may have stopped reading
-                    send_some(self._sock, memoryview(encode(self.last_word(error))), ())
+        if not self._out and not isinstance(error, ConnectionEnded):
+            # As far as it fits: the other end may have stopped reading.
+            with contextlib.suppress(OSError, WireError):
+                self._send_last(None if error is None or self.last_word is None else self.last_word(error))
         self._sock.close()
         self._decoder.close()
         for _, fds in self._out:
@@ -307,105 +356,18 @@ class Connection:
         if ended is not None:
             self._loop.call_soon(ended, error)
 
+    def _send_last(self, body: bytes | None) -> None:
+        data = b"" if body is None else encode(body)
+        if self._stream is not None:
+            with contextlib.suppress(WireError):  # a stream that is broken has an alert to send instead
+                data = self._stream.seal(data) if data else data
+            data += self._stream.goodbye()
+        if data:
+            send_some(self._sock, memoryview(data), ())
 
-class BlockingConnection:
-    """A framed connection for plain threads: any number may send, one may receive."""
 
-    def __init__(self, sock: socket.socket, *, label: str = "the node", limits: Limits | None = None) -> None:
-        sock.setblocking(False)
-        self._sock = sock
-        self.label = label
-        self.limits = limits or Limits()
-        self._decoder = FrameDecoder(self.limits)
-        self._frames: deque[Frame] = deque()
-        self._send_lock = threading.Lock()
-        self.closed = False
-
-    def fileno(self) -> int:
-        """Readable when receive(0) would have bytes to look at."""
-        return self._sock.fileno()
-
-    def send(self, body: bytes, fds: Sequence[int] = (), timeout_s: float | None = 5.0) -> None:
-        """Sends one frame. Raises TimeoutError (the connection is closed then, as half a frame may have gone),
-        ConnectionEnded or WireError."""
-        with self._send_lock:
-            sent = self._send_all(encode(body, len(fds)), fds, timeout_s)
-        if not sent:
-            self.close()
-            raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s")
-
-    def try_send(self, body: bytes, timeout_s: float = 1.0) -> bool:
-        """Like send, but False at once while somebody else sends. For threads that must not wait for another."""
-        if not self._send_lock.acquire(blocking=False):
-            return False
-        try:
-            sent = self._send_all(encode(body), (), timeout_s)
-        finally:
-            self._send_lock.release()
-        if not sent:
-            self.close()
-            raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s")
-        return True
-
-    def _send_all(self, data: bytes, fds: Sequence[int], timeout_s: float | None) -> bool:
-        """False if the time was over before all had gone. Under the lock."""
-        left = memoryview(data)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while left:
-            try:
-                sent = send_some(self._sock, left, fds)
-            except (BlockingIOError, InterruptedError):
-                if not self._poll(select.POLLOUT, deadline):
-                    return False
-                continue
-            except OSError as error:
-                raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
-            left, fds = left[sent:], ()
-        return True
-
-    def receive(self, timeout_s: float | None = None) -> Frame:
-        """The next frame. Raises ConnectionEnded, WireError, or TimeoutError after `timeout_s` seconds."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._frames:
-            try:
-                data, fds = receive_some(self._sock)
-                if not data:
-                    close_all(fds)
-                    raise ended(self.label, self._decoder)
-                self._frames.extend(self._decoder.feed(data, fds))
-            except (BlockingIOError, InterruptedError):
-                if not self._poll(select.POLLIN, deadline):
-                    raise TimeoutError(f"{self.label} sent nothing for {timeout_s:g} s") from None
-            except WireError:
-                self.close()
-                raise
-            except OSError as error:
-                self.close()
-                raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
-        return self._frames.popleft()
-
-    def _poll(self, event: int, deadline: float | None) -> bool:
-        poller = select.poll()
-        try:
-            poller.register(self._sock, event)
-        except (ValueError, OSError):
-            raise ConnectionEnded(f"the connection to {self.label} is closed") from None
-        wait_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        return bool(poller.poll(wait_ms))
-
-    def close(self) -> None:
-        """Closes; a receive() in another thread ends with ConnectionEnded. Idempotent."""
-        if self.closed:
-            return
-        self.closed = True
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        with self._send_lock:
-            self._sock.close()
-        for frame in self._frames:
-            frame.close_fds()
-        self._frames.clear()
-        self._decoder.close()
+def _peer_of(sock: socket.socket) -> Credentials:
+    return PeerCredentials.of(sock) if sock.family == socket.AF_UNIX else NetworkPeer.of(sock)
 
 
 class Listener:
