@@ -4,7 +4,8 @@ Why apart from the changes: the machine reads no clock, and carrying out its act
 one timer that runs a few dozen times a second and touches a few words of memory.
 
 Rules:
-- A heartbeat is a store into the own row and nothing else: no push, no ring, so an idle group stays idle.
+- A heartbeat is a store into the own row; to members on other hosts it is posted, which wakes nothing but their
+  predicate threads. So a group on one host that is idle stays idle.
 - A member that hangs on this host may go on at any moment, so it is accused only if a majority remains without it and
   all others that hang. Otherwise this node waits with it, and says so: in the log, and in the status.
 - A node without a majority waits for as long as a hanging member would be given: whoever is missing may turn out to
@@ -66,7 +67,7 @@ class Liveness:
     def _look(self) -> None:
         epoch, machine, now_ns = self._epoch, self._machine, time.monotonic_ns()
         assert epoch is not None
-        epoch.set("heartbeat", self._detector.beat())
+        epoch.beat(self._detector.beat())
         others = [rank for rank in machine.live_ranks() if rank != epoch.my_rank]
         late = set(self._detector.late(now_ns, {rank: epoch.get(rank, "heartbeat") for rank in others}))
         if self._detector.stalled:

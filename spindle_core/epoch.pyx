@@ -369,6 +369,15 @@ cdef class Epoch:
             raise ValueError(f"column {column} only grows: {h.control[i]} -> {value}")
         u64_store_release(&h.control[i], value)
 
+    def beat(self, value):
+        """Raises the own heartbeat. Where rows are copied the predicate thread posts it; on one host it is there."""
+        self.set("heartbeat", value)
+        if self.fabric.wait_fd >= 0:
+            u32_store_relaxed(&self.node.beat_due, 1)
+            fence_store_load()
+            if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
+                event_ring(self.bell_fd)
+
     def push(self):
         """Makes the own control columns and areas visible to all: the predicate thread posts them."""
         cdef row_header *h = self.header(self.my_rank)

@@ -122,5 +122,6 @@ cdef struct node_t:
     uint64_t areas_pushed[2]     # versions of the own proposal and trim area that the others were sent
     int control_fd
     bint control_changed         # the driver has to tell the control thread
+    uint32_t beat_due            # set by the control thread: my heartbeat is to be posted
     post_t posts[POSTS_MAX]
     uint32_t n_posts

@@ -5,7 +5,7 @@ drives it, and so does the simulator. The caller gives the time.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport u32_load_relaxed, u64_load_acquire
+from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed, u64_load_acquire
 from spindle_core.counters cimport C_PUSHES
 from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport (
@@ -60,6 +60,11 @@ cdef inline int control(node_t *node) noexcept nogil:
     cdef uint32_t i
     cdef uint64_t version
     cdef int changed = 0
+    if u32_load_relaxed(&node.beat_due):
+        # Alone: what else is in its line may speak of areas that have not been posted yet.
+        u32_store_relaxed(&node.beat_due, 0)
+        post_to_all(node, CACHE_LINE, sizeof(uint64_t), 0)
+        flush_posts(node)
     for i in range(node.n_rows):
         # SYNC POINT: control. Pairs with Epoch.push(): columns and areas are stored before the version grows.
         version = u64_load_acquire(&(<row_header *>node.rows[i]).control_version)

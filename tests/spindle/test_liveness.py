@@ -44,8 +44,8 @@ class MadeUp:
         assert column == "heartbeat"
         return self.beats[rank]
 
-    def set(self, column: str, value: int) -> None:
-        assert column == "heartbeat" and value > self.beats[0]
+    def beat(self, value: int) -> None:
+        assert value > self.beats[0]
         self.beats[0] = value
 
     def step(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 
@@ -182,3 +184,22 @@ def test_a_row_of_another_view_is_refused() -> None:
             epoch.attach_stream(1, one.detach(), 1, layout_hash, size)
     with pytest.raises(ValueError, match="peer 0"):
         epoch.attach_stream(0, connection()[0].detach(), 1, epoch.layout_hash(), epoch.row.size)
+
+
+def test_a_heartbeat_arrives_alone() -> None:
+    """It is no news that the control thread has to look at, and brings no other column that isn't complete yet."""
+    cluster = Cluster(2, tcp=True)
+    cluster.settle()
+    for engine in cluster.engines:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(engine.control_fd)
+    mine, theirs = cluster.epochs
+    mine.set("proposed", 7)
+    mine.beat(41)
+    cluster.settle()
+    assert theirs.get(0, "heartbeat") == 41 and theirs.get(0, "proposed") == 0
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(cluster.engines[1].control_fd)
+    mine.push()
+    cluster.settle()
+    assert theirs.get(0, "proposed") == 7 and os.eventfd_read(cluster.engines[1].control_fd)
