@@ -6,9 +6,9 @@ readiness and an exit code.
 Rules:
 - SIGTERM and SIGINT make the node leave its group in order and end with 0; another one, later than 0.5 s, ends the
   process at once.
-- Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd:
-  from then on applications can attach.
-- The log goes to stderr, one line per event.
+- Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd
+  (`spindle.sd_notify`): from then on applications can attach.
+- The log goes to stderr, one line per event, or with fields to the journal (`spindle.logs`).
 - What ends the node is the last line of the log, said to every application, and the exit code: each class in
   `spindle.errors` has its own, 70 is a defect of Spindle.
 - With [membership] rejoin, a node that was cast out or has no majority is followed by a new life of it: same id, new
@@ -26,16 +26,17 @@ import logging
 import os
 import resource
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
+from spindle.logs import DAEMON_ENDS, NODE_LEAVES, NODE_STARTS, NODE_STARTS_ANEW, about, start_log
+from spindle.sd_notify import ServiceManager, Watchdog
 
 if TYPE_CHECKING:
     from spindle.attachment import Attachments
+    from spindle.client.events import Event
     from spindle.config import NodeConfig
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
@@ -58,41 +59,94 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def run_daemon(config: NodeConfig) -> int:
     """Run a node until it is told to stop or fails; returns the exit code of the process. For the main thread."""
-    _start_log(config.log_level)
+    face = Face(config)
+    start_log(config.log_level, config.log_format, face.context)
     _raise_descriptor_limit()
     loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_run(config))
+        loop.run_until_complete(_run(config, face))
         return 0
     except SpindleError as error:
-        LOG.error("%s", error)
+        LOG.error("%s", error, extra=_about_end(error, error.exit_code))
         return error.exit_code
     except OSError as error:
-        LOG.error("the node can't run: %s", error)
+        LOG.error("the node can't run: %s", error, extra=_about_end(error, SpindleError.exit_code))
         return SpindleError.exit_code
-    except Exception:
-        LOG.exception("the node failed; this is a defect of Spindle, please report it with these lines")
+    except Exception as error:
+        LOG.exception("the node failed; this is a defect of Spindle, please report it with these lines",
+                      extra=_about_end(error, EXIT_INTERNAL))
         return EXIT_INTERNAL
     finally:
         asyncio.set_event_loop(None)
         loop.close()
 
 
-async def _run(config: NodeConfig) -> None:
+def _about_end(error: Exception, exit_code: int) -> dict[str, Any]:
+    return about(DAEMON_ENDS, error=type(error).__name__, exit_code=exit_code)
+
+
+class Face:
+    """What the outside sees of a daemon: the ready line, what systemd is told, and the fields of every log line."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.context: dict[str, Any] = {"domain": config.domain_id, "node": config.node_id or None, "view": None}
+        self._manager = ServiceManager()
+        self._watchdog = Watchdog(self._manager)
+
+    def starting(self, text: str) -> None:
+        """No member yet, or not any more."""
+        self.context["view"] = None
+        self._watchdog.watch(None)
+        self._manager.status(text)
+
+    def ready(self, attachments: Attachments) -> None:
+        """The node is a member and takes applications."""
+        node = attachments.node
+        view = node.view()
+        members = " ".join(map(str, view.node_ids))
+        self.context.update(node=node.node_id, view=view.view_id)
+        print(f"spindle: node {node.node_id} ready, domain {node.config.domain_id}, view {view.view_id}, "
+              f"members {members}", flush=True)
+        self._manager.tell("READY=1", f"MAINPID={os.getpid()}", _status(node.node_id, view.view_id, members))
+        self._watchdog.watch(node.engine)
+        self._watchdog.start()
+        node.add_listener(self._heard)
+
+    def stopping(self, final: bool) -> None:
+        """The node stops; `final`: the process ends with it."""
+        self._watchdog.watch(None)
+        if final:
+            self._watchdog.stop()
+            self._manager.tell("STOPPING=1", "STATUS=leaving the group")
+
+    def _heard(self, event: Event) -> None:
+        if event.view is not None:
+            self.context["view"] = event.view.view_id
+            members = " ".join(map(str, event.view.node_ids))
+            self._manager.tell(_status(self.context["node"], event.view.view_id, members))
+
+
+def _status(node_id: int, view_id: int, members: str) -> str:
+    return f"STATUS=node {node_id}, view {view_id}, members {members}"
+
+
+async def _run(config: NodeConfig, face: Face) -> None:
     stopping = asyncio.Event()
     told_s: list[float] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
-    LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir)
+    LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir,
+             extra=about(NODE_STARTS))
+    face.starting(f"looking for the group of domain {config.domain_id}")
     if config.rejoin:
-        await _serve_lives(config, stopping)
+        await _serve_lives(config, stopping, face)
     else:
-        await serve(config, stopping, _say_ready)
+        await serve(config, stopping, face.ready, lambda: face.stopping(final=True))
 
 
-async def _serve_lives(config: NodeConfig, stopping: asyncio.Event) -> None:
+async def _serve_lives(config: NodeConfig, stopping: asyncio.Event, face: Face) -> None:
     """serve(), and again after every end that a new life of the node can mend."""
     loop, pause_s, was_member = asyncio.get_running_loop(), REJOIN_PAUSE_S, False
 
@@ -101,12 +155,12 @@ async def _serve_lives(config: NodeConfig, stopping: asyncio.Event) -> None:
         was_member = True
         # Its journals and its place in listings go with the id, so a later life keeps it.
         config = dataclasses.replace(config, node_id=attachments.node.node_id)
-        _say_ready(attachments)
+        face.ready(attachments)
 
     while True:
         started_s = loop.time()
         try:
-            await serve(config, stopping, ready, ends=False)
+            await serve(config, stopping, ready, lambda: face.stopping(final=stopping.is_set()))
             return
         except SpindleError as error:
             mendable = isinstance(error, (CastOut, NoMajority)) or (was_member and isinstance(error, NOT_YET))
@@ -115,7 +169,9 @@ async def _serve_lives(config: NodeConfig, stopping: asyncio.Event) -> None:
             if loop.time() - started_s > REJOIN_SETTLED_S:
                 pause_s = REJOIN_PAUSE_S
             LOG.warning("%s", error)
-            LOG.warning("[membership] rejoin: node %d starts anew in %g s", config.node_id, pause_s)
+            LOG.warning("[membership] rejoin: node %d starts anew in %g s", config.node_id, pause_s,
+                        extra=about(NODE_STARTS_ANEW, pause_s=pause_s, error=type(error).__name__))
+            face.starting(f"looking for the group of domain {config.domain_id} again: {error}")
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(stopping.wait(), pause_s)
             return
@@ -129,16 +185,16 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[flo
             return
         LOG.warning("%s again: ending at once, without leaving the group", number.name)
         os._exit(128 + number)
-    LOG.info("%s: leaving the group", number.name)
+    LOG.info("%s: leaving the group", number.name, extra=about(NODE_LEAVES, signal=number.name))
     stopping.set()
 
 
-async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[[Attachments], None], *,
-                embedded: bool = False, ends: bool = True) -> None:
+async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[[Attachments], None],
+                on_stop: Callable[[], None] | None = None, *, embedded: bool = False) -> None:
     """Run a node: join, serve applications, and leave when `stopping` is set.
 
-    `on_ready` is called once the node is a member and takes applications. Raises what ended the node unasked. `ends`:
-    the process ends after it in any case.
+    `on_ready` is called once the node is a member and takes applications, `on_stop` when it begins to stop, for
+    whatever reason. Raises what ended the node unasked.
     """
     from spindle.attachment import Attachments
     from spindle.node import Node
@@ -161,8 +217,8 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         raise
     finally:
         told.cancel()
-        if ends or stopping.is_set():
-            _notify("STOPPING=1", embedded)
+        if on_stop is not None:
+            on_stop()
         await _stop(attachments, reason)
 
 
@@ -209,36 +265,6 @@ def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextl
     server = serve_metrics(config.metrics_listen, config.domain_id, node.node_id, node.counters, ask)
     stack.callback(server.close)
     LOG.info("metrics on http://%s:%d/metrics", *server.address)
-
-
-def _say_ready(attachments: Attachments) -> None:
-    node = attachments.node
-    view = node.view()
-    print(f"spindle: node {node.node_id} ready, domain {node.config.domain_id}, view {view.view_id}, "
-          f"members {' '.join(map(str, view.node_ids))}", flush=True)
-    _notify("READY=1", embedded=False)
-
-
-def _notify(state: str, embedded: bool) -> None:
-    """Tell systemd, see sd_notify(3). Without NOTIFY_SOCKET there is nobody to tell."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if embedded or path[:1] not in ("/", "@"):
-        return
-    address = "\0" + path[1:] if path[0] == "@" else path
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            sock.sendto(f"{state}\nMAINPID={os.getpid()}".encode(), address)
-    except OSError as error:
-        LOG.warning("systemd can't be told %s at %s: %s", state, path, error)
-
-
-def _start_log(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    root = logging.getLogger("spindle")
-    root.handlers[:] = [handler]
-    root.propagate = False
-    root.setLevel(level.upper())
 
 
 def _raise_descriptor_limit() -> None:

@@ -113,21 +113,6 @@ def test_noise_on_the_socket_disturbs_nobody(runtime_dir: Path) -> None:
         assert "Traceback" not in daemon.log
 
 
-def test_systemd_is_told(runtime_dir: Path) -> None:
-    """Goal: READY=1 when ready, STOPPING=1 when ending. Method: a datagram socket in the role of systemd."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(runtime_dir / "notify"))
-        manager.settimeout(10)
-        daemon = Daemon(1, runtime_dir=runtime_dir, environment={"NOTIFY_SOCKET": str(runtime_dir / "notify")})
-        try:
-            daemon.wait_ready()
-            assert manager.recv(100).decode().splitlines() == ["READY=1", f"MAINPID={daemon.pid}"]
-            daemon.process.send_signal(signal.SIGTERM)
-            assert manager.recv(100).startswith(b"STOPPING=1")
-        finally:
-            daemon.stop()
-
-
 def test_a_dead_daemon_is_noticed_within_a_second(runtime_dir: Path) -> None:
     """Goal: NodeGone for blocked calls, at most a second after kill -9. Method: a reader that waits."""
     with daemons(runtime_dir, 1) as (daemon,), attach() as session:

@@ -1,0 +1,186 @@
+"""The log of a daemon: lines for people, the same with fields for machines, and numbers for the events that matter.
+
+Why events with numbers: who watches over a group wants to find "a member was lost" in all journals of all hosts, in
+whatever words it was said and to whatever release it belongs. `journalctl MESSAGE_ID=...` does that.
+
+Rules:
+- What is logged is `logging`, loggers below "spindle"; a library that an embedding program uses configures nothing.
+- A line that is an event, or has figures that somebody may filter by, says so in `extra=about(EVENT, member=2)`. Text
+  never depends on it.
+- A number of an event is never changed and never used for another one. docs/operations.md lists them.
+- The journal must not stop a node: a line that journald does not take within SEND_TIMEOUT_S is dropped and counted, and
+  the next one that goes through tells.
+- This module is on the path of every start: it imports nothing that is slow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+from spindle.errors import CastOut, JournalError, NoMajority
+
+SEND_TIMEOUT_S = 0.2  # for journald to take a line; it is a datagram, and its queue is long
+FACILITY_DAEMON = 3
+IDENTIFIER = "spindle"
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.DEBUG, 7))
+TEXT = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that is looked for by its number, journald's MESSAGE_ID, rather than by its words."""
+
+    name: str
+    message_id: str  # 32 hexadecimal digits
+    meaning: str  # for docs/operations.md
+
+
+NODE_STARTS = Event("node-starts", "141914b2713a4996b5951a2aae6ea921", "a daemon starts a node")
+VIEW_INSTALLED = Event("view-installed", "a7bcb383ffc04e2fb3557b47e752ab92", "a view is installed: who is in the group")
+MEMBER_LOST = Event("member-lost", "ec21b484a7c243a2bec7241a829ddba6", "the group goes on without a member")
+MEMBER_SILENT = Event("member-silent", "266bac0156c649839d081a32d68a7f07",
+                      "a member hangs, and too few would remain to go on without it: this node waits")
+CAST_OUT = Event("cast-out", "e8044385acef40da99e563b00965412e", "the others have gone on without this node")
+NO_MAJORITY = Event("no-majority", "89504aec8416481ea4daea37bbe09812", "too few members are left to go on")
+JOURNAL_FAILED = Event("journal-failed", "24ed7603b9f34308ab6328023feb1855",
+                       "a journal can't be written any more: nothing is acknowledged as persisted, the node stops")
+NODE_FAILED = Event("node-failed", "ff655e665c0c4a17975f1384825d84cf", "the node stops because of any other error")
+NODE_STARTS_ANEW = Event("node-starts-anew", "5352a12680274820b0288185814b0a31",
+                         "[membership] rejoin: another life of the node begins")
+NODE_LEAVES = Event("node-leaves", "38fa76f9d1d0412aa4736947fc1dcebc", "the daemon was told to stop")
+NODE_LEFT = Event("node-left", "b411c9f9050d48388161f50b46eed8fa", "the node has left its group in order")
+DAEMON_ENDS = Event("daemon-ends", "d1977b08ee6f480ab32f623341091cd6",
+                    "the daemon ends for another reason than being told to; SPINDLE_EXIT_CODE says which")
+
+EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, CAST_OUT, NO_MAJORITY, JOURNAL_FAILED, NODE_FAILED,
+          NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT, DAEMON_ENDS)
+
+_OF_ERRORS = ((CastOut, CAST_OUT), (NoMajority, NO_MAJORITY), (JournalError, JOURNAL_FAILED))
+
+
+def about(event: Event | None = None, **fields: Any) -> dict[str, Any]:
+    """`extra=` of a log call: which event the line is, and figures. A field `member` is SPINDLE_MEMBER in the journal;
+    `node`, `domain` and `view` are known without being given."""
+    return {"spindle": (event, fields)}
+
+
+def about_failure(error: BaseException, **fields: Any) -> dict[str, Any]:
+    """As about(): the event that is the end of a node because of `error`."""
+    event = next((event for kind, event in _OF_ERRORS if isinstance(error, kind)), NODE_FAILED)
+    return about(event, error=type(error).__name__, **fields)
+
+
+def start_log(level: str, form: str, context: Mapping[str, Any]) -> None:
+    """Sends the log of this process where `form` ("auto", "text", "json", "journal") says. `context`: fields of every
+    line; it may be changed at any time."""
+    handler: logging.Handler | None = None
+    trouble = ""
+    if form == "journal" or (form == "auto" and stderr_is_journal()):
+        try:
+            handler = JournalHandler(context)
+        except OSError as error:
+            trouble = f"journald can't be reached ({error}): this log goes to stderr"
+    if handler is None:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonLines(context) if form == "json" else TEXT)
+    root = logging.getLogger("spindle")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(level.upper())
+    if trouble:
+        root.warning("%s", trouble)
+
+
+def stderr_is_journal(stream: IO[str] | None = None) -> bool:
+    """True if systemd has connected this process's stderr to the journal, and nobody has turned it elsewhere since."""
+    device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
+    if not (device.isdigit() and inode.isdigit()):
+        return False
+    try:
+        found = os.fstat((stream or sys.stderr).fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return (found.st_dev, found.st_ino) == (int(device), int(inode))
+
+
+def fields_of(record: logging.LogRecord, context: Mapping[str, Any]) -> tuple[Event | None, dict[str, Any]]:
+    """The event that a line is, and its fields with those of the process; what isn't known is left out."""
+    event, own = getattr(record, "spindle", (None, {}))
+    return event, {name: value for name, value in {**context, **own}.items() if value is not None}
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """The message, and the traceback below it."""
+    return _PLAIN.format(record)
+
+
+_PLAIN = logging.Formatter("%(message)s")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, for whoever collects the output of containers."""
+
+    def __init__(self, context: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._context = context
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        event, fields = fields_of(record, self._context)
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {"time": f"{at}.{int(record.msecs):03d}Z", "level": record.levelname.lower(),
+                                "logger": record.name, "message": record.getMessage()}
+        if event is not None:
+            line["event"] = event.name
+        line.update((name, value) for name, value in fields.items() if name not in line)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class JournalHandler(logging.Handler):
+    """Lines to journald in its native protocol, with fields. Raises OSError if nobody is at the socket."""
+
+    def __init__(self, context: Mapping[str, Any], socket_path: str | None = None) -> None:
+        from logging_journald import JournaldTransport
+
+        super().__init__()
+        self._context = context
+        self._transport = JournaldTransport(socket_path)
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line; see the module's rules for one that journald does not take."""
+        pairs = self._pairs(record)
+        if self._lost:
+            pairs.append(("SPINDLE_LOST_LINES", self._lost))
+        try:
+            self._transport.socket.settimeout(SEND_TIMEOUT_S)  # each time: after a restart of journald it is a new one
+            self._transport.send(pairs)
+            self._lost = 0
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        self._transport.socket.close()
+        super().close()
+
+    def _pairs(self, record: logging.LogRecord) -> list[tuple[str, Any]]:
+        event, fields = fields_of(record, self._context)
+        pairs: list[tuple[str, Any]] = [
+            ("MESSAGE", _text_of(record)),
+            ("PRIORITY", next((number for level, number in PRIORITIES if record.levelno >= level), 7)),
+            ("SYSLOG_IDENTIFIER", IDENTIFIER), ("SYSLOG_FACILITY", FACILITY_DAEMON), ("SPINDLE_LOGGER", record.name),
+            ("CODE_FILE", record.pathname), ("CODE_LINE", record.lineno), ("CODE_FUNC", record.funcName),
+        ]
+        if event is not None:
+            pairs += [("MESSAGE_ID", event.message_id), ("SPINDLE_EVENT", event.name)]
+        pairs += [(f"SPINDLE_{name.upper()}", str(value)) for name, value in fields.items()]
+        return pairs
