@@ -23,6 +23,7 @@ from spindle.epochs import NextEpoch
 from spindle.errors import SpindleError, error_from_wire
 from spindle.history import Donation
 from spindle.liveness import Liveness
+from spindle.logs import MEMBER_LOST, NODE_LEFT, VIEW_INSTALLED, about
 from spindle.membership import messages as m
 from spindle.membership.codec import message_to_wire
 from spindle.membership.machine import Machine, Phase
@@ -195,7 +196,7 @@ class Changes:
         elif isinstance(action, m.Install):
             self._install(action.view)
         elif isinstance(action, m.Left):
-            LOG.info("node %d has left", self.me.node_id)
+            LOG.info("node %d has left", self.me.node_id, extra=about(NODE_LEFT))
             self._on_left()
         elif isinstance(action, m.Rejected):
             if action.request_id == 0:
@@ -223,7 +224,8 @@ class Changes:
     def _cut(self, action: m.Cut) -> None:
         assert self.view is not None
         member = self.view.members[action.rank]
-        LOG.warning("node %d goes on without %s: %s", self.me.node_id, member, action.why)
+        LOG.warning("node %d goes on without %s: %s", self.me.node_id, member, action.why,
+                    extra=about(MEMBER_LOST, member=member.node_id, member_pid=member.pid, why=action.why))
         self.engine.cut(action.rank)
         self.peers.cast_out(member.node_id, member.incarnation, action.why)
 
@@ -236,7 +238,9 @@ class Changes:
         self.liveness.installed(epoch)
         for topic_id, count in unsent.items():
             LOG.warning("topic %d: %d messages of closed writers were not sent", topic_id, count)
-        LOG.info("view %d: nodes %s", view.view_id, " ".join(map(str, view.node_ids)))
+        members = " ".join(map(str, view.node_ids))
+        LOG.info("view %d: nodes %s", view.view_id, members,
+                 extra=about(VIEW_INSTALLED, node=self.me.node_id, view=view.view_id, members=members))
         self.topics.installed(view)
         for donation in donations:
             task = asyncio.get_running_loop().create_task(self._donate(donation))

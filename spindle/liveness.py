@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from spindle.logs import MEMBER_SILENT, about
 from spindle.membership.detector import Detector
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Liveness:
             who = ", ".join(str(node_id) for _, node_id in sorted(node_ids.items()))
             LOG.warning("no sign of life from node %s for %.2f s; too few would remain to go on without, so this node "
                         "waits: let it go on (kill -CONT), or end it (kill -9)", who,
-                        max(self.silent_s(rank) for rank in late))
+                        max(self.silent_s(rank) for rank in late), extra=about(MEMBER_SILENT, members=who))
 
     def _give_up_in_time(self, now_ns: int) -> None:
         if not self._machine.in_minority or self._detector.stalled:

@@ -35,6 +35,7 @@ from spindle.errors import (
     WireError,
 )
 from spindle.history import received
+from spindle.logs import about_failure
 from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
@@ -257,7 +258,7 @@ class Node:
         """Stops serving at once because of `error`. The first one counts."""
         if self._error is not None or self._closed:
             return
-        LOG.error("node %d stops: %s", self.node_id, error)
+        LOG.error("node %d stops: %s", self.node_id, error, extra=about_failure(error, node=self.node_id))
         self._error = error
         self._changed.set()
         self._changes.stop()
