@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -153,8 +154,13 @@ class JournalHandler(logging.Handler):
 
         super().__init__()
         self._context = context
-        self._transport = JournaldTransport(socket_path)
+        # Not connected: journald's socket is another one after its restart, and a transport that failed to connect to
+        # the new one in time would never try again.
+        self._transport = JournaldTransport(socket_path, connected=False)
+        self._transport.socket.settimeout(SEND_TIMEOUT_S)
         self._lost = 0
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as trial:
+            trial.connect(str(self._transport.socket_path))
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line; see the module's rules for one that journald does not take."""
@@ -162,7 +168,6 @@ class JournalHandler(logging.Handler):
         if self._lost:
             pairs.append(("SPINDLE_LOST_LINES", self._lost))
         try:
-            self._transport.socket.settimeout(SEND_TIMEOUT_S)  # each time: after a restart of journald it is a new one
             self._transport.send(pairs)
             self._lost = 0
         except OSError:
