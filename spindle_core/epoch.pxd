@@ -26,6 +26,7 @@ cdef class Epoch:
 
     cdef row_header *header(self, rank) except NULL
     cdef subgroup_t *subgroup(self, topic_id) except NULL
+    cdef void hold_control(self) noexcept
     cdef int build_subgroups(self) except -1
     cdef int point_columns(self) except -1
     cdef int check_row(self, rank, Mapping row) except -1

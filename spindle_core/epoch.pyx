@@ -6,6 +6,7 @@ others', Engine.install switches over. A peer that still writes into an old row 
 The control columns are the membership machine's shared memory: every one only grows. push() makes changes visible to
 the others; it is the predicate thread that posts them.
 """
+import contextlib
 import os
 import zlib
 
@@ -17,14 +18,16 @@ from spindle_core.atomics cimport (
     fence_load_load,
     fence_store_load,
     fence_store_store,
+    u32_exchange_acquire,
     u32_load_relaxed,
     u32_store_relaxed,
+    u32_store_release,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport event_ring
+from spindle_core.events cimport event_ring, sched_yield
 from spindle_core.fabric.fabric cimport Fabric
 from spindle_core.fabric.mixed cimport MixedFabric
 from spindle_core.fabric.shm cimport ShmFabric
@@ -369,6 +372,22 @@ cdef class Epoch:
             raise ValueError(f"column {column} only grows: {h.control[i]} -> {value}")
         u64_store_release(&h.control[i], value)
 
+    cdef void hold_control(self) noexcept:
+        """Keeps the predicate thread from posting what is being changed. To be held for stores only."""
+        # SYNC POINT: control lock. Pairs with push_control() in step, which holds it while it posts.
+        with nogil:
+            while u32_exchange_acquire(&self.node.control_lock, 1):
+                sched_yield()
+
+    @contextlib.contextmanager
+    def control_held(self):
+        """For tests: as if the control thread were in the middle of a change."""
+        self.hold_control()
+        try:
+            yield
+        finally:
+            u32_store_release(&self.node.control_lock, 0)
+
     def beat(self, value):
         """Raises the own heartbeat. Where rows are copied the predicate thread posts it; on one host it is there."""
         self.set("heartbeat", value)
@@ -381,8 +400,10 @@ cdef class Epoch:
     def push(self):
         """Makes the own control columns and areas visible to all: the predicate thread posts them."""
         cdef row_header *h = self.header(self.my_rank)
+        self.hold_control()
         # SYNC POINT: control. Pairs with control() in step: columns and areas before the version.
         u64_store_release(&h.control_version, h.control_version + 1)
+        u32_store_release(&self.node.control_lock, 0)
         fence_store_load()
         if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
             event_ring(self.bell_fd)
@@ -392,14 +413,19 @@ cdef class Epoch:
         offset, room = AREAS[area]
         cdef area_header *h = <area_header *>(<char *>self.header(self.my_rank) + <uint64_t>offset)
         cdef const char *source = data
-        if len(data) > room:
+        cdef uint64_t length = len(data)
+        cdef uint32_t crc
+        if length > <uint64_t>room:
             raise ValueError(f"{len(data)} bytes for the {area} area: {room} at most (fewer topics or nodes)")
+        crc = zlib.crc32(data)
+        self.hold_control()
         u64_store_relaxed(&h.version, h.version + 1)
         fence_store_store()
-        u32_store_relaxed(&h.size, len(data))    # push_area() may look at it just now
-        h.crc = zlib.crc32(data)
-        memcpy(<char *>h + sizeof(area_header), source, len(data))
+        u32_store_relaxed(&h.size, <uint32_t>length)
+        h.crc = crc
+        memcpy(<char *>h + sizeof(area_header), source, length)
         u64_store_release(&h.version, h.version + 1)
+        u32_store_release(&self.node.control_lock, 0)
 
     def read_area(self, rank, str area):
         """The bytes of an area of any row; b"" if never written. ValueError while it is torn: look again later."""

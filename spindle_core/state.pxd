@@ -118,6 +118,7 @@ cdef struct node_t:
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
     bint wedged                  # nothing is sent, received or delivered any more in this epoch
     uint64_t now_ns              # UTC, of this pass
+    uint32_t control_lock        # held while the own control columns and areas are changed, and while they are posted
     uint64_t *control_seen       # per row: control_version that the control thread was told of; own row: pushed
     uint64_t areas_pushed[2]     # versions of the own proposal and trim area that the others were sent
     int control_fd

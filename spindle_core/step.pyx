@@ -5,7 +5,14 @@ drives it, and so does the simulator. The caller gives the time.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed, u64_load_acquire
+from spindle_core.atomics cimport (
+    u32_exchange_acquire,
+    u32_load_relaxed,
+    u32_store_relaxed,
+    u32_store_release,
+    u64_load_acquire,
+    u64_load_relaxed,
+)
 from spindle_core.counters cimport C_PUSHES
 from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport (
@@ -28,30 +35,39 @@ from spindle_core.state cimport node_t, subgroup_t
 cdef void push_area(node_t *node, uint32_t which, uint64_t offset, uint64_t room) noexcept nogil:
     """Posts the used bytes of one of my areas, if they are others than those posted last.
 
-    One that is being written just now is left for the push that follows its writing; a copy that is torn nevertheless
-    is told by its CRC.
+    They may be written again before they have left: a copy that is torn is told by its CRC, and a whole one follows.
     """
     cdef area_header *h = <area_header *>(node.rows[node.my_rank] + offset)
     cdef uint64_t version = u64_load_acquire(&h.version)
     cdef uint64_t used = sizeof(area_header) + <uint64_t>u32_load_relaxed(&h.size)
-    if version == node.areas_pushed[which] or version & 1:
+    if version == node.areas_pushed[which]:
         return
     node.areas_pushed[which] = version
     post_to_all(node, offset, used if used < room else room, 0)
 
 
-cdef void push_control(node_t *node) noexcept nogil:
-    """Pushes my control columns and areas to everybody.
+cdef bint push_control(node_t *node) noexcept nogil:
+    """Pushes my control columns and areas to everybody; False if the control thread is changing them just now.
 
     Areas first, then the columns that speak of them, then the line with the version that says that there is news: each
     in a post of its own, because only whole posts are in order.
+
+    Under the lock, which is never waited for here: an area that is written after it was looked at must not have its
+    column in the post that follows, and a version that grows after the columns were copied would be news of columns
+    that the others don't have, who would then take the next push for the same news.
     """
+    # SYNC POINT: control lock. Pairs with Epoch.hold_control().
+    if u32_exchange_acquire(&node.control_lock, 1):
+        return False
+    node.control_seen[node.my_rank] = u64_load_relaxed(&(<row_header *>node.rows[node.my_rank]).control_version)
     push_area(node, 0, ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE)
     push_area(node, 1, ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE)
     post_to_all(node, CACHE_LINE, sizeof(row_header) - CACHE_LINE, 0)
     post_to_all(node, 0, CACHE_LINE, POST_RING)
     node.counters[C_PUSHES] += 1
     flush_posts(node)
+    u32_store_release(&node.control_lock, 0)
+    return True
 
 
 cdef inline int control(node_t *node) noexcept nogil:
@@ -69,11 +85,11 @@ cdef inline int control(node_t *node) noexcept nogil:
         # SYNC POINT: control. Pairs with Epoch.push(): columns and areas are stored before the version grows.
         version = u64_load_acquire(&(<row_header *>node.rows[i]).control_version)
         if version != node.control_seen[i]:
-            node.control_seen[i] = version
-            changed = 1
+            changed = 1          # also where the lock is taken: there is work left
             if i == node.my_rank:
                 push_control(node)
             else:
+                node.control_seen[i] = version
                 node.control_changed = True
     return changed
 

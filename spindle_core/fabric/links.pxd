@@ -61,6 +61,7 @@ cdef struct net_t:
     uint64_t lose[SIM_NODES_MAX * SIM_NODES_MAX]          # completions to be lost
     uint64_t fail[SIM_NODES_MAX * SIM_NODES_MAX]          # completions to be reported as failed
     uint64_t posts, bytes, lines, rings, dropped, unconnected, woken
+    void (*on_post)(uint32_t node, uint64_t offset, uint64_t length) noexcept nogil      # tests: before it is queued
 
 
 # One node's end of all its links of one epoch.

@@ -62,6 +62,11 @@ cdef class SimNetwork:
     def copies(self):
         return bool(self.net.copies)
 
+    def call_before_posts(self, size_t function):
+        """Calls a C function, void (*)(uint32_t node, uint64_t offset, uint64_t length), before each post is queued:
+        what other threads may do in between (0: nothing)."""
+        self.net.on_post = <void (*)(uint32_t, uint64_t, uint64_t) noexcept nogil>function
+
     cdef uint32_t place(self, node_id) except? 0xFFFFFFFF:
         place = self.places.get(node_id)
         if place is None:

@@ -78,6 +78,10 @@ cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
         if p.offset > s.row_size or p.length > s.row_size - p.offset:
             continue
         net.bytes += p.length
+        if net.on_post != NULL:
+            unlock(net)
+            net.on_post(s.node, p.offset, p.length)
+            lock(net)
         op = new_op(OP_WRITE, p.length if p.length <= POST_INLINE_MAX or not net.late else 0)
         if op == NULL:
             break_link(net, link)

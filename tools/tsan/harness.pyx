@@ -15,6 +15,7 @@ from libc.string cimport memcpy, memset
 from spindle_core.atomics cimport (
     fence_store_load,
     fence_store_store,
+    u32_exchange_acquire,
     u32_fetch_add_acq_rel,
     u32_load_acquire,
     u32_load_relaxed,
@@ -354,16 +355,26 @@ cdef void resume(world_t *w) noexcept nogil:
         event_ring(w.driver.resume_fd)
 
 
+cdef void hold_control(world_t *w) noexcept nogil:
+    """As Epoch.hold_control()."""
+    while u32_exchange_acquire(&w.node.control_lock, 1):
+        sched_yield()
+
+
 cdef void write_control(world_t *w, uint64_t value) noexcept nogil:
     """As Epoch.write_area(), set() and push()."""
     cdef row_header *h = <row_header *>w.node.rows[w.node.my_rank]
     cdef area_header *area = <area_header *>(<char *>h + ROW_AREAS_OFFSET)
+    hold_control(w)
     u64_store_relaxed(&area.version, area.version + 1)
     fence_store_store()
     u32_store_relaxed(&area.size, <uint32_t>(value % 100))
     u64_store_release(&area.version, area.version + 1)
+    u32_store_release(&w.node.control_lock, 0)
     u64_store_release(&h.control[0], value)
+    hold_control(w)
     u64_store_release(&h.control_version, h.control_version + 1)
+    u32_store_release(&w.node.control_lock, 0)
     ring_if_asleep(w)
 
 
