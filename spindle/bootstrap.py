@@ -19,10 +19,12 @@ import os
 import re
 import socket
 import stat
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spindle.errors import AccessDenied, ConfigError, JoinFailed, NodeIdTaken, SpindleError
+from spindle.view import SHM, TCP
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,6 +67,26 @@ def prepare_directory(config: NodeConfig) -> None:
         config.domain_dir.chmod(mode)
         if config.runtime_dir.stat().st_uid == os.geteuid() and config.admits_others:
             config.runtime_dir.chmod(config.runtime_dir.stat().st_mode | 0o055)
+
+
+def host_mark(config: NodeConfig) -> bytes:
+    """Alike for nodes that reach each other's sockets and memory: one kernel, one directory of the domain."""
+    from hashlib import sha256
+
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            boot = file.read()
+    except OSError:
+        boot = os.urandom(16)  # then no two nodes share memory here
+    found = config.domain_dir.stat()
+    return sha256(boot + struct.pack("<QQ", found.st_dev, found.st_ino)).digest()[:16]
+
+
+def fabrics_of(config: NodeConfig) -> tuple[str, ...]:
+    """By which fabrics this node can be reached."""
+    if config.fabric != "auto":
+        return (config.fabric,)
+    return (SHM, TCP) if config.listen is not None else (SHM,)
 
 
 @contextlib.asynccontextmanager

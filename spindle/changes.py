@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 JOINER_TIMEOUT_S = 5.0  # for a joiner to exchange memory with everybody; then it is left out
 OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
+TIDY_S = 0.05  # between two looks whether an old epoch's last posts have arrived
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
 LOG = logging.getLogger("spindle.node")
 
@@ -63,6 +64,8 @@ class Changes:
         self.donating: set[asyncio.Task[None]] = set()  # histories on their way to others
         self._on_installed, self._on_left, self._fail = on_installed, on_left, fail
         self._open_claim_timeout_s = OPEN_CLAIM_SHARE * config.suspect_timeout_s
+        self._unreachable: set[int] = set()  # members of the view whose data connection has failed
+        self._tidy_timer: asyncio.TimerHandle | None = None
         self._driving = self._stopped = False
         self._joiner_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
@@ -76,7 +79,7 @@ class Changes:
         self._stopped = True
         self.liveness.stop()
         asyncio.get_running_loop().remove_reader(self.engine.control_fd)
-        for timer in (self._joiner_timer, self._slow_timer):
+        for timer in (self._joiner_timer, self._slow_timer, self._tidy_timer):
             if timer is not None:
                 timer.cancel()
         for task in self.donating:
@@ -86,7 +89,18 @@ class Changes:
     def _columns_changed(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.engine.control_fd)
+        self._suspect_unreachable()
         self.drive()
+
+    def _suspect_unreachable(self) -> None:
+        """A data connection that broke has lost posts, so its member can't be a part of this epoch any more."""
+        if self.epoch is None or self.view is None or self.machine.phase is Phase.GONE:
+            return
+        for rank, why in self.epoch.failures.items():
+            member = self.view.members[rank]
+            if member.node_id not in self._unreachable:
+                self._unreachable.add(member.node_id)
+                self.machine.suspect(member.node_id, f"its data connection: {why}")
 
     def _prepared(self, ballot: int) -> None:
         if not self._stopped:
@@ -234,6 +248,8 @@ class Changes:
         donations = self.topics.before_install(view)
         unsent = self.engine.install(epoch)
         self.epoch, self.view = epoch, view
+        self._unreachable.clear()
+        self._tidy()
         self.machine.installed(epoch)
         self.liveness.installed(epoch)
         for topic_id, count in unsent.items():
@@ -253,6 +269,14 @@ class Changes:
         for member in view.members:
             if member.node_id != self.me.node_id and not self._connected(member):
                 self.machine.peer_gone(member, why="it is not connected", ended=False)
+
+    def _tidy(self) -> None:
+        """The last posts of the epoch before may still be on their way to members on other hosts."""
+        if self._tidy_timer is not None:
+            self._tidy_timer.cancel()
+        self._tidy_timer = None
+        if not self.engine.tidy() and not self._stopped:
+            self._tidy_timer = asyncio.get_running_loop().call_later(TIDY_S, self._tidy)
 
     def _connected(self, member: Member) -> bool:
         peer = self.peers.connected.get(member.node_id)

@@ -393,13 +393,23 @@ class NodeConfig:
         files = {"certificate": self.certificate, "key": self.certificate_key, "authority": self.authority}
         missing = [name for name, path in files.items() if path is None]
         if 0 < len(missing) < len(files):
-            raise ConfigError(f"[network] {missing[0]}: must be set as well: certificate, key and authority go together")
+            raise ConfigError(f"[network] {missing[0]}: must be set, too: certificate, key and authority go together")
         if self.secret is not None and not missing:
             raise ConfigError("[network] secret: certificates are set, too; choose one of both")
         if self.listen is None and self.fabric == "auto" and self.contacts:
             raise ConfigError("[network] listen: must be set where contacts are, as the others have to reach this node")
         if self.advertise and not 0 < split_address(self.advertise)[1] <= 65535:
             raise ConfigError(f'[network] advertise = "{self.advertise}": must be "host:port"')
+
+    @property
+    def agreed_settings(self) -> dict[str, str]:
+        """What all nodes of a domain must have alike, by name."""
+        return {
+            "[membership] suspect_timeout_s": f"{self.suspect_timeout_s:g}",
+            "[network] contacts": ", ".join(sorted(self.contacts)) or "none",
+            "[network] form": self.form,
+            "[network] encrypt": str(self.encrypt).lower(),
+        }
 
     @property
     def domain_dir(self) -> Path:

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import secrets
@@ -22,7 +23,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.announcements import Announcements
-from spindle.bootstrap import Found, listen, lowest_free_id, newcomer_lock, prepare_directory, scan, socket_path
+from spindle.bootstrap import (
+    Found,
+    fabrics_of,
+    host_mark,
+    listen,
+    lowest_free_id,
+    newcomer_lock,
+    prepare_directory,
+    scan,
+    socket_path,
+)
 from spindle.changes import Changes
 from spindle.client.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
 from spindle.endpoints import Endpoint
@@ -44,25 +55,27 @@ from spindle.ports import ReaderPort, WriterPort
 from spindle.position import Position
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
-from spindle.reception import Reception
+from spindle.reception import Reception, refuse
 from spindle.restart.desk import KINDS
 from spindle.topic_table import TopicTable, check_start_index
 from spindle.topics import TopicInfo, TopicSpec
-from spindle.view import Member, View
-from spindle.wire import close_all
+from spindle.view import SHM, Member, View
+from spindle.wire import Connection, close_all
 
 if TYPE_CHECKING:
     import socket
 
     from spindle.access import Credentials
     from spindle.config import NodeConfig
-    from spindle.wire import Connection
+    from spindle.network import Network
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
 
 ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "Credentials"], None]
 
-CONTACT_TIMEOUT_S = 0.1  # for further contacts to answer a newcomer, once one has
+CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, once one has
+OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
+LOOK_AGAIN_S = 0.1  # between two looks at the contacts
 REACH_AGAIN_S = 0.05  # between a newcomer's attempts to reach a member
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
 DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
@@ -89,6 +102,8 @@ class Node:
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
+        self._network: Network | None = None
+        self._serving = False  # enough of the contacts have been members
         self._application_handler: ApplicationHandler | None = None
         self._listeners: list[Callable[[Event], None]] = []
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
@@ -112,6 +127,7 @@ class Node:
         self._ended.add_done_callback(lambda future: future.cancelled() or future.exception())
         prepare_directory(config)
         try:
+            self._bind_network()
             async with newcomer_lock(config.domain_dir, config.join_timeout_s):
                 found = scan(config)
                 try:
@@ -119,7 +135,8 @@ class Node:
                     path = socket_path(config, self.node_id)
                     name = config.name or f"{os.uname().nodename}:{os.getpid()}"
                     me = Member(self.node_id, time.time_ns(), str(path), os.getpid(), os.geteuid(), name[:64],
-                                self._view_floor())
+                                self._view_floor(), host_mark(config),
+                                self._network.endpoint if self._network is not None else "", fabrics_of(config))
                     self.counters = Counters.create()
                     self.engine = Engine(
                         self.node_id, incarnation=me.incarnation, counters=self.counters,
@@ -133,6 +150,7 @@ class Node:
                     self.engine.start()
                     self._started = True
                     await self._enter(found, deadline)
+                    await self._until_serving(deadline)
                 finally:
                     for one in found:
                         one.close()
@@ -140,6 +158,24 @@ class Node:
             reason = error if isinstance(error, SpindleError) else NodeStopped("the start of the node was given up")
             await self._close(reason)
             raise
+
+    def _bind_network(self) -> None:
+        """Takes the port for other hosts, if this node is to be reached by any."""
+        if self.config.listen is None and self.config.fabric in ("auto", SHM):
+            return
+        from spindle.network import Network
+
+        network = Network(self.config, self._greet, lambda hello: self._changes.next.token_for(hello),
+                          lambda hello, fd: self._changes.next.take_stream(hello, fd))
+        network.bind()
+        self._network = self._peers.network = network
+
+    def _greet(self, conn: Connection) -> None:
+        """A control connection from another host."""
+        if self._reception is None:
+            conn.close()
+        else:
+            self._reception.greet(conn)
 
     def _view_floor(self) -> int:
         if self.config.journal_dir is None:
@@ -154,7 +190,7 @@ class Node:
             await self._contact(found, deadline)
             # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
             outside = self._view is None and self._changes.machine.phase is Phase.OUTSIDE
-            if outside and not self._peers.connected and not found:
+            if outside and not self._peers.connected and not found and await self._may_form(deadline):
                 break
             if self._peers.connected or not outside:
                 self._listen()
@@ -172,12 +208,64 @@ class Node:
         self._changes.drive()
         self._check_failed()
 
+    async def _may_form(self, deadline: float) -> bool:
+        """Nobody is there on this host. Looks on others: True if this node is to form the group, False if it is
+        connected to a member now, or is to look again."""
+        if self._network is None or not self.config.contacts:
+            return True
+        from spindle.contacts import Contacts, may_form
+
+        self._listen()
+        contacts = Contacts(self.config, self._network, self._peers)
+        while True:
+            seen = await contacts.look()
+            member = seen.to_join()
+            if member is not None:
+                reached = functools.partial(
+                    self._network.control, self.config.contacts[member.place], OPEN_TIMEOUT_S)
+                try:
+                    await self._peers.open(member.node_id, reached, OPEN_TIMEOUT_S)
+                    return False
+                except (ConnectionEnded, NodeStopped) as error:
+                    LOG.debug("%s", error)
+            elif may_form(self.config, contacts.own_place, seen):
+                return True
+            contacts.say(seen)
+            if time.monotonic() > deadline:
+                raise JoinFailed(f"no group within {self.config.join_timeout_s:g} s: {contacts.awaiting(seen)}; start "
+                                 "the others, or look at [network] contacts")
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _until_serving(self, deadline: float) -> None:
+        """Returns once enough of the contacts are members, or somebody else of the group serves already."""
+        from spindle.contacts import contacts_in, enough
+
+        needed = enough(self.config)
+        while needed and not any(peer.serves for peer in self._peers.connected.values()):
+            self._check_failed()
+            assert self._view is not None
+            here = contacts_in(self.config, self._view)
+            if here >= needed:
+                break
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                raise JoinFailed(f"{here} of {len(self.config.contacts)} contacts are members after "
+                                 f"{self.config.join_timeout_s:g} s, {needed} are needed for the group to serve; start "
+                                 "the others, or look at [network] contacts and form") from None
+        self._serving = True
+        self._peers.standing = opening_pb2.OpeningReply.SERVING
+
     async def _contact(self, found: list[Found], deadline: float) -> None:
         """Introduces this node to all who listen; returns soon when one has answered, as a hanging one may never."""
 
         async def introduce(one: Found) -> None:
+            async def reached() -> Connection:
+                return Connection(one.take(), label=f"node {one.node_id}")
+
             try:
-                await self._peers.open(one.node_id, one.take, max(0.1, deadline - time.monotonic()))
+                await self._peers.open(one.node_id, reached, max(0.1, deadline - time.monotonic()))
             except NodeStopped:
                 LOG.debug("node %d is just leaving", one.node_id)
             except ConnectionEnded as error:
@@ -207,6 +295,8 @@ class Node:
     def _listen(self) -> None:
         if self._reception is None:
             self._reception = Reception(self.config, listen(self.config, self.node_id), self._admit)
+            if self._network is not None:
+                self._network.serve()
 
     async def _join(self, deadline: float) -> bool:
         """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
@@ -281,6 +371,8 @@ class Node:
         stopped = NodeStopped(f"node {self.node_id} has stopped" + (f": {error}" if error else ""))
         if self._reception is not None:
             self._reception.close()
+        if self._network is not None:
+            self._network.close()
         self._peers.refusing = stopped
         if self._started:
             self._changes.topics.stop(stopped)
@@ -399,6 +491,10 @@ class Node:
         """An introduced connection, from the reception."""
         if opening.role == opening_pb2.PEER:
             self._peers.accept(conn, opening)
+        elif opening.role == opening_pb2.CONTACT:
+            self._peers.answer_contact(conn, opening)
+        elif opening.role == opening_pb2.APPLICATION and not self._serving:
+            refuse(conn, NodeStopped(f"node {self.node_id} does not serve yet: it looks for its group"))
         elif opening.role == opening_pb2.APPLICATION and self._application_handler is not None:
             self._application_handler(conn, opening, conn.peer)
         else:
@@ -484,6 +580,8 @@ class Node:
 
     def _on_installed(self, view: View, before: View | None) -> None:
         self._view = view
+        if not self._serving:
+            self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()
         self._tell(Event(VIEW, view=self.view()))
         for topic in view.topics:

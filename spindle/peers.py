@@ -1,13 +1,16 @@
-"""The control connections of a node: one Unix-socket connection to every other node of the domain on this host.
+"""The control connections of a node: one to every other node of the domain, over a Unix socket on this host and over
+TCP (`spindle.network`) to others.
 
 Why beside the rows: what has to carry descriptors (the rows themselves), what is large (history), and what concerns
-nodes without a row (joiners) can't go through columns. And the kernel tells at once when a process is gone.
+nodes without a row (joiners) can't go through columns. And the kernel tells at once when a process of this host is
+gone.
 
 Rules:
 - A newcomer connects to those who are there; of two newcomers the one of higher rank connects. So there is one
   connection to a pair. It starts with Opening and OpeningReply; then PeerMessages go both ways.
-- The other end must run as our user or root, or as a user that the configuration admits; domain and protocol version
-  must be ours. Who doesn't fit is told why.
+- On this host the other end must run as our user or root, or as a user that the configuration admits; on another its
+  certificate must be one of a node. Domain, protocol version and agreed settings must be ours. Who doesn't fit is told
+  why.
 - A node that ends says Farewell before it closes, and only when nothing of it acts any more. The end of a connection
   without it means that the node died, or that it lost touch: which of the two, the end of its process tells, for which
   a moment is waited. Where it can't be seen (another pid namespace, a node in this process) it stays uncertain.
@@ -20,20 +23,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from spindle import __version__
+from spindle.access import NetworkPeer
 from spindle.bootstrap import connect
 from spindle.errors import (
     AccessDenied,
     CastOut,
+    ConfigError,
     ConnectionEnded,
     NodeIdTaken,
+    NodeStopped,
     ProtocolMismatch,
     SpindleError,
     WireError,
@@ -45,15 +52,15 @@ from spindle.proto import opening_pb2
 from spindle.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
-    import socket
-
     from spindle.config import NodeConfig
+    from spindle.network import Network
     from spindle.view import Member
 
 MAGIC = 0x4E495053  # "SPIN"
-PROTOCOL = 3  # of node.proto and of the rows' layout
+PROTOCOL = 4  # of node.proto and of the rows' layout
 FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
 FDS_MAX = 3
+LOG = logging.getLogger("spindle.node")
 PROCESS_END_WAIT_S = 0.05  # between the end of a connection and that of its process: the kernel closes sockets first
 
 
@@ -68,6 +75,7 @@ class Peer:
     pid_fd: int = -1  # readable when its process has ended
     ended: bool = False  # it is certain that it never acts again
     cut: bool = False  # this node has cast it out
+    serves: bool = False  # its group did already when this node connected to it
 
     @property
     def left(self) -> bool:
@@ -97,7 +105,12 @@ class Peer:
         return self.ended
 
     def __str__(self) -> str:
-        return f"node {self.node_id} (pid {self.conn.peer.pid})"
+        return f"node {self.node_id} ({where(self.conn)})"
+
+
+def where(conn: Connection) -> str:
+    """Where the other end runs, for people."""
+    return f"pid {conn.peer.pid}" if conn.peer.local else f"at {conn.peer}"
 
 
 class Peers:
@@ -113,8 +126,11 @@ class Peers:
                  on_added: Callable[[Peer], None], on_gone: Callable[[Peer], None],
                  on_ended: Callable[[Peer], None]) -> None:
         self._config = config
+        self.domain_id = config.domain_id
         self._on_message, self._on_added = on_message, on_added
         self._on_gone, self._on_ended = on_gone, on_ended
+        self.network: Network | None = None  # None: this host only
+        self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
         self.me: Member | None = None  # once the node has its id
         self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
         self.connected: dict[int, Peer] = {}
@@ -128,15 +144,27 @@ class Peers:
 
     def accept(self, conn: Connection, opening: opening_pb2.Opening) -> None:
         """Answers a node's Opening; refuses and closes if it doesn't fit."""
-        error = self._unfit(conn, opening)
+        error = self._unfit(conn, opening) or self._taken(opening)
+        if error is not None and not isinstance(error, (ConnectionEnded, NodeStopped)):
+            LOG.warning("refused node %d (%s): %s", opening.node_id, where(conn), error)
         with contextlib.suppress(WireError):
-            conn.send(self._reply(error))
+            conn.send(self._reply(error).SerializeToString())
             if error is None:
                 self._add(Peer(opening.node_id, opening.incarnation, conn))
                 return
         conn.close()
 
+    def answer_contact(self, conn: Connection, opening: opening_pb2.Opening) -> None:
+        """Tells a node that looks for the group what this one knows, and closes."""
+        error = self._unfit(conn, opening)
+        if error is not None and not isinstance(error, NodeStopped):
+            LOG.warning("refused a node that looks for the group (%s): %s", where(conn), error)
+        with contextlib.suppress(WireError):
+            conn.send(self._reply(error).SerializeToString())
+        conn.close()
+
     def _unfit(self, conn: Connection, opening: opening_pb2.Opening) -> SpindleError | None:
+        """Why whoever opens this can't be of the same group."""
         assert self.me is not None
         if opening.protocol != PROTOCOL:
             return ProtocolMismatch(f"node {self.me.node_id} (release {__version__}) speaks version {PROTOCOL} of the "
@@ -146,23 +174,30 @@ class Peers:
             return ProtocolMismatch(f"node {self.me.node_id} belongs to domain {self._config.domain_id}, the other one "
                                     f"to domain {opening.domain_id}")
         try:
-            self._check_user(conn)
+            self._check_user(conn, opening.node_id)
         except AccessDenied as error:
             return error
-        if self.refusing is not None:
-            return self.refusing
+        if difference := settings_difference(self._config.agreed_settings, opening.settings):
+            return ConfigError(f"node {self.me.node_id} has {difference}: set it alike on all nodes of a domain")
+        return self.refusing
+
+    def _taken(self, opening: opening_pb2.Opening) -> SpindleError | None:
+        """Why this life of a node can't be connected."""
+        assert self.me is not None
         if (opening.node_id, opening.incarnation) in self._cast_out:
             return CastOut(f"node {self.me.node_id} goes on without this life of node {opening.node_id}; start it anew")
         self._make_way(opening.node_id)
-        pid = os.getpid()
+        holder = f"pid {os.getpid()}"
         known = self.connected.get(opening.node_id)
         if known is not None and known.incarnation == opening.incarnation:
             return ConnectionEnded(f"{known} and node {self.me.node_id} are connected already")
         if known is not None:
-            pid = known.conn.peer.pid
+            holder = where(known.conn)
         elif opening.node_id != self.me.node_id:
             return None
-        return NodeIdTaken(f"node id {opening.node_id} is taken by pid {pid}; choose another [node] id, or 0 for the "
+        elif self.me.endpoint:
+            holder += f" at {self.me.endpoint}"
+        return NodeIdTaken(f"node id {opening.node_id} is taken by {holder}; choose another [node] id, or 0 for the "
                            "lowest free one")
 
     def _make_way(self, node_id: int) -> None:
@@ -174,24 +209,36 @@ class Peers:
         for peer in [one for one in self._parting if one.node_id == node_id]:
             self._gone(peer)
 
-    def _check_user(self, conn: Connection) -> None:
-        if conn.peer.uid not in (os.geteuid(), 0) and not self._config.admits(conn.peer.uid, conn.peer.groups):
+    def _check_user(self, conn: Connection, node_id: int) -> None:
+        """Raises AccessDenied if whoever is at the other end may not be this node."""
+        if isinstance(conn.peer, NetworkPeer):
+            if conn.peer.identity is not None:
+                conn.peer.identity.check_node(node_id)
+        elif conn.peer.uid not in (os.geteuid(), 0) and not self._config.admits(conn.peer.uid, conn.peer.groups):
             raise AccessDenied(f"a node of {conn.peer} is not admitted by the node of uid {os.geteuid()}; run all "
                                "nodes of a domain as one user, or admit the user in [access]")
 
-    def _reply(self, error: SpindleError | None) -> bytes:
+    def _reply(self, error: SpindleError | None) -> opening_pb2.OpeningReply:
         assert self.me is not None
         kind, text = ("", "") if error is None else error_to_wire(error)
         return opening_pb2.OpeningReply(
             magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, incarnation=self.me.incarnation, kind=kind,
-            message=text, release=__version__).SerializeToString()
+            message=text, release=__version__, standing=self.standing)
 
     async def reach(self, member: Member, timeout_s: float) -> Peer:
         """The connection to a member, made if there is none. Raises SpindleError if the member isn't there."""
+        assert self.me is not None
+        me = self.me
 
-        def reached() -> socket.socket:
+        async def reached() -> Connection:
+            if member.host != me.host:
+                if self.network is None or not member.endpoint:
+                    lacking = me if self.network is None else member
+                    raise ConfigError(f"{member} runs on another host than node {me.node_id}, and node "
+                                      f"{lacking.node_id} has no [network] listen")
+                return await self.network.control(member.endpoint, timeout_s)
             try:
-                return connect(member.address)
+                return Connection(connect(member.address), label=f"node {member.node_id}", limits=self._limits)
             except OSError as error:
                 raise ConnectionEnded(f"{member} cannot be reached at {member.address}: {error.strerror}") from error
 
@@ -203,8 +250,8 @@ class Peers:
             raise ConnectionEnded(f"{member} has been replaced by {peer}")
         return peer
 
-    async def open(self, node_id: int, reached: Callable[[], socket.socket], timeout_s: float) -> Peer:
-        """The connection to the node; if there is none, introduces this node on the socket that `reached()` gives.
+    async def open(self, node_id: int, reached: Callable[[], Awaitable[Connection]], timeout_s: float) -> Peer:
+        """The connection to the node; if there is none, introduces this node on the one that `reached()` makes.
         Raises what the other end refuses with, or a WireError."""
         while node_id in self._opening and node_id not in self.connected:
             await asyncio.wait({self._opening[node_id]})
@@ -212,20 +259,20 @@ class Peers:
             return self.connected[node_id]
         done = self._opening[node_id] = asyncio.get_running_loop().create_future()
         try:
-            return await self._introduce(reached(), timeout_s)
+            return await self._introduce(await reached(), timeout_s)
         finally:
             del self._opening[node_id]
             done.set_result(None)
 
-    async def _introduce(self, sock: socket.socket, timeout_s: float) -> Peer:
+    async def ask(self, conn: Connection, role: opening_pb2.Role, timeout_s: float) -> opening_pb2.OpeningReply:
+        """Says who this node is on a new connection; returns the answer. Raises what it refuses with, or a WireError;
+        the connection is closed then."""
         assert self.me is not None
-        conn = Connection(sock, label="a node", limits=self._limits)
         try:
-            self._check_user(conn)
             conn.send(opening_pb2.Opening(
-                magic=MAGIC, role=opening_pb2.PEER, protocol=PROTOCOL, domain_id=self._config.domain_id,
+                magic=MAGIC, role=role, protocol=PROTOCOL, domain_id=self._config.domain_id,
                 node_id=self.me.node_id, incarnation=self.me.incarnation, name=self.me.name,
-                release=__version__).SerializeToString())
+                release=__version__, settings=self._config.agreed_settings).SerializeToString())
             frame = await conn.receive(timeout_s)
             frame.close_fds()
             try:
@@ -236,18 +283,30 @@ class Peers:
                 raise ProtocolMismatch(f"{conn.label} answered with something else than an OpeningReply")
             if reply.kind:
                 raise error_from_wire(reply.kind, reply.message)
+            self._check_user(conn, reply.node_id)
+            return reply
+        except TimeoutError as error:
+            conn.close()
+            if isinstance(error, SpindleError):
+                raise
+            raise ConnectionEnded(f"{where(conn)} listens as a node but does not answer") from error
+        except BaseException:
+            conn.close()
+            raise
+
+    async def _introduce(self, conn: Connection, timeout_s: float) -> Peer:
+        conn.set_limits(self._limits)
+        reply = await self.ask(conn, opening_pb2.PEER, timeout_s)
+        try:
             if self.refusing is not None:  # this node has stopped while it waited
                 raise self.refusing
             self._make_way(reply.node_id)
             if reply.node_id in self.connected:
                 raise NodeIdTaken(f"two nodes say that they are node {reply.node_id}; stop one of them")
-        except TimeoutError as error:
-            conn.close()
-            raise ConnectionEnded(f"process {conn.peer.pid} listens as a node but does not answer") from error
         except BaseException:
             conn.close()
             raise
-        peer = Peer(reply.node_id, reply.incarnation, conn)
+        peer = Peer(reply.node_id, reply.incarnation, conn, serves=reply.standing == opening_pb2.OpeningReply.SERVING)
         self._add(peer)
         return peer
 
@@ -394,3 +453,11 @@ class Peers:
             peer.conn.close()
         for peer in list(self._watched):
             self._unwatch(peer)
+
+
+def settings_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """The first setting that both must have alike and don't, for people; "" if there is none."""
+    for name in sorted({*ours, *theirs}):
+        if ours.get(name) != theirs.get(name):
+            return f"{name} = {ours.get(name, 'unknown')}, the other node {theirs.get(name, 'unknown')}"
+    return ""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OPENING_BYTES_MAX = 4096
 INTRODUCING_MAX = 256
+ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
 NO_OPENING = "the first frame was not an Opening; this socket is for Spindle's nodes and applications"
 LOG = logging.getLogger("spindle.node")
 
@@ -45,16 +46,18 @@ class Reception:
         self._limits = Limits(frame_bytes_max=OPENING_BYTES_MAX, fds_max=0, frame_time_s=config.handshake_timeout_s)
         self._path = str(sock.getsockname())
         self._inode = os.stat(self._path).st_ino
-        self._listener = Listener(sock, self._greet, self._limits)
+        self._listener = Listener(sock, self.greet, self._limits)
         self._greeting: set[asyncio.Task[None]] = set()
 
     def adopt(self, sock: socket.socket) -> None:
         """Takes a connected socket like an accepted one. Raises OSError if it is dead."""
         conn = Connection(sock, limits=self._limits)
         conn.label = f"process {conn.peer.pid}"
-        self._greet(conn)
+        self.greet(conn)
 
-    def _greet(self, conn: Connection) -> None:
+    def greet(self, conn: Connection) -> None:
+        """Hears what a new connection says it is. Whoever calls this has set the limits of one from another host."""
+        conn.set_limits(self._limits)
         if len(self._greeting) >= INTRODUCING_MAX:
             LOG.warning("refused %s: %d connections have not introduced themselves yet", conn.label, INTRODUCING_MAX)
             conn.close()
@@ -76,11 +79,7 @@ class Reception:
             LOG.warning("closed a connection of %s: %s", conn.peer, error)
             # Who was late may have been stopped, and is to try again.
             late = isinstance(error, TimeoutError) and not isinstance(error, SpindleError)
-            kind, text = error_to_wire(ConnectionEnded(f"{error}: try again") if late else error)
-            with contextlib.suppress(WireError):
-                conn.send(opening_pb2.OpeningReply(
-                    magic=MAGIC, protocol=PROTOCOL, kind=kind, message=text, release=__version__).SerializeToString())
-            conn.close()
+            refuse(conn, ConnectionEnded(f"{error}: try again") if late else error)
 
     def close(self) -> None:
         """Stops listening and removes the socket's file, if it is still ours. Idempotent."""
@@ -94,11 +93,20 @@ class Reception:
             task.cancel()
 
 
+def refuse(conn: Connection, error: BaseException) -> None:
+    """Tells the other end why it is not served, as far as it reads that, and closes."""
+    kind, text = error_to_wire(error)
+    with contextlib.suppress(WireError):
+        conn.send(opening_pb2.OpeningReply(
+            magic=MAGIC, protocol=PROTOCOL, kind=kind, message=text, release=__version__).SerializeToString())
+    conn.close()
+
+
 def _opening(body: bytes) -> opening_pb2.Opening:
     try:
         opening = opening_pb2.Opening.FromString(body)
     except DecodeError as error:
         raise ProtocolMismatch(NO_OPENING) from error
-    if opening.magic != MAGIC or opening.role not in (opening_pb2.PEER, opening_pb2.APPLICATION):
+    if opening.magic != MAGIC or opening.role not in ROLES:
         raise ProtocolMismatch(NO_OPENING)
     return opening

@@ -15,6 +15,7 @@ import dataclasses
 from spindle.topics import TopicInfo, TopicSpec
 
 VIEW_FLOOR_MAX = 1 << 56  # ids of views have 64 bits in the core
+SHM, VERBS, TCP = "shm", "verbs", "tcp"  # fabrics, the fastest first
 NODES_MAX = 256  # members of a view; the core's row has room for as many suspicions
 
 
@@ -23,6 +24,8 @@ class Member:
     """One node in one of its lives. `address` is the path of its socket; pid and uid are for people and checks.
 
     view_floor: the views that it is a member of have at least this id, because its journals know of all lower ones.
+    host: alike for nodes that reach each other's sockets on one host; endpoint: host:port for the others, or empty;
+    fabrics: the names of those by which it can be reached; rdma_network: alike where RDMA devices reach each other.
     """
 
     node_id: int
@@ -32,6 +35,10 @@ class Member:
     uid: int = 0
     name: str = ""
     view_floor: int = 0
+    host: bytes = b""
+    endpoint: str = ""
+    fabrics: tuple[str, ...] = (SHM,)
+    rdma_network: str = ""
 
     @property
     def life(self) -> tuple[int, int]:
@@ -40,6 +47,16 @@ class Member:
 
     def __str__(self) -> str:
         return f"node {self.node_id} (pid {self.pid})"
+
+
+def fabric_between(one: Member, other: Member) -> str:
+    """The fastest fabric by which both can be reached from each other; "" if there is none."""
+    common = set(one.fabrics) & set(other.fabrics)
+    if SHM in common and one.host == other.host:
+        return SHM
+    if VERBS in common and one.rdma_network == other.rdma_network != "":
+        return VERBS
+    return TCP if TCP in common and one.endpoint and other.endpoint else ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,8 @@ from spindle.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 
 def member_to_wire(member: Member) -> pb.Member:
     return pb.Member(node_id=member.node_id, incarnation=member.incarnation, address=member.address, pid=member.pid,
-                     uid=member.uid, name=member.name, view_floor=member.view_floor)
+                     uid=member.uid, name=member.name, view_floor=member.view_floor, host=member.host,
+                     endpoint=member.endpoint, fabrics=member.fabrics, rdma_network=member.rdma_network)
 
 
 def member_from_wire(message: pb.Member) -> Member:
@@ -30,7 +31,7 @@ def member_from_wire(message: pb.Member) -> Member:
         raise MembershipError(f"node {message.node_id} says that its journals know of view {message.view_floor}, which "
                               "can't be")
     return Member(message.node_id, message.incarnation, message.address, message.pid, message.uid, message.name,
-                  message.view_floor)
+                  message.view_floor, message.host, message.endpoint, tuple(message.fabrics), message.rdma_network)
 
 
 def view_to_wire(view: View) -> pb.View:

@@ -48,7 +48,7 @@ class PeerMessage(_message.Message):
     def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("node_id", "incarnation", "address", "pid", "uid", "name", "view_floor")
+    __slots__ = ("node_id", "incarnation", "address", "pid", "uid", "name", "view_floor", "host", "endpoint", "fabrics", "rdma_network")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,10 @@ class Member(_message.Message):
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VIEW_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    FABRICS_FIELD_NUMBER: _ClassVar[int]
+    RDMA_NETWORK_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     address: str
@@ -63,7 +67,11 @@ class Member(_message.Message):
     uid: int
     name: str
     view_floor: int
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[str] = ..., view_floor: _Optional[int] = ...) -> None: ...
+    host: bytes
+    endpoint: str
+    fabrics: _containers.RepeatedScalarFieldContainer[str]
+    rdma_network: str
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[str] = ..., view_floor: _Optional[int] = ..., host: _Optional[bytes] = ..., endpoint: _Optional[str] = ..., fabrics: _Optional[_Iterable[str]] = ..., rdma_network: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("spec", "topic_id", "members", "senders", "fresh")
@@ -178,14 +186,28 @@ class Installed(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...
 
 class RowOffer(_message.Message):
-    __slots__ = ("view_id", "ballot", "group_id")
+    __slots__ = ("view_id", "ballot", "group_id", "remote")
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_FIELD_NUMBER: _ClassVar[int]
     view_id: int
     ballot: int
     group_id: int
-    def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...
+    remote: RemoteRow
+    def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ..., group_id: _Optional[int] = ..., remote: _Optional[_Union[RemoteRow, _Mapping]] = ...) -> None: ...
+
+class RemoteRow(_message.Message):
+    __slots__ = ("layout_hash", "row_size", "token", "rdma_address")
+    LAYOUT_HASH_FIELD_NUMBER: _ClassVar[int]
+    ROW_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RDMA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    layout_hash: int
+    row_size: int
+    token: bytes
+    rdma_address: bytes
+    def __init__(self, layout_hash: _Optional[int] = ..., row_size: _Optional[int] = ..., token: _Optional[bytes] = ..., rdma_address: _Optional[bytes] = ...) -> None: ...
 
 class EndpointRemoved(_message.Message):
     __slots__ = ("guid",)

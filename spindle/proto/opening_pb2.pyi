@@ -1,6 +1,8 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -10,12 +12,21 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN: _ClassVar[Role]
     PEER: _ClassVar[Role]
     APPLICATION: _ClassVar[Role]
+    CONTACT: _ClassVar[Role]
 UNKNOWN: Role
 PEER: Role
 APPLICATION: Role
+CONTACT: Role
 
 class Opening(_message.Message):
-    __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release")
+    __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release", "settings")
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     MAGIC_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +35,7 @@ class Opening(_message.Message):
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     magic: int
     role: Role
     protocol: int
@@ -32,10 +44,19 @@ class Opening(_message.Message):
     incarnation: int
     name: str
     release: str
-    def __init__(self, magic: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., protocol: _Optional[int] = ..., domain_id: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., release: _Optional[str] = ...) -> None: ...
+    settings: _containers.ScalarMap[str, str]
+    def __init__(self, magic: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., protocol: _Optional[int] = ..., domain_id: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., release: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class OpeningReply(_message.Message):
-    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release")
+    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release", "standing")
+    class Standing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LOOKING: _ClassVar[OpeningReply.Standing]
+        MEMBER: _ClassVar[OpeningReply.Standing]
+        SERVING: _ClassVar[OpeningReply.Standing]
+    LOOKING: OpeningReply.Standing
+    MEMBER: OpeningReply.Standing
+    SERVING: OpeningReply.Standing
     MAGIC_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +64,7 @@ class OpeningReply(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
     magic: int
     protocol: int
     node_id: int
@@ -50,4 +72,5 @@ class OpeningReply(_message.Message):
     kind: str
     message: str
     release: str
-    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ...) -> None: ...
+    standing: OpeningReply.Standing
+    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ..., standing: _Optional[_Union[OpeningReply.Standing, str]] = ...) -> None: ...

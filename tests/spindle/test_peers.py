@@ -54,7 +54,8 @@ def with_node(test: Test, runtime_dir: Path, **config: Any) -> None:
 
 
 def opening(**changes: Any) -> bytes:
-    values = {"magic": MAGIC, "role": PEER, "protocol": PROTOCOL, "domain_id": 0, "node_id": 9, "incarnation": 5}
+    values = {"magic": MAGIC, "role": PEER, "protocol": PROTOCOL, "domain_id": 0, "node_id": 9, "incarnation": 5,
+              "settings": NodeConfig().agreed_settings}
     return Opening(**{**values, **changes}).SerializeToString()
 
 
@@ -64,6 +65,9 @@ def opening(**changes: Any) -> bytes:
     ({"node_id": 1}, "NodeIdTaken", f"pid {os.getpid()}"),
     ({"magic": 1}, "ProtocolMismatch", "not an Opening"),
     ({"role": 7}, "ProtocolMismatch", "not an Opening"),
+    ({"settings": {**NodeConfig().agreed_settings, "[membership] suspect_timeout_s": "7"}}, "ConfigError",
+     "suspect_timeout_s = 2, the other node 7"),
+    ({"settings": {}}, "ConfigError", "the other node unknown"),
 ])
 def test_unfitting_openings_are_refused_in_words(
     runtime_dir: Path, changes: dict[str, Any], kind: str, word: str

@@ -102,7 +102,8 @@ def test_each_peer_gets_its_posts_in_order_through_its_part() -> None:
     a.fabric.post_writes([(peer, 64 * k, 8) for k in range(80) for peer in (1, 2, 3)])
     TestNeighboursOnOneHost.pump(peers)
     for peer in peers[1:]:
-        assert [int.from_bytes(peer.peer_row(0)[64 * k : 64 * k + 8], "little") for k in range(80)] == list(range(1, 81))
+        row = peer.peer_row(0)
+        assert [int.from_bytes(row[64 * k : 64 * k + 8], "little") for k in range(80)] == list(range(1, 81))
     assert [a.fabric.part_of(peer) for peer in (1, 2, 3)] == ["shm", "tcp", "tcp"]
 
 
