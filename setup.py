@@ -10,16 +10,21 @@ Environment:
   SPINDLE_JOBS=n                       compilers at once (default: the processors this process may use)
 
 Rules: a build in the tree (`make ext`, an editable install) holds a lock, so that two at once wait for each other, and
-puts each module in place by rename, so that a running process keeps the one it has.
+puts each module in place by rename, so that a running process keeps the one it has. What needs a library that is not
+here is left out, with a line that says so.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
+import subprocess
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -59,6 +64,34 @@ def sanitizer_flags() -> tuple[list[str], list[str]]:
     return [flag, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g"], [flag]
 
 
+# Modules that need a library besides Python's: the start of their names, the library, a program that needs it, and what
+# to install. Nothing imports them unless they are chosen.
+OPTIONAL = {
+    "spindle_core.fabric.verbs": (
+        "ibverbs", "#include <infiniband/verbs.h>\nint main(void) { return ibv_fork_init(); }", "libibverbs-dev"),
+}
+
+
+@cache
+def is_here(start: str) -> bool:
+    """Whether the program of an OPTIONAL entry can be compiled and linked; says so if not."""
+    library, program, package = OPTIONAL[start]
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = [*compiler, "-x", "c", "-", "-o", os.devnull, f"-l{library}"]
+    done = subprocess.run(command, input=program.encode(), capture_output=True, check=False)
+    if done.returncode:
+        print(f"Leaving out {start}*: lib{library} and its headers are not here (on Debian {package})")
+    return done.returncode == 0
+
+
+def libraries_of(name: str) -> list[str] | None:
+    """What an extension module is linked with; None if that is not here."""
+    for start, (library, _, _) in OPTIONAL.items():
+        if name.startswith(start):
+            return [library] if is_here(start) else None
+    return []
+
+
 def extensions() -> list[Extension]:
     if os.environ.get("SPINDLE_NO_EXT"):
         return []
@@ -67,17 +100,24 @@ def extensions() -> list[Extension]:
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / INCLUDE).glob("*.h"))
     tops = [ROOT / "spindle_core", ROOT / "spindle"]
     sources = sorted(path.relative_to(ROOT) for top in tops for path in top.rglob("*.pyx"))
-    return [
-        Module(
-            ".".join(source.with_suffix("").parts),
-            [str(source)],
-            include_dirs=[INCLUDE],
-            depends=headers,
-            extra_compile_args=["-O3", "-std=gnu11", "-pthread", *WARNINGS, *compile_flags],
-            extra_link_args=["-pthread", *link_flags],
+    modules = []
+    for source in sources:
+        name = ".".join(source.with_suffix("").parts)
+        libraries = libraries_of(name)
+        if libraries is None:
+            continue
+        modules.append(
+            Module(
+                name,
+                [str(source)],
+                include_dirs=[INCLUDE],
+                libraries=libraries,
+                depends=headers,
+                extra_compile_args=["-O3", "-std=gnu11", "-pthread", *WARNINGS, *compile_flags],
+                extra_link_args=["-pthread", *link_flags],
+            )
         )
-        for source in sources
-    ]
+    return modules
 
 
 @contextmanager

@@ -27,3 +27,7 @@ class NodeGone(CoreError, ConnectionError):
 
 class Wedged(CoreError):
     """The epoch is over: nothing can be claimed until the next view is installed."""
+
+
+class RdmaUnavailable(CoreError, OSError):
+    """No RDMA here that can do what is needed: no library, device, active port, address, or memory to pin."""

@@ -1,0 +1,588 @@
+"""Verbs fabric: one-sided writes, reads, atomics and small messages through an RDMA device (libibverbs).
+
+A post is an RDMA write from the own row into the peer's copy of it, on a reliable connection of its own per pair of
+members and epoch (`verbs_link`). Nothing at the peer takes part in it; its device puts the bytes into place. All of it
+is driven by who drives the predicates: `enter` looks at what has completed, `leave` hands over what was posted in
+between, as one list of work requests per peer.
+
+Sleeping: a completion queue that is armed says so once, through the completion channel, whose descriptor is `wait_fd`.
+It is armed by prepare_wait(), and by the second enter() in a row that finds nothing, so whoever blocks on wait_fd
+without prepare_wait() must have entered in vain twice. A busy member arms nothing, and takes no event.
+
+Memory: the row, the copies of the peers' rows and what register() is given are registered once, before the first
+local_address(), and pinned until the fabric goes. Their keys go with it, so who was left behind in a dead epoch can
+write into nobody's memory.
+
+Rules: as in verbs_link. Who makes two members peers exchanges their local_address() and gives it to connect(), each to
+the other's. A connection that breaks ends like a cut, rings `failed_fd`, and failures() says why. Atomics exclude each
+other; the processor's own only where the device says so (`atomic_with_cpu`).
+"""
+import os
+import secrets
+
+cimport cython
+
+from libc.errno cimport EAGAIN, EINVAL, EPIPE
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed
+from spindle_core.events cimport c_close, event_ring, event_wait_two
+from spindle_core.fabric.fabric cimport (
+    MAIL_SIZE_MAX,
+    MAIL_SLOTS,
+    POST_INLINE_MAX,
+    Fabric,
+    completion_t,
+    post_t,
+)
+from spindle_core.fabric.verbs_api cimport (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE,
+    IBV_ATOMIC_GLOB,
+    ibv_ack_cq_events,
+    ibv_create_comp_channel,
+    ibv_create_cq,
+    ibv_destroy_comp_channel,
+    ibv_destroy_cq,
+    ibv_destroy_qp,
+    ibv_mr,
+)
+from spindle_core.fabric.verbs_device cimport VerbsDevice
+from spindle_core.fabric.verbs_link cimport (
+    ENTRY_ADD,
+    ENTRY_LETTER,
+    ENTRY_READ,
+    ENTRY_SWAP,
+    RECEIVE_SIZE,
+    VERBS_FAILED_BEHIND,
+    VERBS_FAILED_CLOSED,
+    VERBS_FAILED_ERROR,
+    VERBS_FAILED_NONSENSE,
+    VERBS_FAILED_REFUSED,
+    VERBS_FAILED_SILENT,
+    VERBS_FAILED_UNREADY,
+    VERBS_MEMORIES_MAX,
+    VERBS_QUEUE_MAX,
+    VERBS_REGIONS_MAX,
+    VERBS_REQUESTS_MAX,
+    VERBS_RINGS_MAX,
+    arm,
+    link_ask,
+    link_drive,
+    link_end,
+    link_error,
+    link_gone,
+    link_put,
+    link_write,
+    post_receives,
+    take_completions,
+    take_events,
+    verbs_entry,
+    verbs_letter,
+    verbs_peer_t,
+    verbs_receive_t,
+    verbs_t,
+)
+from spindle_core.layout cimport NODES_MAX
+from spindle_core.memory cimport Mapping
+
+from spindle_core.errors import RdmaUnavailable
+from spindle_core.fabric.verbs_address import Address, Memory
+
+FAILURES = {
+    VERBS_FAILED_CLOSED: "the connection was closed",
+    VERBS_FAILED_SILENT: "it does not answer any more",
+    VERBS_FAILED_REFUSED: "its device refused an access",
+    VERBS_FAILED_NONSENSE: "it sent what no node of this version sends",
+    VERBS_FAILED_BEHIND: "it does not take what it is sent",
+    VERBS_FAILED_UNREADY: "it had no room for a ring",
+    VERBS_FAILED_ERROR: "the network or the device broke the connection",
+}
+QUEUE_ENTRIES = 4096
+DEPTH = 128
+RINGS = 64
+
+cdef enum:
+    IDLE_BEFORE_ARMING = 2
+    IDLE_BETWEEN_EVENTS = 8
+
+
+cdef void end_gone(verbs_t *s) noexcept nogil:
+    """Whoever was cut, or has failed, is not looked at any more."""
+    cdef uint32_t i
+    for i in range(s.n_peers):
+        if s.peers[i].connected and not s.peers[i].ended and link_gone(&s.peers[i]):
+            link_end(s, i)
+
+
+cdef int verbs_enter(void *self) noexcept nogil:
+    """Takes what has completed and come; returns how much that was. Until verbs_leave() posts are only queued."""
+    cdef verbs_t *s = <verbs_t *>self
+    cdef int done = take_completions(s)
+    if done == 0:
+        s.idle += 1
+        if s.idle % IDLE_BETWEEN_EVENTS == 0:
+            take_events(s)       # one that belongs to nothing: some devices send such
+        if s.idle >= IDLE_BEFORE_ARMING and arm(s):
+            done = take_completions(s)
+    if done:
+        s.idle = 0
+    end_gone(s)
+    s.in_pass = True
+    return done
+
+
+cdef void verbs_leave(void *self) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef verbs_peer_t *p
+    cdef uint32_t i
+    cdef bint waiting = False, on_the_way = False
+    s.in_pass = False
+    for i in range(s.n_peers):
+        p = &s.peers[i]
+        if link_gone(p):
+            continue
+        link_drive(s, i)
+        waiting |= p.sent < p.last
+        on_the_way |= p.done < p.last or p.owes_ring != 0
+    s.waiting = waiting
+    s.draining = s.draining and on_the_way
+
+
+cdef int verbs_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef uint32_t i
+    for i in range(n):
+        if (not link_gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
+                and posts[i].length <= s.row_size - posts[i].offset):
+            link_write(s, posts[i].peer, posts[i].offset, posts[i].length)
+    if not s.in_pass:
+        verbs_leave(s)
+    return 0
+
+
+cdef int verbs_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
+                         uint64_t cookie) noexcept nogil:
+    if length >= 1 << 30:
+        return -EINVAL
+    return link_ask(<verbs_t *>self, peer, ENTRY_READ, key, offset, length, into, 0, 0, cookie)
+
+
+cdef int verbs_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
+                                 uint64_t desired, uint64_t cookie) noexcept nogil:
+    return link_ask(<verbs_t *>self, peer, ENTRY_SWAP, key, offset, 8, NULL, expected, desired, cookie)
+
+
+cdef int verbs_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
+                              uint64_t cookie) noexcept nogil:
+    return link_ask(<verbs_t *>self, peer, ENTRY_ADD, key, offset, 8, NULL, value, 0, cookie)
+
+
+cdef int verbs_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef verbs_peer_t *p = &s.peers[peer]
+    if link_gone(p):
+        return -EPIPE
+    if length > MAIL_SIZE_MAX:
+        return -EINVAL
+    if p.letters_sent - p.letters_credited >= MAIL_SLOTS or p.last - p.done >= s.capacity:
+        return -EAGAIN
+    p.letters_sent += 1
+    link_put(s, p, ENTRY_LETTER, data, length)
+    if not s.in_pass:
+        link_drive(s, peer)
+    return 0
+
+
+cdef int verbs_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef uint32_t i, rank
+    cdef verbs_peer_t *p
+    cdef verbs_letter *letter
+    for i in range(s.n_peers):
+        rank = (s.mail_next + i) % s.n_peers
+        p = &s.peers[rank]
+        if p.letters_in == p.letters_taken or link_gone(p):
+            continue
+        letter = &p.letters[p.letters_taken % MAIL_SLOTS]
+        if letter.size > capacity:
+            return -EINVAL
+        memcpy(into, letter.data, letter.size)
+        p.letters_taken += 1
+        s.mail_next = rank + 1
+        peer[0] = rank
+        p.owes_ring = 1          # its word tells what was taken
+        if not s.in_pass:
+            link_drive(s, rank)
+        return <int>letter.size
+    return -EAGAIN
+
+
+cdef int verbs_poll(void *self, completion_t *completions, int n) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef int i = 0
+    end_gone(s)
+    while i < n and s.completions_tail < s.completions_head:
+        completions[i] = s.completions[s.completions_tail % VERBS_REQUESTS_MAX]
+        s.completions_tail += 1
+        i += 1
+    return i
+
+
+cdef int verbs_ring(void *self, uint32_t peer) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef verbs_peer_t *p = &s.peers[peer]
+    if link_gone(p):
+        return 0
+    p.owes_ring = 1
+    if not s.in_pass:
+        link_drive(s, peer)
+    return 1
+
+
+cdef void verbs_cut(void *self, uint32_t peer) noexcept nogil:
+    """From any thread. The queue pair goes with the fabric; in the error state it exchanges nothing."""
+    cdef verbs_peer_t *p = &(<verbs_t *>self).peers[peer]
+    u32_store_relaxed(&p.cut, 1)
+    if p.qp != NULL:
+        link_error(p.qp)
+
+
+cdef void verbs_prepare_wait(void *self) noexcept nogil:
+    """Arms the completion queues, after which the caller looks for work once more."""
+    cdef verbs_t *s = <verbs_t *>self
+    verbs_enter(s)
+    verbs_leave(s)               # before arming: it says whether completions of what was sent are waited for
+    if arm(s) and take_completions(s):
+        verbs_leave(s)
+        arm(s)
+
+
+cdef int verbs_wait(void *self, int64_t timeout_ns) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef int found = event_wait_two(s.bell_fd, s.channel.fd, -1 if timeout_ns < 0 else <int>(timeout_ns // 1000000))
+    if found & 2:
+        verbs_prepare_wait(self)
+        take_events(s)           # also one whose completion was taken before
+    return 1 if found else 0
+
+
+cdef void verbs_finish_wait(void *self) noexcept nogil:
+    pass
+
+
+@cython.no_gc_clear              # its queue pairs go before the device
+cdef class VerbsFabric(Fabric):
+    """Peers behind an RDMA device. `bell_fd`: what wait() wakes up for besides (stays the caller's; -1: nothing).
+
+    `device`: its name, "" for the first one whose `port` is active; `gid_index`: -1 for the one that fits (RoCE v2 over
+    IPv4 first, on InfiniBand the first); `failed_fd`: an eventfd that is rung when a connection breaks; `queue`:
+    entries that wait for a peer at most; `depth`: work requests in a send queue of the device; `rings`: that a peer may
+    make before they are taken; `ack_timeout`: 4.096 us * 2 ** ack_timeout until the device sends something again,
+    `retries` times; `inline_max`: bytes that a work request carries itself at most, less where the device can't.
+
+    ValueError where a number makes no sense, RdmaUnavailable where the device can't do what is needed.
+    """
+
+    def __cinit__(self):
+        memset(&self.state, 0, sizeof(self.state))
+        self.state.bell_fd = self.state.failed_fd = -1
+
+    def __init__(self, rank, n_peers, int bell_fd=-1, *, str device="", port=1, int gid_index=-1, int failed_fd=-1,
+                 queue=QUEUE_ENTRIES, depth=DEPTH, rings=RINGS, ack_timeout=14, retries=7, inline_max=POST_INLINE_MAX):
+        if not 0 <= rank < n_peers <= NODES_MAX:
+            raise ValueError(f"rank {rank} of {n_peers}: must be 0 <= rank < peers <= {NODES_MAX}")
+        if not 8 <= queue <= VERBS_QUEUE_MAX or queue & (queue - 1):
+            raise ValueError(f"a queue of {queue} entries: must be a power of two between 8 and {VERBS_QUEUE_MAX}")
+        if not 8 <= depth <= queue:
+            raise ValueError(f"a depth of {depth} work requests: must be between 8 and the queue's {queue}")
+        if not 2 <= rings <= VERBS_RINGS_MAX:
+            raise ValueError(f"{rings} rings: must be between 2 and {VERBS_RINGS_MAX}")
+        if not 1 <= ack_timeout <= 31 or not 0 <= retries <= 7:
+            raise ValueError(f"ack_timeout {ack_timeout}, retries {retries}: must be 1 to 31 and 0 to 7")
+        if not 1 <= port <= 255:
+            raise ValueError(f"port {port}: devices have ports 1 to 255")
+        cdef verbs_t *s = &self.state
+        self.rank = s.rank = rank
+        self.n_peers = s.n_peers = n_peers
+        self.memories = []
+        self.targets = {}
+        self.rows = {}
+        self.ack_timeout = ack_timeout
+        self.retries = retries
+        self.device = VerbsDevice(device, port, gid_index)
+        s.capacity = queue
+        s.inline_max = min(inline_max, POST_INLINE_MAX)
+        s.bell_fd = bell_fd
+        s.peers = <verbs_peer_t *>calloc(n_peers, sizeof(verbs_peer_t))
+        if s.peers == NULL:
+            raise MemoryError()
+        self.make_queues(depth, rings)
+        s.failed_fd = os.dup(failed_fd) if failed_fd >= 0 else -1
+        self.table.self = s
+        self.table.enter = verbs_enter
+        self.table.leave = verbs_leave
+        self.table.post_list = verbs_post_list
+        self.table.post_read = verbs_post_read
+        self.table.post_compare_swap = verbs_post_compare_swap
+        self.table.post_fetch_add = verbs_post_fetch_add
+        self.table.send = verbs_send
+        self.table.receive = verbs_receive
+        self.table.poll = verbs_poll
+        self.table.ring = verbs_ring
+        self.table.cut = verbs_cut
+        self.table.prepare_wait = verbs_prepare_wait
+        self.table.wait = verbs_wait
+        self.table.finish_wait = verbs_finish_wait
+
+    cdef int make_queues(self, uint32_t depth, uint32_t rings) except -1:
+        """The completion queues, for as much as can complete at once, and what receives are taken into."""
+        cdef verbs_t *s = &self.state
+        cdef uint32_t others = max(1, s.n_peers - 1)
+        cdef uint32_t limit = <uint32_t>self.device.limits.max_cqe // others
+        cdef ibv_mr *region
+        if limit < 2 + 1 + MAIL_SLOTS:
+            raise RdmaUnavailable(f"{self.device.name} has completion queues of {self.device.limits.max_cqe}: too small"
+                                  f" for {s.n_peers} members")
+        # Each work request completes once at most, so that no completion queue overflows either.
+        s.depth = min(depth, limit, <uint32_t>self.device.limits.max_qp_wr)
+        s.signal_every = max(1, s.depth // 4)
+        s.rings = min(rings, limit - 1 - MAIL_SLOTS)
+        s.receives = s.rings + 1 + MAIL_SLOTS
+        s.message_max = min(self.device.link.max_msg_sz, <uint32_t>1 << 30) & ~<uint64_t>63
+        s.channel = ibv_create_comp_channel(self.device.context)
+        if s.channel == NULL:
+            raise RdmaUnavailable(f"{self.device.name} gives no completion channel: raise the limit of open files")
+        os.set_blocking(s.channel.fd, False)
+        s.send_cq = ibv_create_cq(self.device.context, others * s.depth, NULL, s.channel, 0)
+        s.receive_cq = ibv_create_cq(self.device.context, others * s.receives, NULL, s.channel, 0)
+        if s.send_cq == NULL or s.receive_cq == NULL:
+            raise RdmaUnavailable(f"{self.device.name} gives no completion queues for {others * s.receives} receives")
+        results = VERBS_REQUESTS_MAX * sizeof(uint64_t)
+        self.arena = Mapping.private(results + s.n_peers * s.receives * RECEIVE_SIZE)
+        region = self.device.add_region(self.arena.base, self.arena.size, IBV_ACCESS_LOCAL_WRITE)
+        s.results = <uint64_t *>self.arena.base
+        s.results_key = s.letters_key = region.lkey
+        s.letters_in = self.arena.base + <uint64_t>results
+        return 0
+
+    def make_row(self, str name, size):
+        """The row that this member's posts are read from."""
+        return self.adopt_row(Mapping.create(name, size))
+
+    def adopt_row(self, Mapping row not None):
+        """Reads this member's posts from a row that was made elsewhere: peers of this host map the same one."""
+        if self.row is not None:
+            raise ValueError("this fabric has its row: one epoch, one fabric")
+        self.state.row_key = self.device.add_region(row.base, row.size, IBV_ACCESS_LOCAL_WRITE).lkey
+        self.kept = row.view()             # keeps it mapped
+        self.row = row
+        self.state.row = row.base
+        self.state.row_size = row.size
+        return row
+
+    def register(self, Mapping memory not None):
+        """Registers memory for one-sided access by all peers: returns its key. Before the first local_address(), which
+        tells it to them."""
+        cdef ibv_mr *region
+        if len(self.memories) >= VERBS_MEMORIES_MAX:
+            raise ValueError(f"{VERBS_MEMORIES_MAX} registered memories are the limit")
+        if not memory.writable:
+            raise ValueError("memory for one-sided access must be mapped for writing")
+        if self.prepared:
+            raise ValueError("memory is registered before the first local_address(), which tells peers of it")
+        region = self.device.add_region(memory.base, memory.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+                                        | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+        self.memories.append((memory.view(), Memory(<uintptr_t>memory.base, memory.size, region.rkey)))   # kept mapped
+        self.add_target(memory, region)
+        return len(self.memories) - 1
+
+    cdef int add_target(self, Mapping memory, ibv_mr *region) except -1:
+        """Reads may go there from now on."""
+        cdef verbs_t *s = &self.state
+        if s.n_regions >= VERBS_REGIONS_MAX:
+            raise ValueError(f"reads into {VERBS_REGIONS_MAX} memories are the limit")
+        s.regions[s.n_regions].base = <uint64_t>memory.base
+        s.regions[s.n_regions].size = memory.size
+        s.regions[s.n_regions].key = region.lkey
+        self.targets[memory] = memory.view()
+        s.n_regions += 1
+        return 0
+
+    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
+                  uint64_t length, uint64_t cookie=0):
+        """As in Fabric. `into` is registered at its first read, and stays mapped as long as this fabric lives."""
+        if into not in self.targets and into.writable and into.base != NULL:
+            self.add_target(into, self.device.add_region(into.base, into.size, IBV_ACCESS_LOCAL_WRITE))
+        Fabric.post_read(self, peer, key, offset, into, into_offset, length, cookie)
+
+    def local_address(self, peer, Mapping row=None):
+        """What `peer` needs for its connect(): bytes. Makes this end of the connection and the copy of the peer's row,
+        which is `row` or made here. The same at every call."""
+        self.check_peer(peer)
+        if self.row is None:
+            raise ValueError("make_row first")
+        if peer not in self.rows:
+            self.prepare(peer, Mapping.private(self.row.size) if row is None else row)
+        elif row is not None and self.rows[peer][0] is not row:
+            raise ValueError(f"peer {peer} has a copy of its row already")
+        return self.rows[peer][1]
+
+    cdef int prepare(self, uint32_t peer, Mapping row) except -1:
+        cdef verbs_t *s = &self.state
+        cdef verbs_peer_t *p = &s.peers[peer]
+        cdef uint32_t i, inline_max = s.inline_max
+        cdef verbs_receive_t *r
+        cdef ibv_mr *region
+        if row.size < self.row.size or not row.writable:
+            raise ValueError(f"a copy of a row of {self.row.size} bytes can't be one of {row.size}, or read-only")
+        region = self.device.add_region(row.base, row.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+        p.queue = <verbs_entry *>malloc(s.capacity * sizeof(verbs_entry))
+        p.receives = <verbs_receive_t *>calloc(s.receives, sizeof(verbs_receive_t))
+        p.letters = <verbs_letter *>malloc(MAIL_SLOTS * sizeof(verbs_letter))
+        if p.queue == NULL or p.receives == NULL or p.letters == NULL:
+            raise MemoryError()
+        p.row = row.base
+        p.told = s.rings
+        p.qp = self.device.make_queue_pair(s.send_cq, s.receive_cq, s.depth, s.receives, &inline_max)
+        s.inline_max = inline_max          # the same for all queue pairs of one kind
+        bytes_of_all = Mapping.private(s.capacity * POST_INLINE_MAX)
+        p.bytes = (<Mapping>bytes_of_all).base
+        if s.inline_max < POST_INLINE_MAX:
+            p.bytes_key = self.device.add_region(p.bytes, s.capacity * POST_INLINE_MAX, 0).lkey
+        for i in range(s.receives):
+            r = &p.receives[i]
+            r.part.addr = <uint64_t>(s.letters_in + (peer * s.receives + i) * <uint64_t>RECEIVE_SIZE)
+            r.part.length = RECEIVE_SIZE
+            r.part.lkey = s.letters_key
+            r.request.wr_id = <uint64_t>peer << 32 | i
+            r.request.sg_list = &r.part
+            r.request.num_sge = 1
+            r.request.next = p.again
+            p.again = &r.request
+        post_receives(s, p)
+        if p.failed:
+            raise RdmaUnavailable(f"{self.device.name} takes no receives")
+        self.prepared = True
+        packet = secrets.randbits(24)
+        address = Address(
+            self.rank, p.qp.qp_num, packet, self.device.link.lid, self.device.link.link_layer,
+            self.device.link.active_mtu, self.device.gid_bytes, s.rings, self.device.reads,
+            Memory(<uintptr_t>row.base, row.size, region.rkey), tuple(memory for _, memory in self.memories))
+        self.rows[peer] = (row, address.pack(), packet, bytes_of_all)
+        return 0
+
+    def connect(self, peer, bytes address not None):
+        """Makes a peer reachable whose local_address(this member) these bytes are; returns the copy of its row.
+
+        ValueError where they are not that, or the peer has a connection; OSError where there is no way to it.
+        """
+        cdef verbs_peer_t *p
+        self.check_peer(peer)
+        self.local_address(peer)           # if nobody has asked for it yet
+        row, _, packet, _ = self.rows[peer]
+        p = &self.state.peers[<uint32_t>peer]
+        if p.connected:
+            raise ValueError(f"peer {peer} is connected already")
+        theirs = Address.parse(address)
+        if theirs.rank != peer:
+            raise ValueError(f"this is the address of member {theirs.rank}, not {peer}")
+        if theirs.link_layer != self.device.link.link_layer:
+            raise ValueError(f"member {peer} is on another kind of network (InfiniBand or RoCE)")
+        if theirs.row.size < self.row.size or theirs.rings < 2:
+            raise ValueError(f"member {peer} has room for a row of {theirs.row.size} bytes, not {self.row.size}")
+        self.device.connect(p.qp, packet, theirs, self.ack_timeout, self.retries)
+        p.remote_row = theirs.row.address
+        p.remote_row_key = theirs.row.key
+        p.rung_limit = p.peer_rings = theirs.rings
+        for i, memory in enumerate(theirs.memories):
+            p.memories[<int>i].base = memory.address
+            p.memories[<int>i].size = memory.size
+            p.memories[<int>i].key = memory.key
+        p.n_memories = len(theirs.memories)
+        p.connected = 1
+        return row
+
+    @property
+    def wait_fd(self):
+        """Readable when there is something to take; armed as said at the top of this file."""
+        return self.state.channel.fd
+
+    @property
+    def drained(self):
+        """All that was posted has arrived: closing loses nothing. Asking makes the next passes find out."""
+        cdef uint32_t i
+        cdef verbs_peer_t *p
+        for i in range(self.state.n_peers):
+            p = &self.state.peers[i]
+            if not link_gone(p) and (p.done < p.last or p.owes_ring):
+                if not self.state.draining:
+                    self.state.draining = True
+                    event_ring(self.state.bell_fd)
+                return False
+        return True
+
+    def copy_of(self, peer):
+        """The Mapping that the peer writes its row into, from local_address() on."""
+        self.check_peer(peer)
+        return self.rows[peer][0]
+
+    def row_of(self, peer):
+        """The copy of the peer's row, for reading."""
+        return memoryview(self.copy_of(peer))
+
+    def progress(self):
+        """Takes what has completed and come, and sends what waits; returns how much was taken."""
+        cdef int done = verbs_enter(&self.state)
+        verbs_leave(&self.state)
+        return done
+
+    def failures(self):
+        """{rank: why its connection is over}, without those that were cut."""
+        cdef uint32_t i
+        return {i: FAILURES[self.state.peers[i].failed] for i in range(self.state.n_peers)
+                if self.state.peers[i].failed and not u32_load_relaxed(&self.state.peers[i].cut)}
+
+    def statistics(self):
+        """Counts of all connections so far. `posts`: writes that were posted; `merged`: those that became part of
+        another; `work_requests`: of any kind; `starved`: lists that had to owe their ring."""
+        cdef verbs_t *s = &self.state
+        return {"posts": s.n_posts, "merged": s.n_merged, "work_requests": s.n_work_requests,
+                "doorbells": s.n_doorbells, "signalled": s.n_signalled, "inlined": s.n_inlined, "rings": s.n_rings,
+                "grants": s.n_grants, "starved": s.n_starved, "bytes_sent": s.n_bytes,
+                "completions": s.n_completions, "received": s.n_received, "queued_max": s.n_queued_max}
+
+    @property
+    def limits(self):
+        """What was asked for, as far as the device goes."""
+        cdef verbs_t *s = &self.state
+        return {"depth": s.depth, "rings": s.rings, "inline_max": s.inline_max, "message_max": s.message_max,
+                "signal_every": s.signal_every, "reads": self.device.reads,
+                "atomic_with_cpu": self.device.limits.atomic_cap == IBV_ATOMIC_GLOB}
+
+    def __dealloc__(self):
+        cdef verbs_t *s = &self.state
+        cdef uint32_t i
+        if s.peers != NULL:
+            for i in range(s.n_peers):
+                if s.peers[i].qp != NULL:
+                    ibv_destroy_qp(s.peers[i].qp)
+                free(s.peers[i].queue)
+                free(s.peers[i].receives)
+                free(s.peers[i].letters)
+            free(s.peers)
+        # A queue is not destroyed before all of its events are acknowledged.
+        if s.send_cq != NULL:
+            ibv_ack_cq_events(s.send_cq, s.send_events)
+            ibv_destroy_cq(s.send_cq)
+        if s.receive_cq != NULL:
+            ibv_ack_cq_events(s.receive_cq, s.receive_events)
+            ibv_destroy_cq(s.receive_cq)
+        if s.channel != NULL:
+            ibv_destroy_comp_channel(s.channel)
+        if s.failed_fd >= 0:
+            c_close(s.failed_fd)

@@ -1,0 +1,174 @@
+"""One reliable connection between two members of an epoch: queues of work requests, rings and their credit."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, POST_INLINE_MAX, completion_t
+from spindle_core.fabric.verbs_api cimport (
+    ibv_comp_channel,
+    ibv_cq,
+    ibv_mr,
+    ibv_qp,
+    ibv_recv_wr,
+    ibv_send_wr,
+    ibv_sge,
+)
+
+cdef enum:
+    VERBS_MEMORIES_MAX = 16
+    VERBS_REGIONS_MAX = 64       # of own memory that reads may go into
+    VERBS_REQUESTS_MAX = 1024    # asked for and not polled yet
+    VERBS_QUEUE_MAX = 1 << 16    # entries
+    VERBS_LIST_MAX = 64          # work requests of one doorbell
+    VERBS_RINGS_MAX = 4096
+    RECEIVE_SIZE = 256           # bytes for a small message
+    NO_REQUEST = 0xFFFFFFFF
+
+
+# What an entry of a send queue asks of the device; each is one work request.
+cdef enum:
+    ENTRY_WRITE = 1              # a range of my row
+    ENTRY_RING = 2               # a write of nothing that rings
+    ENTRY_GRANT = 3              # the same on the reserved receive: tells credit to a peer that has none left
+    ENTRY_MARK = 4               # a write of nothing whose completion says that all before it has arrived
+    ENTRY_LETTER = 5
+    ENTRY_READ = 6
+    ENTRY_SWAP = 7
+    ENTRY_ADD = 8
+
+# Why a connection is over (verbs_peer_t.failed).
+cdef enum:
+    VERBS_FAILED_CLOSED = 1      # by the peer, or with it
+    VERBS_FAILED_SILENT = 2      # no acknowledgement after all retries
+    VERBS_FAILED_REFUSED = 3     # the peer's device refused an access
+    VERBS_FAILED_NONSENSE = 4    # what came is no word of this protocol
+    VERBS_FAILED_BEHIND = 5      # the own queue is full
+    VERBS_FAILED_UNREADY = 6     # no receive was posted where there must be one
+    VERBS_FAILED_ERROR = 7       # of device or network
+
+
+cdef struct verbs_entry:
+    uint64_t local               # address of the payload: the row, memory for a read, or the entry's own bytes
+    uint64_t remote              # address
+    uint64_t first               # expected value, or what is added
+    uint64_t second              # desired value
+    uint32_t length              # bytes
+    uint32_t local_key
+    uint32_t remote_key
+    uint32_t request             # NO_REQUEST: nobody asked for its completion
+    uint8_t kind
+    uint8_t short                # the payload is in the entry's own bytes
+
+
+cdef struct verbs_request:
+    uint64_t cookie
+    uint32_t peer
+    uint8_t busy
+    uint8_t atomic               # what was found lies in results[]
+
+
+cdef struct verbs_region:
+    uint64_t base
+    uint64_t size                # bytes
+    uint32_t key
+
+
+cdef struct verbs_letter:
+    uint32_t size
+    char data[MAIL_SIZE_MAX]
+
+
+cdef struct verbs_receive_t:
+    ibv_recv_wr request
+    ibv_sge part
+
+
+cdef struct verbs_peer_t:
+    ibv_qp *qp                   # NULL: not prepared
+    uint32_t cut                 # set by the control thread while the predicate thread posts
+    uint32_t failed              # why the connection broke, 0 while it hasn't
+    uint8_t connected
+    uint8_t ended                # what was asked of it has been completed, it is not looked at any more
+    char *row                    # my copy of its row
+    uint64_t remote_row          # its copy of mine
+    uint32_t remote_row_key
+    uint32_t n_memories
+    verbs_region memories[VERBS_MEMORIES_MAX]
+    # Sending. Invariant: done <= sent <= last <= done + capacity and sent <= done + depth. Entries below `done` have
+    # completed, below `sent` the device has them, below `last` they wait; `signalled`: behind the last one that says
+    # so when it completes.
+    verbs_entry *queue
+    char *bytes                  # POST_INLINE_MAX of each entry
+    uint32_t bytes_key
+    uint64_t done, sent, last, signalled
+    # Rings to the peer. Invariant: rung <= rung_limit, which the peer has told.
+    uint64_t rung, rung_limit
+    uint32_t peer_rings          # rings that it has receives for
+    uint8_t owes_ring            # something was written that it has not been rung for
+    # Rings of the peer, and what it has been told that it may ring up to.
+    uint64_t rings_taken, told
+    uint64_t grant_after         # rings that it must have made before the reserved receive is free again
+    uint8_t granting             # a grant is in the queue
+    # Receives
+    verbs_receive_t *receives
+    ibv_recv_wr *again           # those to be posted again
+    # Small messages
+    verbs_letter *letters
+    uint64_t letters_in, letters_taken, letters_sent, letters_credited
+
+
+cdef struct verbs_t:
+    uint32_t rank, n_peers
+    verbs_peer_t *peers
+    uint64_t capacity            # of a queue, in entries: a power of two
+    uint32_t depth               # work requests that a send queue of the device holds
+    uint32_t signal_every
+    uint32_t rings               # that each peer may have on the way
+    uint32_t receives            # posted per peer: rings, one grant, small messages
+    uint32_t inline_max          # bytes that a work request can carry itself
+    uint64_t message_max         # bytes of one work request
+    ibv_comp_channel *channel
+    ibv_cq *send_cq
+    ibv_cq *receive_cq
+    bint send_armed, receive_armed
+    bint send_owed, receive_owed             # one was found on an armed queue: its event is here, or about to be
+    uint32_t send_events, receive_events     # taken and not acknowledged to the library
+    uint64_t idle                # passes in a row that found nothing
+    bint waiting                 # posts wait for completions
+    bint draining                # somebody asks whether all has arrived
+    bint in_pass                 # posts are sent at the end of the pass
+    int bell_fd
+    int failed_fd                # rung when a connection breaks
+    char *row                    # mine
+    uint64_t row_size
+    uint32_t row_key
+    verbs_region regions[VERBS_REGIONS_MAX]
+    uint32_t n_regions
+    verbs_request requests[VERBS_REQUESTS_MAX]
+    uint32_t n_requests, next_request
+    uint64_t *results            # of atomics, one per request
+    uint32_t results_key
+    char *letters_in             # receive buffers of all peers
+    uint32_t letters_key
+    completion_t completions[VERBS_REQUESTS_MAX]
+    uint64_t completions_head, completions_tail
+    uint32_t mail_next
+    ibv_send_wr list[VERBS_LIST_MAX]
+    ibv_sge parts[VERBS_LIST_MAX]
+    # Counts for statistics()
+    uint64_t n_posts, n_merged, n_work_requests, n_doorbells, n_signalled, n_inlined, n_rings, n_grants, n_bytes
+    uint64_t n_completions, n_received, n_queued_max, n_starved
+
+
+cdef bint link_gone(verbs_peer_t *p) noexcept nogil
+cdef void link_error(ibv_qp *qp) noexcept nogil
+cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil
+cdef int link_write(verbs_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil
+cdef int link_ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
+                  uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil
+cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length
+                           ) noexcept nogil
+cdef void link_flush(verbs_t *s, uint32_t peer) noexcept nogil
+cdef void link_drive(verbs_t *s, uint32_t peer) noexcept nogil
+cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil
+cdef int take_completions(verbs_t *s) noexcept nogil
+cdef void take_events(verbs_t *s) noexcept nogil
+cdef bint arm(verbs_t *s) noexcept nogil

@@ -1,0 +1,548 @@
+"""One reliable connection between two members of an epoch: what is posted becomes lists of work requests, what the peer
+writes lands in this node's memory by itself.
+
+Sending: posts wait in a queue of fixed size, an entry for each work request, and leave in lists, one doorbell of the
+device for each. The device's own send queue never overflows: `sent - done` entries are in it, and never more than it
+was made for. Every `signal_every`-th work request is signalled, a quarter of that, so that with a full queue some
+completion is always on its way; they complete in order, so one completion stands for all work requests before it. A
+short post is copied into its entry as it is at the post, and goes inline where the device can, else from there; a
+longer one is read from the row when it is sent.
+
+Ringing: the last write of a list carries an immediate word. It takes a receive at the peer and completes there, which
+wakes whoever waits for the completion channel; all that was written before is in place by then. A peer without a
+receive would refuse (RNR), so rings are counted. Each side posts R = rings + 1 + MAIL_SLOTS receives, posts each again
+as soon as it has completed, and every word says how many rings may have been made in all: rings + those taken so far.
+Whoever has reached the limit writes on without ringing, and owes the ring. So that credit gets back although neither
+writes, a side whose peer has half of its rings left or less sends a grant: a word that counts as no ring, for which
+there is the one receive more. Only one grant is on its way: the next one is sent when the peer has rung beyond the
+limit that it knew before the last one, so it has taken that, and has posted the receive again before it rang. A peer
+that is at its limit has done so as soon as its rings are taken here, so nobody starves. The MAIL_SLOTS receives are for
+small messages, as many as may be on the way. Their credit, the letters taken, is in every word, too.
+
+Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row and
+what was registered for it, by keys that die with the epoch. Order: one queue pair per pair of members, whose device
+places writes in the order posted; no region is registered with relaxed ordering.
+"""
+from libc.errno cimport EAGAIN, EINVAL
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from spindle_core.atomics cimport u32_load_relaxed
+from spindle_core.events cimport event_ring
+from spindle_core.fabric.fabric cimport (
+    COMPLETION_CUT,
+    COMPLETION_OK,
+    COMPLETION_RANGE,
+    MAIL_SIZE_MAX,
+    MAIL_SLOTS,
+    POST_INLINE_MAX,
+    completion_t,
+)
+from spindle_core.fabric.verbs_api cimport (
+    IBV_QP_STATE,
+    IBV_QPS_ERR,
+    IBV_SEND_INLINE,
+    IBV_SEND_SIGNALED,
+    IBV_WC_RECV_RDMA_WITH_IMM,
+    IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_REM_INV_REQ_ERR,
+    IBV_WC_REM_OP_ERR,
+    IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_SUCCESS,
+    IBV_WC_WITH_IMM,
+    IBV_WC_WR_FLUSH_ERR,
+    IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND_WITH_IMM,
+    htonl,
+    ibv_ack_cq_events,
+    ibv_cq,
+    ibv_get_cq_event,
+    ibv_modify_qp,
+    ibv_poll_cq,
+    ibv_post_recv,
+    ibv_post_send,
+    ibv_qp,
+    ibv_qp_attr,
+    ibv_recv_wr,
+    ibv_req_notify_cq,
+    ibv_send_wr,
+    ibv_sge,
+    ibv_wc,
+    ntohl,
+)
+
+cdef enum:
+    COMPLETIONS_AT_ONCE = 32
+    LOOKS_MAX = 32               # of so many, before the predicates get their turn
+    ACKNOWLEDGE_EVERY = 64       # events: acknowledging takes a mutex
+    # A word: limit of rings in 16 bits, letters taken in 14, above them what it is.
+    WORD_RING = 0
+    WORD_GRANT = 1
+    WORD_LETTER = 2
+
+
+cdef bint link_gone(verbs_peer_t *p) noexcept nogil:
+    return p.ended or not p.connected or p.failed != 0 or u32_load_relaxed(&p.cut) != 0
+
+
+cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil:
+    if not p.failed:
+        p.failed = why
+        event_ring(s.failed_fd)
+    elif p.failed == VERBS_FAILED_CLOSED:
+        p.failed = why           # what is flushed in the wake of an error may be found before it
+
+
+cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
+    cdef completion_t *c = &s.completions[s.completions_head % VERBS_REQUESTS_MAX]
+    c.cookie = cookie
+    c.peer = peer
+    c.status = status
+    c.value = value
+    s.completions_head += 1
+
+
+cdef void link_error(ibv_qp *qp) noexcept nogil:
+    """Ends a queue pair: from here on the device neither sends for it nor takes anything that comes. Any thread."""
+    cdef ibv_qp_attr change
+    memset(&change, 0, sizeof(change))
+    change.qp_state = IBV_QPS_ERR
+    ibv_modify_qp(qp, &change, IBV_QP_STATE)
+
+
+cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil:
+    """Nothing is exchanged with this peer any more: what was asked of it completes as cut, and no answer lands."""
+    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef uint32_t i
+    if p.ended:
+        return
+    p.ended = 1
+    link_error(p.qp)
+    p.owes_ring = 0
+    for i in range(<uint32_t>VERBS_REQUESTS_MAX):
+        if s.requests[i].busy and s.requests[i].peer == peer:
+            s.requests[i].busy = 0
+            s.n_requests -= 1
+            complete(s, peer, s.requests[i].cookie, COMPLETION_CUT, 0)
+
+
+# ---- sending -------------------------------------------------------------------------------------------------------
+
+cdef inline verbs_entry *entry(verbs_t *s, verbs_peer_t *p, uint64_t number) noexcept nogil:
+    return &p.queue[number & (s.capacity - 1)]
+
+
+cdef inline char *bytes_of(verbs_t *s, verbs_peer_t *p, uint64_t number) noexcept nogil:
+    return p.bytes + (number & (s.capacity - 1)) * POST_INLINE_MAX
+
+
+cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length
+                           ) noexcept nogil:
+    """The next entry, with a payload of at most POST_INLINE_MAX bytes, if any; NULL where the queue is full, after
+    which the peer is given up."""
+    cdef verbs_entry *e
+    if p.last - p.done >= s.capacity:
+        take_sent(s)
+        link_flush(s, <uint32_t>(p - s.peers))
+        if p.failed or p.last - p.done >= s.capacity:
+            fail(s, p, VERBS_FAILED_BEHIND)
+            return NULL
+    e = entry(s, p, p.last)
+    e.kind = kind
+    e.length = length
+    e.request = NO_REQUEST
+    e.short = data != NULL
+    e.remote = p.remote_row
+    e.remote_key = p.remote_row_key
+    if data != NULL:
+        memcpy(bytes_of(s, p, p.last), data, length)
+        e.local = <uint64_t>bytes_of(s, p, p.last)
+        e.local_key = p.bytes_key
+    p.last += 1
+    if p.last - p.sent > s.n_queued_max:
+        s.n_queued_max = p.last - p.sent
+    return e
+
+
+cdef int link_write(verbs_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil:
+    """Queues a write of a range of my row. One that only repeats or continues the last one becomes part of it."""
+    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_entry *e
+    cdef uint64_t part
+    s.n_posts += 1
+    if length == 0:
+        p.owes_ring = 1
+        return 0
+    if p.last > p.sent:
+        e = entry(s, p, p.last - 1)
+        if e.kind == ENTRY_WRITE and e.short and e.remote == p.remote_row + offset and e.length == length:
+            memcpy(<char *>e.local, s.row + offset, length)
+            s.n_merged += 1
+            return 0
+        if (e.kind == ENTRY_WRITE and not e.short and length > POST_INLINE_MAX
+                and e.remote + e.length == p.remote_row + offset and e.length + length <= s.message_max):
+            e.length += <uint32_t>length
+            s.n_merged += 1
+            return 0
+    if length <= POST_INLINE_MAX:
+        e = link_put(s, p, ENTRY_WRITE, s.row + offset, <uint32_t>length)
+        if e == NULL:
+            return -1
+        e.remote = p.remote_row + offset
+        return 0
+    while length:
+        part = length if length < s.message_max else s.message_max
+        e = link_put(s, p, ENTRY_WRITE, NULL, <uint32_t>part)
+        if e == NULL:
+            return -1
+        e.local = <uint64_t>(s.row + offset)
+        e.local_key = s.row_key
+        e.remote = p.remote_row + offset
+        offset += part
+        length -= part
+    return 0
+
+
+cdef int link_ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
+                  uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil:
+    """Queues a read or an atomic. What is outside of the peer's memory never leaves, since it would end the
+    connection; so does not what the queue has no room for."""
+    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_entry *e = NULL
+    cdef uint32_t number, local_key = s.results_key, i
+    cdef uint64_t part, parts = (length + s.message_max - 1) // s.message_max if length else 1
+    if s.n_requests + (s.completions_head - s.completions_tail) >= VERBS_REQUESTS_MAX:
+        return -EAGAIN
+    if link_gone(p):
+        complete(s, peer, cookie, COMPLETION_CUT, 0)
+        return 0
+    if (key >= p.n_memories or offset > p.memories[key].size or length > p.memories[key].size - offset
+            or kind != ENTRY_READ and offset & 7):
+        complete(s, peer, cookie, COMPLETION_RANGE, 0)
+        return 0
+    if p.last - p.done + parts > s.capacity:
+        return -EAGAIN
+    while s.requests[s.next_request].busy:
+        s.next_request = (s.next_request + 1) % VERBS_REQUESTS_MAX
+    number = s.next_request
+    if kind == ENTRY_READ:
+        for i in range(s.n_regions + 1):
+            if i == s.n_regions:
+                return -EINVAL   # where nothing is registered nothing can land
+            if (<uint64_t>into >= s.regions[i].base
+                    and <uint64_t>into - s.regions[i].base + length <= s.regions[i].size):
+                local_key = s.regions[i].key
+                break
+    else:
+        into = &s.results[number]
+    while e == NULL or length:
+        part = length if length < s.message_max else s.message_max
+        e = link_put(s, p, kind, NULL, <uint32_t>part)
+        if e == NULL:
+            return -EAGAIN       # not here: there was room
+        e.local = <uint64_t>into
+        e.local_key = local_key
+        e.remote = p.memories[key].base + offset
+        e.remote_key = p.memories[key].key
+        e.first = first
+        e.second = second
+        offset += part
+        length -= part
+        into = <char *>into + part
+    e.request = number
+    s.requests[number].busy = 1
+    s.requests[number].atomic = kind != ENTRY_READ
+    s.requests[number].peer = peer
+    s.requests[number].cookie = cookie
+    s.n_requests += 1
+    if not s.in_pass:
+        link_drive(s, peer)
+    return 0
+
+
+cdef inline uint32_t word(verbs_t *s, verbs_peer_t *p, uint32_t kind) noexcept nogil:
+    """What goes with a ring, a grant or a letter: all the credit that the peer has now."""
+    if kind == WORD_GRANT:
+        p.grant_after = p.told + 1
+        p.granting = 0
+    p.told = s.rings + p.rings_taken
+    return htonl(kind << 30 | <uint32_t>(p.letters_taken & 0x3FFF) << 16 | <uint32_t>(p.told & 0xFFFF))
+
+
+cdef inline bint grant_due(verbs_t *s, verbs_peer_t *p) noexcept nogil:
+    return not p.granting and p.told - p.rings_taken <= s.rings // 2 and p.rings_taken >= p.grant_after
+
+
+cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint32_t k) noexcept nogil:
+    """Makes entry `number` the work request list[k]; returns whether it is signalled."""
+    cdef verbs_entry *e = entry(s, p, number)
+    cdef ibv_send_wr *w = &s.list[k]
+    cdef ibv_sge *part = &s.parts[k]
+    cdef bint signalled = e.request != NO_REQUEST or e.kind == ENTRY_MARK or (number + 1) % s.signal_every == 0
+    w.wr_id = <uint64_t>peer << 48 | number
+    w.next = &s.list[k + 1]
+    w.sg_list = part
+    w.num_sge = 1 if e.length else 0
+    w.send_flags = IBV_SEND_SIGNALED if signalled else 0
+    part.addr = e.local
+    part.length = e.length
+    part.lkey = e.local_key
+    if e.short and 0 < e.length <= s.inline_max:
+        w.send_flags |= IBV_SEND_INLINE
+        s.n_inlined += 1
+    if e.kind == ENTRY_SWAP or e.kind == ENTRY_ADD:
+        w.opcode = IBV_WR_ATOMIC_CMP_AND_SWP if e.kind == ENTRY_SWAP else IBV_WR_ATOMIC_FETCH_AND_ADD
+        w.wr.atomic.remote_addr = e.remote
+        w.wr.atomic.rkey = e.remote_key
+        w.wr.atomic.compare_add = e.first
+        w.wr.atomic.swap = e.second
+        return signalled
+    w.opcode = IBV_WR_RDMA_WRITE
+    w.wr.rdma.remote_addr = e.remote
+    w.wr.rdma.rkey = e.remote_key
+    if e.kind == ENTRY_READ:
+        w.opcode = IBV_WR_RDMA_READ
+    elif e.kind == ENTRY_LETTER:
+        w.opcode = IBV_WR_SEND_WITH_IMM
+        w.imm_data = word(s, p, WORD_LETTER)
+    elif e.kind == ENTRY_GRANT:
+        w.opcode = IBV_WR_RDMA_WRITE_WITH_IMM
+        w.imm_data = word(s, p, WORD_GRANT)
+        s.n_grants += 1
+    if e.kind != ENTRY_READ:
+        s.n_bytes += e.length
+    return signalled
+
+
+cdef int post_some(verbs_t *s, verbs_peer_t *p, uint32_t peer) noexcept nogil:
+    """Hands one list over, as long as the device's queue has room for; returns its length, -1 where that failed."""
+    cdef uint64_t room = s.depth - (p.sent - p.done), n = p.last - p.sent, k
+    cdef int last_write = -1
+    cdef uint32_t kind
+    cdef ibv_send_wr *bad = NULL
+    if n > room:
+        n = room
+    if n > VERBS_LIST_MAX:
+        n = VERBS_LIST_MAX
+    if n == 0:
+        return 0
+    for k in range(n):
+        if fill(s, p, peer, p.sent + k, <uint32_t>k):
+            p.signalled = p.sent + k + 1
+            s.n_signalled += 1
+        kind = entry(s, p, p.sent + k).kind
+        if kind == ENTRY_WRITE or kind == ENTRY_RING:
+            last_write = <int>k
+            p.owes_ring = 1
+        elif kind == ENTRY_LETTER or kind == ENTRY_GRANT:
+            last_write = -1      # wakes the peer for all before it
+            p.owes_ring = 0
+    s.list[n - 1].next = NULL
+    if last_write >= 0 and p.rung < p.rung_limit:
+        s.list[last_write].opcode = IBV_WR_RDMA_WRITE_WITH_IMM
+        s.list[last_write].imm_data = word(s, p, WORD_RING)
+        p.rung += 1
+        p.owes_ring = 0
+        s.n_rings += 1
+    elif last_write >= 0:
+        s.n_starved += 1
+    p.sent += n
+    s.n_work_requests += n
+    s.n_doorbells += 1
+    if ibv_post_send(p.qp, &s.list[0], &bad) != 0:
+        fail(s, p, VERBS_FAILED_ERROR)
+        return -1
+    return <int>n
+
+
+cdef void link_flush(verbs_t *s, uint32_t peer) noexcept nogil:
+    """Hands over what waits, as much as the device's queue takes, and the ring that is owed, if there is credit."""
+    cdef verbs_peer_t *p = &s.peers[peer]
+    while not link_gone(p):
+        if p.sent == p.last and p.owes_ring and p.rung < p.rung_limit and p.last - p.done < s.capacity:
+            link_put(s, p, ENTRY_RING, NULL, 0)
+        if post_some(s, p, peer) <= 0:
+            return
+
+
+cdef void link_drive(verbs_t *s, uint32_t peer) noexcept nogil:
+    """As link_flush; then the credit and the mark that are due."""
+    cdef verbs_peer_t *p = &s.peers[peer]
+    link_flush(s, peer)
+    if grant_due(s, p) and p.last - p.done < s.capacity:
+        link_put(s, p, ENTRY_GRANT, NULL, 0)
+        p.granting = 1
+        link_flush(s, peer)
+    if s.draining and p.sent == p.last and p.signalled < p.sent and p.last - p.done < s.capacity:
+        link_put(s, p, ENTRY_MARK, NULL, 0)
+        link_flush(s, peer)
+
+
+# ---- completions ---------------------------------------------------------------------------------------------------
+
+cdef void fault(verbs_t *s, verbs_peer_t *p, int status) noexcept nogil:
+    """A work request has failed, and with it the connection."""
+    if p.ended:
+        return
+    if status == IBV_WC_WR_FLUSH_ERR:
+        if not p.failed:
+            fail(s, p, VERBS_FAILED_CLOSED)
+    elif status == IBV_WC_RETRY_EXC_ERR:
+        fail(s, p, VERBS_FAILED_SILENT)
+    elif status == IBV_WC_RNR_RETRY_EXC_ERR:
+        fail(s, p, VERBS_FAILED_UNREADY)
+    elif status == IBV_WC_REM_ACCESS_ERR or status == IBV_WC_REM_INV_REQ_ERR or status == IBV_WC_REM_OP_ERR:
+        fail(s, p, VERBS_FAILED_REFUSED)
+    else:
+        fail(s, p, VERBS_FAILED_ERROR)
+
+
+cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
+    """A signalled work request has completed, and all before it; returns whether that is news for anybody."""
+    cdef uint32_t peer = <uint32_t>(c.wr_id >> 48)
+    cdef uint64_t number = c.wr_id & ((<uint64_t>1 << 48) - 1)
+    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_entry *e
+    cdef verbs_request *r
+    s.n_completions += 1
+    if c.status != IBV_WC_SUCCESS:
+        fault(s, p, c.status)
+        return 1
+    if p.ended:
+        return 0
+    e = entry(s, p, number)
+    p.done = number + 1
+    if e.request == NO_REQUEST:
+        return 1 if p.sent < p.last else 0
+    r = &s.requests[e.request]
+    r.busy = 0
+    s.n_requests -= 1
+    complete(s, peer, r.cookie, COMPLETION_OK, s.results[e.request] if r.atomic else 0)
+    return 1
+
+
+cdef bint take_word(verbs_peer_t *p, uint32_t w) noexcept nogil:
+    """Takes the credit that a word tells; False if nobody could have told that."""
+    cdef uint64_t limit = p.rung_limit + ((w - p.rung_limit) & 0xFFFF)
+    cdef uint64_t letters = p.letters_credited + (((w >> 16) - p.letters_credited) & 0x3FFF)
+    if limit > p.rung + p.peer_rings or letters > p.letters_sent:
+        return False
+    p.rung_limit = limit
+    p.letters_credited = letters
+    return True
+
+
+cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
+    """The peer has rung, granted, or sent a small message."""
+    cdef uint32_t peer = <uint32_t>(c.wr_id >> 32), index = <uint32_t>c.wr_id, w
+    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_receive_t *r = &p.receives[index]
+    cdef verbs_letter *letter
+    cdef bint good
+    if c.status != IBV_WC_SUCCESS:
+        fault(s, p, c.status)
+        return
+    if p.ended:
+        return
+    r.request.next = p.again
+    p.again = &r.request
+    w = ntohl(c.imm_data)
+    s.n_received += 1
+    if not c.wc_flags & IBV_WC_WITH_IMM:
+        good = False
+    elif c.opcode == IBV_WC_RECV_RDMA_WITH_IMM:
+        good = w >> 30 == WORD_RING or w >> 30 == WORD_GRANT
+        if w >> 30 == WORD_RING:
+            p.rings_taken += 1
+    else:
+        good = w >> 30 == WORD_LETTER and c.byte_len <= MAIL_SIZE_MAX and p.letters_in - p.letters_taken < MAIL_SLOTS
+        if good:
+            letter = &p.letters[p.letters_in % MAIL_SLOTS]
+            letter.size = c.byte_len
+            memcpy(letter.data, <char *>r.part.addr, c.byte_len)
+            p.letters_in += 1
+    if not good or p.rings_taken > p.told or not take_word(p, w):
+        fail(s, p, VERBS_FAILED_NONSENSE)
+
+
+cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil:
+    cdef ibv_recv_wr *bad = NULL
+    cdef ibv_recv_wr *first = p.again
+    p.again = NULL
+    if first != NULL and ibv_post_recv(p.qp, first, &bad) != 0:
+        fail(s, p, VERBS_FAILED_ERROR)
+
+
+cdef int take_sent(verbs_t *s) noexcept nogil:
+    cdef ibv_wc found[COMPLETIONS_AT_ONCE]
+    cdef int n = COMPLETIONS_AT_ONCE, i, done = 0, looks = 0
+    while n == COMPLETIONS_AT_ONCE and looks < LOOKS_MAX:
+        looks += 1
+        n = ibv_poll_cq(s.send_cq, COMPLETIONS_AT_ONCE, found)
+        for i in range(n):
+            done += sent_one(s, &found[i])
+        if n > 0:
+            s.send_owed = s.send_armed
+    return done
+
+
+cdef int take_received(verbs_t *s) noexcept nogil:
+    cdef ibv_wc found[COMPLETIONS_AT_ONCE]
+    cdef int n = COMPLETIONS_AT_ONCE, i, done = 0, looks = 0
+    cdef uint32_t k
+    while n == COMPLETIONS_AT_ONCE and looks < LOOKS_MAX:
+        looks += 1
+        n = ibv_poll_cq(s.receive_cq, COMPLETIONS_AT_ONCE, found)
+        for i in range(n):
+            received_one(s, &found[i])
+            done += 1
+        if n > 0:
+            s.receive_owed = s.receive_armed
+    if done:
+        for k in range(s.n_peers):
+            if s.peers[k].again != NULL:
+                post_receives(s, &s.peers[k])
+    return done
+
+
+cdef int take_completions(verbs_t *s) noexcept nogil:
+    """What has completed and what has come; returns how much of that is news. Sent first: there errors say more."""
+    cdef int done = take_sent(s) + take_received(s)
+    if s.send_owed or s.receive_owed:
+        take_events(s)
+    return done
+
+
+cdef void take_events(verbs_t *s) noexcept nogil:
+    """Takes the events of the completion channel, which would keep its descriptor readable."""
+    cdef ibv_cq *queue = NULL
+    cdef void *context = NULL
+    while (s.send_armed or s.receive_armed) and ibv_get_cq_event(s.channel, &queue, &context) == 0:
+        if queue == s.send_cq:
+            s.send_armed = s.send_owed = False
+            s.send_events += 1
+        else:
+            s.receive_armed = s.receive_owed = False
+            s.receive_events += 1
+    if s.send_events >= ACKNOWLEDGE_EVERY:
+        ibv_ack_cq_events(s.send_cq, s.send_events)
+        s.send_events = 0
+    if s.receive_events >= ACKNOWLEDGE_EVERY:
+        ibv_ack_cq_events(s.receive_cq, s.receive_events)
+        s.receive_events = 0
+
+
+cdef bint arm(verbs_t *s) noexcept nogil:
+    """Asks for an event at the next completion; True if that is new, so the queues must be looked at once more."""
+    cdef bint new = False
+    if not s.receive_armed:
+        s.receive_armed = new = ibv_req_notify_cq(s.receive_cq, 0) == 0
+    if not s.send_armed and (s.waiting or s.draining or s.n_requests):
+        s.send_armed = ibv_req_notify_cq(s.send_cq, 0) == 0
+        new |= s.send_armed
+    return new

@@ -1,0 +1,26 @@
+#!/bin/busybox sh
+# The first process of a guest: load the drivers, put the host's files under a layer that is thrown away, run the job.
+#
+# What comes from outside: the share `host`, its whole file system, and the share `exchange`, the one directory in which
+# what a guest writes stays. /modules lists the drivers in the order in which they can be loaded.
+bb=/bin/busybox
+give_up() { echo "guest: $1"; $bb poweroff -f; }
+
+$bb mount -t devtmpfs none /dev
+$bb mount -t proc none /proc
+$bb mount -t sysfs none /sys
+for module in $($bb cat /modules); do
+  $bb insmod "/drivers/$module" || give_up "$module can't be loaded"
+done
+
+share() { $bb mount -t 9p -o "trans=virtio,version=9p2000.L,msize=524288,$3" "$1" "$2" || give_up "no share $1"; }
+share host /host ro,cache=loose
+$bb mount -t tmpfs none /layer
+$bb mkdir /layer/changed /layer/work
+$bb mount -t overlay -o lowerdir=/host,upperdir=/layer/changed,workdir=/layer/work none /root || give_up "no overlay"
+for place in dev proc sys; do $bb mount -o bind "/$place" "/root/$place"; done
+$bb mkdir -p /root/dev/shm /root/exchange
+for place in dev/shm run tmp; do $bb mount -t tmpfs none "/root/$place"; done
+share exchange /root/exchange rw
+$bb chroot /root /bin/bash /exchange/job.sh 2>&1
+$bb poweroff -f
