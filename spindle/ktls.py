@@ -1,8 +1,8 @@
 """Encrypts a data connection in the kernel: TLS 1.3 records, made and opened by it below send() and recv().
 
-Why the kernel: the predicate thread sends and receives with plain system calls on ranges of rows, takes no lock and runs
-no Python. Encrypted by the kernel, it is the same calls. Why no handshake: both ends have one secret already, which one
-of them made and sent over their authenticated control connection, so keys of both directions follow from it.
+Why the kernel: the predicate thread sends and receives with plain system calls on ranges of rows, takes no lock and
+runs no Python. Encrypted by the kernel, it is the same calls. Why no handshake: both ends have one secret already,
+which one of them made and sent over their authenticated control connection, so keys of both directions follow from it.
 
 Rules:
 - `key_material` is secret, random, and good for one connection: used twice, two records would have the same key and
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import socket
 import struct
 
@@ -38,8 +39,8 @@ TLS_CIPHER_AES_GCM_256 = 52
 # iv together are the nonce of TLS 1.3.
 CRYPTO_INFO = struct.Struct("=HH8s32s4s8s")
 
-NEEDED = ("[network] encrypt = true needs the TLS of the kernel (5.1 or later, CONFIG_TLS): `modprobe tls`, and for the "
-          "next boot a line `tls` in /etc/modules-load.d/spindle.conf; or set encrypt = false on all nodes")
+NEEDED = ("[network] encrypt = true needs the TLS of the kernel (5.1 or later, CONFIG_TLS): `modprobe tls`, and for "
+          "the next boot a line `tls` in /etc/modules-load.d/spindle.conf; or set encrypt = false on all nodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +65,16 @@ def keys_of(key_material: bytes) -> tuple[Keys, Keys]:
 
 
 def available() -> str:
-    """Empty if this kernel can do it, else why not and what to do."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
-        except OSError as error:
-            # Only a connected socket can be encrypted. So this is the refusal of a kernel that can.
-            return "" if error.errno == errno.ENOTCONN else f"{error.strerror}; {NEEDED}"
+    """Empty if this kernel can do it, else why not and what to do.
+
+    Method: it encrypts a connection to itself. That the module is there is not enough: it may lack the cipher.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0), backlog=1) as listener, \
+                socket.create_connection(listener.getsockname(), timeout=1) as sock:
+            _protect(sock, *keys_of(os.urandom(KEY_BYTES)))
+    except OSError as error:
+        return f"the kernel can't encrypt connections ({error.strerror or error}): {NEEDED}"
     return ""
 
 
@@ -80,10 +84,14 @@ def protect(sock: socket.socket, key_material: bytes, server_side: bool) -> None
     client, server = keys_of(key_material)
     sending, receiving = (server, client) if server_side else (client, server)
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
-        sock.setsockopt(SOL_TLS, TLS_TX, sending.crypto_info())
-        sock.setsockopt(SOL_TLS, TLS_RX, receiving.crypto_info())
+        _protect(sock, sending, receiving)
     except OSError as error:
         if error.errno in (errno.ENOTCONN, errno.ECONNRESET, errno.EPIPE):
             raise WireError(f"a data connection broke before it was encrypted: {error.strerror}") from error
-        raise ConfigError(f"the kernel can't encrypt a data connection ({error.strerror}): {NEEDED}") from error
+        raise ConfigError(f"the kernel can't encrypt connections ({error.strerror}): {NEEDED}") from error
+
+
+def _protect(sock: socket.socket, sending: Keys, receiving: Keys) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
+    sock.setsockopt(SOL_TLS, TLS_TX, sending.crypto_info())
+    sock.setsockopt(SOL_TLS, TLS_RX, receiving.crypto_info())
