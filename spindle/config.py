@@ -398,6 +398,8 @@ class NodeConfig:
             raise ConfigError("[network] secret: certificates are set, too; choose one of both")
         if self.listen is None and self.fabric == "auto" and self.contacts:
             raise ConfigError("[network] listen: must be set where contacts are, as the others have to reach this node")
+        if self.contacts and not self.node_id:
+            raise ConfigError("[node] id: must be set where [network] contacts are, another one on each node")
         if self.advertise and not 0 < split_address(self.advertise)[1] <= 65535:
             raise ConfigError(f'[network] advertise = "{self.advertise}": must be "host:port"')
 

@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING, Any
 from spindle.access import NetworkPeer, address_text
 from spindle.config_keys import split_address
 from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, SpindleError
+from spindle.trust import PLAIN as PLAIN_MODE
+from spindle.trust import Trust
 from spindle.wire import Connection, Limits
 
 if TYPE_CHECKING:
     from spindle.config import NodeConfig
-    from spindle.trust import Trust
 
 PLAIN, DATA = b"SPNC", b"SPND"  # how connections without TLS begin
 TLS_RECORD = 0x16  # the first byte of one with
@@ -93,7 +94,7 @@ class Network:
         self._limits = Limits(fds_max=0, frame_time_s=config.handshake_timeout_s)
         self._sock: socket.socket | None = None
         self._introducing: set[asyncio.Task[None]] = set()
-        self.trust: Trust | None = _trust_of(config)
+        self._trust = Trust.of(config)
         self.endpoint = ""  # host:port, for others
 
     # --- coming in
@@ -116,11 +117,14 @@ class Network:
             sock.close()
             hint = "; another process has that port" if error.errno == errno.EADDRINUSE else ""
             raise ConfigError(f"[network] listen = {address}: {error.strerror}{hint}") from error
-        if self.trust is None and not self._config.plain and not _loopback(str(where[0])):
-            sock.close()
-            raise ConfigError(f"[network] listen = {address}: without keys only loopback is served; set certificate, "
-                              "key and authority, or secret (`spindle keys` makes them), or plain = true if everybody "
-                              "who reaches this port may do everything")
+        if self._trust.mode == PLAIN_MODE:
+            try:
+                self._trust.check_plain(address_text(sock.getsockname()))
+            except SpindleError:
+                sock.close()
+                raise
+        elif warning := self._trust.ends_soon():
+            LOG.warning("%s", warning)
         self._sock = sock
         self.endpoint = endpoint_of(self._config, sock.getsockname())
 
@@ -182,34 +186,25 @@ class Network:
             raise
 
     async def _admit_tls(self, sock: socket.socket, first: bytes, timeout_s: float) -> None:
-        if self.trust is None:
+        if self._trust.mode == PLAIN_MODE:
             raise AccessDenied("it speaks TLS, and this node has no keys: set certificate, key and authority, or "
                                "secret, in its [network]")
         from spindle.tls import secured
 
-        stream, identity = await secured(sock, self.trust, server_side=True, first=first, timeout_s=timeout_s)
+        stream, identity = await secured(sock, self._trust, server_side=True, first=first, timeout_s=timeout_s)
         self._on_connection(Connection(sock, limits=self._limits, stream=stream, peer=NetworkPeer.of(sock, identity)))
 
     def _admit_plain(self, sock: socket.socket) -> None:
         conn = Connection(sock, limits=self._limits)
-        refusal = self._plain_refusal(sock)
-        if refusal is None:
+        try:
+            self._trust.check_plain(str(conn.peer))
+        except SpindleError as error:
+            from spindle.reception import refuse
+
+            LOG.warning("refused a connection without keys: %s", error)
+            refuse(conn, error)
+        else:
             self._on_connection(conn)
-            return
-        from spindle.reception import refuse
-
-        LOG.warning("refused a connection of %s: %s", conn.peer, refusal)
-        refuse(conn, refusal)
-
-    def _plain_refusal(self, sock: socket.socket) -> AccessDenied | None:
-        """Why this node and `sock` must not speak without TLS; None if they may."""
-        if self.trust is not None:
-            return AccessDenied("this node talks to other hosts with TLS only: give the other one keys of the same "
-                                "authority, or the same secret, in its [network]")
-        if self._config.plain or _loopback(sock.getpeername()[0]):
-            return None
-        return AccessDenied("without keys this node talks to loopback only: set certificate, key and authority, or "
-                            "secret, in [network] of both (`spindle keys` makes them), or plain = true")
 
     async def _admit_data(self, sock: socket.socket) -> None:
         rest = await _receive(sock, _HELLO.size - len(DATA) + _PROOF_BYTES)
@@ -232,15 +227,13 @@ class Network:
         """A control connection to host:port, authenticated but not introduced. Raises SpindleError."""
         sock = await self._connect(address, timeout_s)
         try:
-            if self.trust is None:
-                refusal = self._plain_refusal(sock)
-                if refusal is not None:
-                    raise refusal
+            if self._trust.mode == PLAIN_MODE:
+                self._trust.check_plain(address_text(sock.getpeername()))
                 await asyncio.get_running_loop().sock_sendall(sock, PLAIN)
                 return Connection(sock, label=f"the node at {address}")
             from spindle.tls import secured
 
-            stream, identity = await secured(sock, self.trust, server_side=False, timeout_s=timeout_s)
+            stream, identity = await secured(sock, self._trust, server_side=False, timeout_s=timeout_s)
             return Connection(sock, label=f"the node at {address}", stream=stream,
                               peer=NetworkPeer.of(sock, identity))
         except OSError as error:
@@ -320,15 +313,6 @@ class Network:
             task.cancel()
 
 
-def _trust_of(config: NodeConfig) -> Trust | None:
-    """None: without keys."""
-    if config.certificate is None and config.secret is None:
-        return None
-    from spindle.trust import Trust
-
-    return Trust.of(config)
-
-
 def _prepare(sock: socket.socket) -> None:
     """Small frames go at once, and a host that has gone is noticed."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -347,14 +331,6 @@ async def _receive(sock: socket.socket, count: int) -> bytes:
             raise ConnectionEnded("the other end closed the connection before it had introduced itself")
         data += more
     return data
-
-
-def _loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(host.partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None)
-        return bool((mapped or address).is_loopback)
-    return False
 
 
 def endpoint_of(config: NodeConfig, bound: Any) -> str:

@@ -14,17 +14,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.announcements import Announcements
 from spindle.bootstrap import (
-    Found,
     fabrics_of,
     host_mark,
     listen,
@@ -37,9 +34,8 @@ from spindle.bootstrap import (
 from spindle.changes import Changes
 from spindle.client.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
 from spindle.endpoints import Endpoint
+from spindle.entering import Entry
 from spindle.errors import (
-    ConnectionEnded,
-    JoinFailed,
     JournalError,
     NodeStopped,
     SpindleError,
@@ -73,13 +69,8 @@ if TYPE_CHECKING:
 
 ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "Credentials"], None]
 
-CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, once one has
-OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
-LOOK_AGAIN_S = 0.1  # between two looks at the contacts
-REACH_AGAIN_S = 0.05  # between a newcomer's attempts to reach a member
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
 DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
-RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
 
 
@@ -98,7 +89,7 @@ class Node:
         self.node_id = config.node_id
         self._changes: Changes
         self._view: View | None = None  # installed
-        self._told = (0, -1)  # group id and view id of what a newcomer was told last
+        self._entry: Entry | None = None  # how it got into the group
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
@@ -149,8 +140,11 @@ class Node:
                         on_left=self._changed.set, fail=self.fail, on_journal_failure=self._journal_failed)
                     self.engine.start()
                     self._started = True
-                    await self._enter(found, deadline)
-                    await self._until_serving(deadline)
+                    self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
+                                        self._listen, self._check_failed, self.fail, self._spawn)
+                    await self._entry.enter(found, deadline)
+                    await self._entry.until_serving(deadline)
+                    self._serving = True
                 finally:
                     for one in found:
                         one.close()
@@ -184,134 +178,11 @@ class Node:
 
         return view_floor(self.config.journal_dir, self.node_id)
 
-    async def _enter(self, found: list[Found], deadline: float) -> None:
-        """Under the lock: joins through anybody who is there, forms the group if nobody is."""
-        while True:
-            await self._contact(found, deadline)
-            # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
-            outside = self._view is None and self._changes.machine.phase is Phase.OUTSIDE
-            if outside and not self._peers.connected and not found and await self._may_form(deadline):
-                break
-            if self._peers.connected or not outside:
-                self._listen()
-                if await self._join(deadline):
-                    return
-            await asyncio.sleep(RESCAN_S)
-            if time.monotonic() > deadline:
-                raise JoinFailed(f"nodes listen in {self.config.domain_dir} but none let this one join within "
-                                 f"{self.config.join_timeout_s:g} s; see their logs, or stop them")
-            for one in found:
-                one.close()
-            found[:] = scan(self.config, self.node_id if self._reception is not None else 0)
-        self._listen()
-        self._changes.machine.form(secrets.randbits(64))
-        self._changes.drive()
-        self._check_failed()
-
-    async def _may_form(self, deadline: float) -> bool:
-        """Nobody is there on this host. Looks on others: True if this node is to form the group, False if it is
-        connected to a member now, or is to look again."""
-        if self._network is None or not self.config.contacts:
-            return True
-        from spindle.contacts import Contacts, may_form
-
-        self._listen()
-        contacts = Contacts(self.config, self._network, self._peers)
-        while True:
-            seen = await contacts.look()
-            member = seen.to_join()
-            if member is not None:
-                reached = functools.partial(
-                    self._network.control, self.config.contacts[member.place], OPEN_TIMEOUT_S)
-                try:
-                    await self._peers.open(member.node_id, reached, OPEN_TIMEOUT_S)
-                    return False
-                except (ConnectionEnded, NodeStopped) as error:
-                    LOG.debug("%s", error)
-            elif may_form(self.config, contacts.own_place, seen):
-                return True
-            contacts.say(seen)
-            if time.monotonic() > deadline:
-                raise JoinFailed(f"no group within {self.config.join_timeout_s:g} s: {contacts.awaiting(seen)}; start "
-                                 "the others, or look at [network] contacts")
-            await asyncio.sleep(LOOK_AGAIN_S)
-
-    async def _until_serving(self, deadline: float) -> None:
-        """Returns once enough of the contacts are members, or somebody else of the group serves already."""
-        from spindle.contacts import contacts_in, enough
-
-        needed = enough(self.config)
-        while needed and not any(peer.serves for peer in self._peers.connected.values()):
-            self._check_failed()
-            assert self._view is not None
-            here = contacts_in(self.config, self._view)
-            if here >= needed:
-                break
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
-            except asyncio.TimeoutError:
-                raise JoinFailed(f"{here} of {len(self.config.contacts)} contacts are members after "
-                                 f"{self.config.join_timeout_s:g} s, {needed} are needed for the group to serve; start "
-                                 "the others, or look at [network] contacts and form") from None
-        self._serving = True
-        self._peers.standing = opening_pb2.OpeningReply.SERVING
-
-    async def _contact(self, found: list[Found], deadline: float) -> None:
-        """Introduces this node to all who listen; returns soon when one has answered, as a hanging one may never."""
-
-        async def introduce(one: Found) -> None:
-            async def reached() -> Connection:
-                return Connection(one.take(), label=f"node {one.node_id}")
-
-            try:
-                await self._peers.open(one.node_id, reached, max(0.1, deadline - time.monotonic()))
-            except NodeStopped:
-                LOG.debug("node %d is just leaving", one.node_id)
-            except ConnectionEnded as error:
-                LOG.debug("%s", error)
-
-        tasks = {self._spawn(introduce(one)) for one in found}
-        while tasks:
-            limit = CONTACT_TIMEOUT_S if self._peers.connected else None
-            done, tasks = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            failed = [error for task in done if not task.cancelled() and (error := task.exception()) is not None]
-            if failed:
-                for task in tasks:
-                    task.add_done_callback(_overlooked)
-                raise failed[0]
-            if not done:
-                for task in tasks:
-                    task.add_done_callback(self._contacted_late)
-                return
-
-    def _contacted_late(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, SpindleError) and self._view is None:
-            self.fail(error)
-        elif error is not None:  # somebody who had not answered when this node became a member
-            LOG.warning("a node that answered late refuses this one: %s", error)
-
     def _listen(self) -> None:
         if self._reception is None:
             self._reception = Reception(self.config, listen(self.config, self.node_id), self._admit)
             if self._network is not None:
                 self._network.serve()
-
-    async def _join(self, deadline: float) -> bool:
-        """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
-        while self._view is None:
-            self._check_failed()
-            if not self._peers.connected and self._changes.machine.phase is Phase.OUTSIDE:
-                return False
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
-            except asyncio.TimeoutError:
-                what = self._changes.machine.awaiting()
-                raise JoinFailed(f"node {self.node_id} waited {self.config.join_timeout_s:g} s for {what}; see what "
-                                 "`spindle status` says of the other nodes") from None
-        return True
 
     async def stop(self) -> None:
         """Leaves the group in order and closes everything. Idempotent; after a failure it only closes."""
@@ -526,35 +397,14 @@ class Node:
         else:
             told = message_from_wire(message)
             if isinstance(told, m.CurrentView):
-                self._spawn(self._meet(peer, told))
+                assert self._entry is not None
+                self._spawn(self._entry.meet(peer, told))
                 return
             if isinstance(told, m.JoinRequest) and told.member.life != (peer.node_id, peer.incarnation):
                 # Nobody would notice its end: that is known of the life whose connection it is.
                 raise WireError(f"{peer} asks to join as node {told.member.node_id}, or as another of its lives")
             if told is not None:
                 self._changes.heard(peer.node_id, told)
-
-    async def _meet(self, peer: Peer, told: m.CurrentView) -> None:
-        """A newcomer connects to all members of the view before it asks to join. Who isn't there is dying or leaving:
-        it is tried again until a newer view tells that it has gone."""
-        view = told.view
-        if self._told[0] == view.group_id and self._told[1] > view.view_id:
-            return
-        self._told = (view.group_id, view.view_id)
-        for member in view.members:
-            while member.node_id != self.node_id:
-                if self._view is not None or self._closed or self._told != (view.group_id, view.view_id):
-                    return
-                try:
-                    await self._peers.reach(member, self.config.join_timeout_s)
-                    break
-                except (ConnectionEnded, NodeStopped) as error:
-                    LOG.debug("%s", error)
-                    await asyncio.sleep(REACH_AGAIN_S)
-                except SpindleError as error:
-                    self.fail(error)
-                    return
-        self._changes.heard(peer.node_id, told)
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
@@ -587,9 +437,3 @@ class Node:
         for topic in view.topics:
             if before is None or before.topic(topic.spec.name) is None:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))
-
-
-def _overlooked(task: asyncio.Task[None]) -> None:
-    """What else failed does not matter any more."""
-    if not task.cancelled():
-        task.exception()

@@ -1,0 +1,230 @@
+"""A node's way into its group: whom it finds on this host and on others, whether it joins or forms, and when it serves.
+
+Why apart from the node: all of it is over when the node is a member, and none of it is asked again.
+
+Rules:
+- `enter()` runs under the lock for newcomers of this host (`spindle.bootstrap`); between hosts the rules of
+  `spindle.contacts` stand in for it.
+- Whoever is on this host is asked first. A newcomer introduces itself to all members of the view that it is told before
+  it asks to join, so that nobody has to look for it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from spindle.bootstrap import Found, scan
+from spindle.errors import ConnectionEnded, JoinFailed, NodeStopped, SpindleError
+from spindle.membership.machine import Phase
+from spindle.proto import opening_pb2
+from spindle.view import fabric_between
+from spindle.wire import Connection
+
+if TYPE_CHECKING:
+    from spindle.changes import Changes
+    from spindle.config import NodeConfig
+    from spindle.membership import messages as m
+    from spindle.network import Network
+    from spindle.peers import Peer, Peers
+    from spindle.view import Member
+
+CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, once one has
+OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
+LOOK_AGAIN_S = 0.1  # between two looks at the contacts
+REACH_AGAIN_S = 0.05  # between attempts to reach a member
+RESCAN_S = 0.02  # between two looks at a directory where a node is just going
+LOG = logging.getLogger("spindle.node")
+
+
+class Entry:
+    """How one node gets in.
+
+    listen()     from now on others can reach it; called once or more
+    check()      raises what the node has failed of
+    fail(error)  the node must stop
+    spawn(work)  a task that ends with the node
+    changed      is set when the view, a connection or a failure has changed
+    """
+
+    def __init__(self, config: NodeConfig, peers: Peers, changes: Changes, network: Network | None,
+                 changed: asyncio.Event, listen: Callable[[], None], check: Callable[[], None],
+                 fail: Callable[[SpindleError], None],
+                 spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
+        self._config, self._peers, self._changes, self._network = config, peers, changes, network
+        self._changed, self._listen, self._check, self._fail, self._spawn = changed, listen, check, fail, spawn
+        self._node_id = changes.me.node_id
+        self._listening = False
+        self._told = (0, -1)  # group id and view id of what this newcomer was told last
+
+    async def enter(self, found: list[Found], deadline: float) -> None:
+        """Joins through anybody who is there, forms the group if nobody is. Raises JoinFailed, or what somebody refuses
+        this node with."""
+        while True:
+            await self._contact(found, deadline)
+            # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
+            outside = self._changes.view is None and self._changes.machine.phase is Phase.OUTSIDE
+            if outside and not self._peers.connected and not found and await self._may_form(deadline):
+                break
+            if self._peers.connected or not outside:
+                self._be_reachable()
+                if await self._join(deadline):
+                    return
+            await asyncio.sleep(RESCAN_S)
+            if time.monotonic() > deadline:
+                raise JoinFailed(f"nodes listen in {self._config.domain_dir} but none let this one join within "
+                                 f"{self._config.join_timeout_s:g} s; see their logs, or stop them")
+            for one in found:
+                one.close()
+            found[:] = scan(self._config, self._node_id if self._listening else 0)
+        self._be_reachable()
+        self._changes.machine.form(secrets.randbits(64))
+        self._changes.drive()
+        self._check()
+
+    def _be_reachable(self) -> None:
+        self._listening = True
+        self._listen()
+
+    async def _may_form(self, deadline: float) -> bool:
+        """Nobody is there on this host. Looks on others: True if this node is to form the group, False if it is
+        connected to a member now, or is to look again."""
+        if self._network is None or not self._config.contacts:
+            return True
+        from spindle.contacts import Contacts, may_form
+
+        self._be_reachable()
+        contacts = Contacts(self._config, self._network, self._peers)
+        while True:
+            seen = await contacts.look()
+            member = seen.to_join()
+            if member is not None:
+                reached = functools.partial(
+                    self._network.control, self._config.contacts[member.place], OPEN_TIMEOUT_S)
+                try:
+                    await self._peers.open(member.node_id, reached, OPEN_TIMEOUT_S)
+                    return False
+                except (ConnectionEnded, NodeStopped) as error:
+                    LOG.debug("%s", error)
+            elif may_form(self._config, contacts.own_place, seen):
+                return True
+            contacts.say(seen)
+            self._check()
+            if time.monotonic() > deadline:
+                raise JoinFailed(f"no group within {self._config.join_timeout_s:g} s: {contacts.awaiting(seen)}; start "
+                                 "the others, or look at [network] contacts")
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def until_serving(self, deadline: float) -> None:
+        """Returns once enough of the contacts are members, or somebody else of the group serves already. Raises
+        JoinFailed."""
+        from spindle.contacts import contacts_in, enough
+
+        needed = enough(self._config)
+        while needed and not any(peer.serves for peer in self._peers.connected.values()):
+            self._check()
+            assert self._changes.view is not None
+            here = contacts_in(self._config, self._changes.view)
+            if here >= needed:
+                break
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                raise JoinFailed(f"{here} of {len(self._config.contacts)} contacts are members after "
+                                 f"{self._config.join_timeout_s:g} s, {needed} are needed for the group to serve; "
+                                 "start the others, or look at [network] contacts and form") from None
+        self._peers.standing = opening_pb2.OpeningReply.SERVING
+
+    async def _contact(self, found: list[Found], deadline: float) -> None:
+        """Introduces this node to all who listen on this host; returns soon when one has answered, as a hanging one may
+        never."""
+
+        async def introduce(one: Found) -> None:
+            async def reached() -> Connection:
+                return Connection(one.take(), label=f"node {one.node_id}")
+
+            try:
+                await self._peers.open(one.node_id, reached, max(0.1, deadline - time.monotonic()))
+            except NodeStopped:
+                LOG.debug("node %d is just leaving", one.node_id)
+            except ConnectionEnded as error:
+                LOG.debug("%s", error)
+
+        tasks = {self._spawn(introduce(one)) for one in found}
+        while tasks:
+            limit = CONTACT_TIMEOUT_S if self._peers.connected else None
+            done, tasks = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            failed = [error for task in done if not task.cancelled() and (error := task.exception()) is not None]
+            if failed:
+                for task in tasks:
+                    task.add_done_callback(_overlooked)
+                raise failed[0]
+            if not done:
+                for task in tasks:
+                    task.add_done_callback(self._contacted_late)
+                return
+
+    def _contacted_late(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SpindleError) and self._changes.view is None:
+            self._fail(error)
+        elif error is not None:  # somebody who had not answered when this node became a member
+            LOG.warning("a node that answered late refuses this one: %s", error)
+
+    async def _join(self, deadline: float) -> bool:
+        """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
+        while self._changes.view is None:
+            self._check()
+            if not self._peers.connected and self._changes.machine.phase is Phase.OUTSIDE:
+                return False
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                what = self._changes.machine.awaiting()
+                raise JoinFailed(f"node {self._node_id} waited {self._config.join_timeout_s:g} s for {what}; see what "
+                                 "`spindle status` says of the other nodes") from None
+        return True
+
+    async def meet(self, peer: Peer, told: m.CurrentView) -> None:
+        """A newcomer connects to all members of the view before it asks to join. Who isn't there is dying or leaving:
+        it is tried again until a newer view tells that it has gone."""
+        view, me = told.view, self._changes.me
+        if self._told[0] == view.group_id and self._told[1] > view.view_id:
+            return
+        self._told = (view.group_id, view.view_id)
+        for member in view.members:
+            if member.node_id != me.node_id and not fabric_between(me, member):
+                self._fail(JoinFailed(f"{member} offers {_ways(member)}, this node {_ways(me)}: messages have no way "
+                                      "between the two; see [network] listen and fabric of both"))
+                return
+            while member.node_id != me.node_id:
+                given_up = self._changes.view is not None or self._peers.refusing is not None
+                if given_up or self._told != (view.group_id, view.view_id):
+                    return
+                try:
+                    await self._peers.reach(member, self._config.join_timeout_s)
+                    break
+                except (ConnectionEnded, NodeStopped) as error:
+                    LOG.debug("%s", error)
+                    await asyncio.sleep(REACH_AGAIN_S)
+                except SpindleError as error:
+                    self._fail(error)
+                    return
+        self._changes.heard(peer.node_id, told)
+
+
+def _ways(member: Member) -> str:
+    return f"{' and '.join(member.fabrics)} at {member.endpoint or 'its host only'}"
+
+
+def _overlooked(task: asyncio.Task[None]) -> None:
+    """What else failed does not matter any more."""
+    if not task.cancelled():
+        task.exception()
