@@ -30,10 +30,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from spindle.keying import hkdf
 
-AUTHORITY_DAYS = 3650
-NODE_DAYS = 730
-APPLICATION_DAYS = 365
-DAYS_MAX = 36500
 CLOCKS_DIFFER = datetime.timedelta(hours=1)  # a certificate is used at once, on hosts whose clocks may be behind
 SECRET_NAME = "Spindle shared secret"
 _SECRET_INFO = b"spindle authority 1"
@@ -61,19 +57,19 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def make_authority(name: str, days: int = AUTHORITY_DAYS) -> Pair:
+def make_authority(name: str, days: int) -> Pair:
     """A new authority, which signs itself."""
     start = _now() - CLOCKS_DIFFER
     return _authority(name, ec.generate_private_key(ec.SECP256R1()), start, start + datetime.timedelta(days=days))
 
 
-def make_node(authority: Pair, name: str, node_ids: Sequence[int], days: int = NODE_DAYS) -> Pair:
+def make_node(authority: Pair, name: str, node_ids: Sequence[int], days: int) -> Pair:
     """A node's certificate; for any node if there are no ids."""
     uris = [f"spindle:node:{one}" for one in node_ids] or ["spindle:node:any"]
     return _leaf(authority, name, uris, days, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
-def make_application(authority: Pair, name: str, days: int = APPLICATION_DAYS) -> Pair:
+def make_application(authority: Pair, name: str, days: int) -> Pair:
     """An application's certificate."""
     return _leaf(authority, name, [f"spindle:application:{name}"], days, [ExtendedKeyUsageOID.CLIENT_AUTH])
 

@@ -119,9 +119,9 @@ class Trust:
         """From files. Raises ConfigError."""
         from spindle.tls import contexts, show
 
-        read_file(certificate, "[network] certificate", private=False)
-        read_file(key, "[network] key", private=True)
-        read_file(authority, "[network] authority", private=False)
+        read_file(certificate, f"[network] certificate = \"{certificate}\"")
+        read_file(key, f"[network] key = \"{key}\"", private=True)
+        read_file(authority, f"[network] authority = \"{authority}\"")
         trust = cls(CERTIFICATES)
         trust._contexts = contexts(certificate, key, authority)
         own = show(trust, certificate, both_ways=role == NODE)
@@ -134,7 +134,7 @@ class Trust:
         from spindle.authority import certificate_pem, of_secret
         from spindle.tls import contexts
 
-        authority, leaf = of_secret(read_secret(path))
+        authority, leaf = of_secret(read_secret(path, f"[network] secret = \"{path}\""))
         trust = cls(SECRET)
         own_pem, authority_pem = certificate_pem(leaf.certificate) + leaf.key_pem, certificate_pem(authority)
         with _as_file(own_pem) as own, _as_file(authority_pem) as authority_file:
@@ -202,10 +202,9 @@ def is_loopback(address: str) -> bool:
     return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
-def read_secret(path: Path) -> bytes:
-    """The secret in a file of hexadecimal digits. Raises ConfigError if it may be guessed."""
-    where = f"[network] secret = \"{path}\""
-    text = b"".join(read_file(path, "[network] secret", private=True).split())
+def read_secret(path: Path, where: str) -> bytes:
+    """The secret in a file of hexadecimal digits. Raises ConfigError, which `where` opens, if it may be guessed."""
+    text = b"".join(read_file(path, where, private=True).split())
     make = "`spindle keys secret` makes one of 256 bits"
     if not re.fullmatch(rb"(?:[0-9A-Fa-f]{2})+", text):
         raise ConfigError(f"{where}: must be hexadecimal digits, two for a byte, and nothing else: a password could be "
@@ -219,9 +218,8 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
-def read_file(path: Path, what: str, private: bool) -> bytes:
-    """Content of a file that [network] names. Raises ConfigError; also if it is `private` and others may read it."""
-    where = f"{what} = \"{path}\""
+def read_file(path: Path, where: str, private: bool = False) -> bytes:
+    """Content of a file. Raises ConfigError, which `where` opens; also if it is `private` and others may read it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not hang the start
         with open(fd, "rb") as file:
@@ -232,7 +230,7 @@ def read_file(path: Path, what: str, private: bool) -> bytes:
                 _check_private(found, where, path)
             content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{where}: there is no such file; `spindle keys` makes what [network] needs") from None
+        raise ConfigError(f"{where}: there is no such file; `spindle keys` makes such files") from None
     except OSError as error:
         raise ConfigError(f"{where}: can't be read by user {os.geteuid()}: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:

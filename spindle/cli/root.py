@@ -65,6 +65,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "journal": Entry("spindle.cli.journal:journal", "Inspect, verify and export journals of logged topics."),
     },
     "Measure and set up": {
+        "keys": Entry("spindle.cli.keys:keys", "Make and show the keys by which nodes know each other."),
         "sim": Entry("spindle.cli.sim:sim", "Simulate groups with faults, and check every promise."),
         "bench": Entry("spindle.bench.cli:bench", "Measure throughput, latency and memory."),
         "completion": Entry("spindle.cli.completion:completion", "Print tab completion for bash, zsh or fish."),

@@ -35,7 +35,7 @@ class Site:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         with days_from_now(-1000):  # old enough for certificates that have expired
-            self.authority = authority.make_authority(name)
+            self.authority = authority.make_authority(name, 3650)
         self.authority_file = self.write("authority.crt", certificate_pem(self.authority.certificate), 0o644)
 
     def write(self, name: str, content: bytes, mode: int = 0o600) -> Path:
@@ -49,10 +49,10 @@ class Site:
         return self.write(f"{name}.crt", certificate_pem(pair.certificate)), self.write(f"{name}.key", pair.key_pem)
 
     def node(self, *ids: int) -> Pair:
-        return authority.make_node(self.authority, f"node-{ids[0]}" if ids else "any", ids)
+        return authority.make_node(self.authority, f"node-{ids[0]}" if ids else "any", ids, 730)
 
     def application(self, name: str = "plotter") -> Pair:
-        return authority.make_application(self.authority, name)
+        return authority.make_application(self.authority, name, 365)
 
     def settings(self, *ids: int) -> dict[str, Any]:
         """Of NodeConfig, for a node with a certificate for these ids (for any, if none)."""
