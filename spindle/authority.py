@@ -74,14 +74,18 @@ def make_application(authority: Pair, name: str, days: int) -> Pair:
     return _leaf(authority, name, [f"spindle:application:{name}"], days, [ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
-def of_secret(secret: bytes) -> tuple[x509.Certificate, Pair]:
-    """The authority that everybody with this secret has, and a fresh leaf of it that any node may use."""
+def of_secret(secrets: Sequence[bytes]) -> tuple[list[x509.Certificate], Pair]:
+    """The authorities that everybody with these secrets has, and a fresh leaf of the first that any node may use."""
+    authorities = [_authority_of(secret) for secret in secrets]
+    leaf = _leaf(authorities[0], SECRET_NAME, ["spindle:node:any"], None,
+                 [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    return [one.certificate for one in authorities], leaf
+
+
+def _authority_of(secret: bytes) -> Pair:
     # 128 bits more than the order has: the remainder is as good as evenly distributed.
     number = int.from_bytes(hkdf(secret, _SECRET_INFO, 48), "big") % (_P256_ORDER - 1) + 1
-    authority = _authority(SECRET_NAME, ec.derive_private_key(number, ec.SECP256R1()), _LONG_AGO, _NEVER, serial=1)
-    leaf = _leaf(authority, SECRET_NAME, ["spindle:node:any"], None,
-                 [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    return authority.certificate, leaf
+    return _authority(SECRET_NAME, ec.derive_private_key(number, ec.SECP256R1()), _LONG_AGO, _NEVER, serial=1)
 
 
 def load_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:

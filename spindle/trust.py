@@ -37,6 +37,7 @@ CERTIFICATES, SECRET, PLAIN = "certificates", "secret", "plain"
 NODE, APPLICATION = "node", "application"
 
 SECRET_BITS_MIN = 128
+SECRETS_MAX = 4
 SECRET_DISTINCT_MIN = 8  # different bytes: 16 random ones have fewer once in 10^15 times
 FILE_BYTES_MAX = 1 << 20
 ENDS_SOON_S = 30 * 86400
@@ -134,10 +135,11 @@ class Trust:
         from spindle.authority import certificate_pem, of_secret
         from spindle.tls import contexts
 
-        authority, leaf = of_secret(read_secret(path, f"[network] secret = \"{path}\""))
+        secrets = read_secrets(path, f"[network] secret = \"{path}\"")
+        authorities, leaf = of_secret(secrets)
         trust = cls(SECRET)
-        own_pem, authority_pem = certificate_pem(leaf.certificate) + leaf.key_pem, certificate_pem(authority)
-        with _as_file(own_pem) as own, _as_file(authority_pem) as authority_file:
+        own_pem = certificate_pem(leaf.certificate) + leaf.key_pem
+        with _as_file(own_pem) as own, _as_file(b"".join(map(certificate_pem, authorities))) as authority_file:
             trust._contexts = contexts(own, own, authority_file)
         trust.identity = Identity("", NODE)
         return trust
@@ -202,12 +204,20 @@ def is_loopback(address: str) -> bool:
     return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
-def read_secret(path: Path, where: str) -> bytes:
-    """The secret in a file of hexadecimal digits. Raises ConfigError, which `where` opens, if it may be guessed."""
-    text = b"".join(read_file(path, where, private=True).split())
+def read_secrets(path: Path, where: str) -> list[bytes]:
+    """The secrets in a file, each a line of hexadecimal digits: what this node shows is made from the first one, and it
+    takes all, so that one can replace the other while nodes run. Raises ConfigError, which `where` opens, if one may
+    be guessed."""
+    lines = [line.strip() for line in read_file(path, where, private=True).splitlines() if line.strip()]
+    if len(lines) > SECRETS_MAX:
+        raise ConfigError(f"{where}: has {len(lines)} lines, at most {SECRETS_MAX} secrets may be in use at once")
+    return [_secret(line, where) for line in lines or [b""]]
+
+
+def _secret(text: bytes, where: str) -> bytes:
     make = "`spindle keys secret` makes one of 256 bits"
     if not re.fullmatch(rb"(?:[0-9A-Fa-f]{2})+", text):
-        raise ConfigError(f"{where}: must be hexadecimal digits, two for a byte, and nothing else: a password could be "
+        raise ConfigError(f"{where}: must be hexadecimal digits, two for a byte, in one line: a password could be "
                           f"guessed by whoever reaches the port. {make}")
     secret = bytes.fromhex(text.decode())
     if len(secret) * 8 < SECRET_BITS_MIN:

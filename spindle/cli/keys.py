@@ -163,17 +163,17 @@ def show(file: Path, as_json: bool) -> int:
     ended, or hasn't begun.
     """
     from spindle.errors import ConfigError
-    from spindle.trust import read_file, read_secret
+    from spindle.trust import read_file, read_secrets
 
     content = read_file(file, str(file))
     if b"PRIVATE KEY-----" in content:
         raise ConfigError(f"{file} is a private key; what may be shown is its certificate, beside it as .crt")
     if b"-----BEGIN" not in content:
-        bits = len(read_secret(file, str(file))) * 8
+        bits = [len(one) * 8 for one in read_secrets(file, str(file))]
         if as_json:
-            print_json({"secret": True, "bits": bits})
+            print_json({"secrets": [{"bits": one} for one in bits]})
         else:
-            click.echo(f"{file}: a secret of {bits} bits")
+            click.echo(f"{file}: " + ", and ".join(f"a secret of {one} bits" for one in bits))
         return 0
     found = [_described(one) for one in _certificates(file, content)]
     if as_json:

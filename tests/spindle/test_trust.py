@@ -5,6 +5,7 @@ Method: the files of a site, each wrong in one way; every refusal names the sett
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -64,6 +65,28 @@ def test_a_secret_makes_the_same_authority_on_all_nodes_and_it_has_no_end(site: 
     assert str(one.identity) == "shared secret"
 
 
+def shaken(one: Trust, other: Trust) -> bool:
+    client, server = Handshake(one, False, "server"), Handshake(other, True, "client")
+    try:
+        client.feed(b"")
+        while client.identity is None or server.identity is None:
+            server.feed(client.output())
+            client.feed(server.output())
+    except AccessDenied:
+        return False
+    return True
+
+
+def test_one_secret_replaces_another_while_nodes_run(site: Site) -> None:
+    """Three rounds of restarts: all take the new one, too; all show the new one; all forget the old one."""
+    old, new = os.urandom(32).hex(), os.urandom(32).hex()
+    rounds = [trust_of(secret=site.write(f"round-{number}", text.encode()))
+              for number, text in enumerate([old, f"{old}\n{new}\n", f"{new}\n{old}\n", new])]
+    for before, after in itertools.pairwise(rounds):
+        assert shaken(before, after) and shaken(after, before) and shaken(after, after)
+    assert not shaken(rounds[0], rounds[2]) and not shaken(rounds[3], rounds[0])
+
+
 def test_the_authority_file_may_hold_several_while_one_replaces_the_other(site: Site, tmp_path: Path) -> None:
     newer = Site(tmp_path / "newer")
     both = site.write("both.crt", site.authority_file.read_bytes() + newer.authority_file.read_bytes())
@@ -104,6 +127,7 @@ def wrong_cases(site: Site) -> dict[str, tuple[dict[str, Any], str]]:
         [authority.ExtendedKeyUsageOID.SERVER_AUTH, authority.ExtendedKeyUsageOID.CLIENT_AUTH]))
     locked = site.node(1).key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
                                             serialization.BestAvailableEncryption(b"password"))
+    hexadecimal = os.urandom(16).hex().encode() + b"\n"
     open_key = site.write("open.key", good["certificate_key"].read_bytes(), 0o644)
     return {
         "missing certificate": (good | {"certificate": site.directory / "no.crt"}, "certificate = .*no such file"),
@@ -126,6 +150,8 @@ def wrong_cases(site: Site) -> dict[str, tuple[dict[str, Any], str]]:
                            "for both clientAuth and serverAuth"),
         "nobody": (good | {"certificate": nobody[0], "certificate_key": nobody[1]}, "doesn't say for whom it is"),
         "another node's": (good | {"node_id": 2}, "is for node 1, not for node 2.*spindle keys node --id 2"),
+        "many secrets": ({"secret": site.write("many", hexadecimal * 5)}, "has 5 lines, at most 4"),
+        "a second line that is short": ({"secret": site.write("two", hexadecimal + b"abcd\n")}, "has 16 bits"),
         "missing secret": ({"secret": site.directory / "no"}, "secret = .*no such file"),
         "short secret": ({"secret": site.secret_file("short", os.urandom(15))}, "has 120 bits, but must have 128"),
         "password": ({"secret": site.write("pw", b"correct horse battery staple, and more\n")}, "hexadecimal digits"),

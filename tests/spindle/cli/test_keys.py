@@ -68,7 +68,7 @@ def test_a_secret(cli: Cli, tmp_path: Path) -> None:
     assert made.code == 0 and mode(tmp_path / "etc" / "secret") == 0o600
     assert Trust.of(configured(made.out, tmp_path)).mode == SECRET
     assert cli("keys", "show", tmp_path / "etc" / "secret").out.endswith("a secret of 256 bits\n")
-    assert cli("keys", "show", "--json", tmp_path / "etc" / "secret").json == {"secret": True, "bits": 256}
+    assert cli("keys", "show", "--json", tmp_path / "etc" / "secret").json == {"secrets": [{"bits": 256}]}
 
 
 def test_nothing_is_overwritten_unless_told(cli: Cli, site: Path) -> None:
