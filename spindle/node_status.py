@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from spindle.view import fabric_between
+
 if TYPE_CHECKING:
     from spindle.changes import Changes
     from spindle.node import Node
@@ -28,7 +30,8 @@ def status_of(node: Node, changes: Changes, started_s: float) -> dict[str, Any]:
         "group_id": f"{view.group_id:016x}" if view is not None else "",
         "members": [
             {"node_id": member.node_id, "pid": member.pid, "uid": member.uid, "name": member.name,
-             "address": member.address, **_life(changes, rank)}
+             "address": member.address, "endpoint": member.endpoint,
+             "fabric": "" if member == machine.me else fabric_between(machine.me, member), **_life(changes, rank)}
             for rank, member in enumerate(view.members if view is not None else ())
         ],
         "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],

@@ -86,6 +86,7 @@ def node_config(config: dict[str, Any]) -> NodeConfig:
         runtime_dir=Path(config["runtime_dir"]),
         busy_poll_us=config["busy_poll_us"],
         log_level="warning",
+        fabric=config["fabric"],
         **settings,
         **config["node_options"],
     )

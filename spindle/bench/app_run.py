@@ -145,6 +145,7 @@ def daemon_settings(options: MulticastOptions) -> dict[str, str]:
     on = parse_switches(options.switches)
     settings = {f"core.{name}": "true" if name in on else "false" for name in SWITCHES}
     settings["core.busy_poll_us"] = str(options.busy_poll_us)
+    settings["network.fabric"] = options.fabric
     return settings
 
 

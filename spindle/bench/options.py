@@ -83,8 +83,6 @@ class MulticastOptions:
             raise OptionError(f"{self.nodes} nodes: 1 to {NODES_MAX}")
         if self.size < 16:
             raise OptionError(f"messages of {self.size} bytes: at least 16, for sender, index and time")
-        if self.fabric != "shm" and self.api != "core":
-            raise OptionError(f"--fabric {self.fabric} is for --api core: a node chooses the fabric by itself")
         if self.daemon and self.api == "core":
             raise OptionError("applications of a daemon use --api dds (or session)")
         if self.single and self.api == "core":

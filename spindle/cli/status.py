@@ -106,7 +106,7 @@ def print_head(out: Console, state: dict[str, Any]) -> None:
 
 
 def print_members(out: Console, state: dict[str, Any]) -> None:
-    shown = table("rank", "node", "process", "name", "", title="Members", right=("rank", "node", "process"))
+    shown = table("rank", "node", "process", "name", "by", "", title="Members", right=("rank", "node", "process"))
     for rank, one in enumerate(state["members"]):
         here = "this node" if one["node_id"] == state["node_id"] else ""
         note = f"[dim]{here}[/]"
@@ -119,9 +119,16 @@ def print_members(out: Console, state: dict[str, Any]) -> None:
             f"[bold]{one['node_id']}[/]",
             str(one.get("pid") or "?"),
             escaped(str(one.get("name") or "")),
+            escaped(_way(one)),
             note,
         )
     out.print(shown)
+
+
+def _way(member: dict[str, Any]) -> str:
+    """By which fabric this node reaches the member, and where if that is another host."""
+    fabric = str(member.get("fabric") or "")
+    return f"{fabric} {member['endpoint']}" if fabric not in ("", "shm") and member.get("endpoint") else fabric
 
 
 def print_topics(out: Console, state: dict[str, Any]) -> None:

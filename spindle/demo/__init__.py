@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spindle.demo.flight import Plan
 
+FABRICS = ("auto", "shm", "tcp", "verbs")
 SECONDS = 30.0
 SPEED = 32.0
 START_S = 3580.0
@@ -45,6 +46,8 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-display", action="store_true", help="no display, but lines, in a terminal too")
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout, progress on stderr")
     parser.add_argument("--keep", action="store_true", help="keep the directory with logs and journals")
+    parser.add_argument("--fabric", choices=FABRICS, default="auto", help="how messages get from node to node: "
+                        "shared memory (auto, shm), or as between hosts (default: %(default)s)")
     options = parser.parse_args(argv)
     for name in ("seconds", "speed"):
         if not getattr(options, name) > 0:
@@ -75,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         start=options.start,
         jsonl=options.jsonl.resolve() if options.jsonl is not None else None,
         terminal=sys.stdout.isatty() and not (options.json or options.no_display),
+        fabric=options.fabric,
     )
     directory = Path(tempfile.mkdtemp(prefix="spindle-demo-"))
     try:

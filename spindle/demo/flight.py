@@ -42,6 +42,7 @@ class Plan:
     start: float
     jsonl: Path | None
     terminal: bool  # draw the display on the terminal
+    fabric: str = "auto"  # how messages get from node to node
 
 
 class Demonstration:
@@ -87,7 +88,7 @@ class Demonstration:
 
         for node in NODES:
             arguments = ["-m", "spindle.cli", "daemon", "--node", str(node), "--runtime-dir", str(self._runtime)]
-            arguments += ["--journal-dir", str(self._journal_dir(node))]
+            arguments += ["--journal-dir", str(self._journal_dir(node)), "--set", f"network.fabric={self.plan.fabric}"]
             self._daemons[node] = await Child.start(
                 f"daemon {node}", arguments, self.directory, environment=self._environment(node), on_line=listen(node)
             )
