@@ -285,8 +285,8 @@ async def secured(sock: socket.socket, trust: Trust, *, server_side: bool, first
             data = await receive()
             if not data:
                 raise tls_errors.cut(label)
-    except OSError as error:
-        failed = error if isinstance(error, SpindleError) else tls_errors.cut(label, str(error.strerror))
+    except (OSError, SpindleError) as error:
+        failed = error if isinstance(error, SpindleError) else tls_errors.cut(label, error.strerror or str(error))
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             if handshake is not None and (out := handshake.output()):
                 await asyncio.wait_for(_explain(loop, sock, out), LINGER_S)
@@ -324,8 +324,8 @@ def secured_blocking(sock: socket.socket, trust: Trust, *, server_side: bool = F
             data = _receive_late(sock, label, timeout_s)
             if not data:
                 raise tls_errors.cut(label)
-    except OSError as error:
-        failed = error if isinstance(error, SpindleError) else tls_errors.cut(label, str(error.strerror))
+    except (OSError, SpindleError) as error:
+        failed = error if isinstance(error, SpindleError) else tls_errors.cut(label, error.strerror or str(error))
         with contextlib.suppress(OSError):
             if handshake is not None and (out := handshake.output()):
                 deadline = time.monotonic() + LINGER_S

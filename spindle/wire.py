@@ -104,6 +104,7 @@ class Connection:
         self._on_end: Callable[[SpindleError | None], None] | None = None
         self.last_word: Callable[[SpindleError], bytes] | None = None  # body of a frame that says why we close
         self._error: SpindleError | None = None
+        self._unsendable: ConnectionEnded | None = None  # sending has failed; the end comes once all is read
         self._reading = True
         self.closed = False
         self._loop.add_reader(self._fd, self._readable)
@@ -132,7 +133,8 @@ class Connection:
             data, fds = source()
             if self._stream is not None:
                 data = self._stream.unseal(data)
-                self._put(self._stream.answer())
+                with contextlib.suppress(ConnectionEnded):  # what has come counts, though no answer can be sent
+                    self._put(self._stream.answer())
             frames = self._decoder.feed(data, fds)
         except (BlockingIOError, InterruptedError):
             return False
@@ -246,6 +248,8 @@ class Connection:
         """Queues one frame; never blocks. Raises WireError if closed, or if the other end has stopped reading."""
         if self.closed:
             raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
+        if self._unsendable is not None:
+            raise self._unsendable
         if fds and not self._decoder.carries_fds:
             self._end(WireError(f"{self.label}: {no_fds(len(fds))}"))
             assert self._error is not None
@@ -264,9 +268,7 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
-                assert self._error is not None
-                raise self._error from None
+                raise self._broke(error) from None
             if sent == len(data):
                 return
             if sent:
@@ -294,11 +296,25 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
+            self._broke(error)
             return
         if not self._out:
             self._loop.remove_writer(self._fd)
         self._wake_drainer()
+
+    def _broke(self, error: OSError) -> ConnectionEnded:
+        """Sending fails. What the other end said before it went, a farewell perhaps, is there already: it goes first,
+        but not in the middle of a send()."""
+        if self._unsendable is None:
+            self._unsendable = ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False)
+            self._loop.remove_writer(self._fd)
+            self._loop.call_soon(self._take_rest, self._unsendable)
+        return self._unsendable
+
+    def _take_rest(self, error: ConnectionEnded) -> None:
+        while not self.closed and self._readable():
+            pass
+        self._end(error)
 
     def _wake_drainer(self) -> None:
         if self._drainer is not None and not self._drainer.done():
@@ -340,7 +356,7 @@ class Connection:
             self._drip.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        if not self._out and not isinstance(error, ConnectionEnded):
+        if not self._out and self._unsendable is None and not isinstance(error, ConnectionEnded):
             # As far as it fits: the other end may have stopped reading.
             with contextlib.suppress(OSError, WireError):
                 self._send_last(None if error is None or self.last_word is None else self.last_word(error))

@@ -387,6 +387,33 @@ def test_who_is_cancelled_leaves_no_socket(site: Site, run: Any) -> None:
 # --- what happens later
 
 
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_farewell_is_heard_though_one_was_just_sending(site: Site, run: Any, encrypted: bool) -> None:
+    """Over TCP the other end's answer to what it no longer reads is a reset. What it had said before still counts."""
+    async def body() -> None:
+        if encrypted:
+            one, other = await connected(site.trust())
+        else:
+            one, other = (Connection(sock) for sock in tcp())
+        heard: list[bytes] = []
+        ends: list[Any] = []
+        one.start(lambda frame: heard.append(frame.body), ends.append)
+        one.send(b"unread")
+        other.send(b"farewell")
+        other.close()
+        with pytest.raises(ConnectionEnded):
+            for _ in range(100):
+                one.send(b"too late")
+        assert not heard, "taken in the middle of a send"
+        with pytest.raises(ConnectionEnded):
+            one.send(b"much too late")
+        while not ends:
+            await asyncio.sleep(0.005)
+        assert heard == [b"farewell"] and isinstance(ends[0], ConnectionEnded) and one.closed
+
+    run(body)
+
+
 @pytest.mark.parametrize("kept", [0, 10, 40, -1])
 def test_a_connection_that_is_cut_does_not_end_clean(site: Site, run: Any, kept: int) -> None:
     """Behind a whole frame, in the middle of a record, and in the middle of a frame: only close_notify is an end."""
