@@ -12,7 +12,7 @@ from spindle.cli.common import Target, json_option, print_json, target_options
 EPILOG = """\b
 Examples:
   spindle doctor
-  spindle doctor --config /etc/spindle.toml     with the directories of that node
+  spindle doctor --config /etc/spindle/spindle.toml     with the directories, hosts and keys of that node
   spindle doctor --json | jq '.checks[] | select(.verdict != "ok")'
 
 \b
@@ -20,6 +20,7 @@ Verdicts: ok; warn (works, but slow or fragile); fail (a node can't work).
 Exit code 1 if anything fails.
 """
 
+HEADINGS = {"machine": "Machine", "files": "Files", "clocks": "Clocks", "network": "Network", "rdma": "RDMA"}
 SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 
@@ -37,25 +38,28 @@ SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")
 def doctor(target: Target, path: Path | None, as_json: bool) -> int:
     """Check what of this machine would hurt a node, and say what to do about it.
 
-    Looks at Python and kernel, shared memory, limits, cores and clock, the directories of sockets and journals, and at
-    what dead nodes left behind. Changes nothing.
+    Looks at Python and kernel, shared memory, limits and cores; the directories of sockets and journals, and what dead
+    nodes left behind; clocks; the other hosts and this node's keys; RDMA. Changes nothing.
     """
     from spindle.cli.checks import FAIL, Machine, run_checks, worst
     from spindle.config import load_config
 
     config = load_config(path)
+    if target.node is not None:
+        config = dataclasses.replace(config, node_id=target.node)
     domain = target.domain or config.domain_id
     base = target.runtime_dir or config.runtime_dir
-    machine = Machine(
-        base / f"domain-{domain}", journal_dir=config.journal_dir, journal_file_bytes=config.journal_max_file_size
-    )
-    results = run_checks(machine)
+    results = run_checks(Machine(base / f"domain-{domain}", config=config))
     verdict = worst(results)
     if as_json:
         print_json({"verdict": verdict, "checks": [dataclasses.asdict(result) for result in results]})
     else:
         width = max(len(result.name) for result in results)
+        section = ""
         for result in results:
+            if result.section != section:
+                section = result.section
+                click.echo(click.style(HEADINGS[section], bold=True))
             sign, colour = SIGNS[result.verdict]
             click.echo(f"{click.style(sign, fg=colour, bold=True)} {result.name:<{width}}  {result.detail}")
             if result.advice:

@@ -49,7 +49,6 @@ def test_the_units_differ_in_names_only() -> None:
     different = [(a, b) for a, b in zip(one, many, strict=True) if a != b]
     assert different == [
         ("Description=Spindle node", "Description=Spindle node of %i"),
-        ("EnvironmentFile=-/etc/spindle/environment", "EnvironmentFile=-/etc/spindle/%i.environment"),
         ("ExecStart=/opt/spindle/bin/spindle daemon --config /etc/spindle/spindle.toml",
          "ExecStart=/opt/spindle/bin/spindle daemon --config /etc/spindle/%i.toml"),
         ("StateDirectory=spindle", "StateDirectory=spindle/%i"),
