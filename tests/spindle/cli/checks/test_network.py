@@ -158,6 +158,8 @@ def test_frames(machine: Machine) -> None:
     put(machine, "/sys/class/net/lo/mtu", "1500")
     expect(network.check_mtu(node), OK, "lo: MTU 1500")
     put(machine, "/sys/class/net/lo/speed", "25000")
+    expect(network.check_mtu(node), OK, "25,000 Mbit/s")
+    put(machine, "/sys/class/net/lo/device/vendor", "0x15b3")
     expect(network.check_mtu(node), WARN, "25,000 Mbit/s", "mtu 9000")
     put(machine, "/sys/class/net/lo/mtu", "9000")
     expect(network.check_mtu(node), OK)
