@@ -128,7 +128,9 @@ def ask(machine: Machine, contact: str, trust: Any) -> str:
                 return ""
             from spindle.tls import secured_blocking
 
-            secured_blocking(sock, trust, timeout_s=ANSWER_TIMEOUT_S)
+            stream, _ = secured_blocking(sock, trust, timeout_s=ANSWER_TIMEOUT_S)
+            sock.settimeout(ANSWER_TIMEOUT_S)
+            sock.sendall(stream.goodbye())  # so that no log there speaks of a connection that broke
             return ""
     except socket.gaierror as error:
         return f"its name can't be resolved ({error.strerror})"

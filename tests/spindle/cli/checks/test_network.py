@@ -122,12 +122,17 @@ def test_contacts_that_do_not_believe_this_node(machine: Machine, elsewhere: Non
     other.write_text(os.urandom(32).hex())
     other.chmod(stat.S_IRUSR)
     refusals: list[str] = []
+    orderly: list[bool] = []
 
     def serve(sock: socket.socket, trust: Trust) -> None:
         conn, _ = sock.accept()
         with conn:
             try:
-                secured_blocking(conn, trust, server_side=True, timeout_s=10)
+                stream, _ = secured_blocking(conn, trust, server_side=True, timeout_s=10)
+                conn.settimeout(10)
+                while not stream.ended:
+                    stream.unseal(conn.recv(1000))
+                orderly.append(True)
             except AccessDenied as error:
                 refusals.append(str(error))
 
@@ -138,6 +143,7 @@ def test_contacts_that_do_not_believe_this_node(machine: Machine, elsewhere: Non
             node = having(machine, advertise="me.example:7402", secret=secret, contacts=["me.example:7402", there])
             expect(network.check_contacts(node), verdict, text)
             server.join(10)
+    assert orderly == [True] and len(refusals) == 1, "who answers hears a goodbye, and has nothing to complain of"
     unreadable = having(machine, advertise="me.example:7402", secret=secret.with_name("none"), contacts=["a.example"])
     expect(network.check_contacts(unreadable), WARN, "not asked", "keys")
 
