@@ -173,8 +173,8 @@ class Trust:
         keys; AccessDenied if there are keys, which then hold everywhere."""
         if self.mode != PLAIN:
             keys = "secret" if self.mode == SECRET else "certificate, key and authority"  # read at both ends
-            raise AccessDenied(f"{address} talks without keys, which this group doesn't allow; in the [network] of that "
-                               f"node {keys} must be set")
+            raise AccessDenied(f"{address} talks without keys, which this group doesn't allow; in the [network] of "
+                               f"that node {keys} must be set")
         if not self._plain_anywhere and not is_loopback(address):
             raise ConfigError(f"{address} is not on this host, and [network] has neither certificates nor a secret: "
                               "whoever reaches the port could do everything. `spindle keys` makes what is missing; "
