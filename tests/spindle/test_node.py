@@ -38,18 +38,27 @@ from tests.spindle.ports import reader_of, writer_of
 class Group:
     """Nodes of one domain in this process. All are stopped at the end."""
 
+    fabric = "auto"
+
     def __init__(self, runtime_dir: Path) -> None:
         self.runtime_dir = runtime_dir
         self.nodes: list[Node] = []
 
     async def start(self, **config: Any) -> Node:
-        node = Node(NodeConfig(runtime_dir=self.runtime_dir, **{"join_timeout_s": 5.0, **config}))
+        usual = {"runtime_dir": self.runtime_dir, "join_timeout_s": 5.0, "fabric": self.fabric}
+        node = Node(NodeConfig(**{**usual, **config}))
         await node.start()
         self.nodes.append(node)
         return node
 
     async def three(self, **config: Any) -> list[Node]:
         return [await self.start(**config) for _ in range(3)]
+
+
+@pytest.fixture(autouse=True, params=["auto", "tcp"])
+def fabric(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test twice: with rows that are mapped, and with rows that are sent."""
+    monkeypatch.setattr(Group, "fabric", request.param)
 
 
 def with_group(test: Callable[[Group], Awaitable[None]]) -> Callable[[Path], None]:
