@@ -9,6 +9,9 @@ Rules:
 - A node that finds a member of a group joins it, one that serves before one that doesn't.
 - If nobody is a member, the first of the contacts that are there forms a group of itself, once enough of them are
   there; the others then find it. A node that is no contact only joins.
+- Before it does, it says that it is forming, and looks once more. Of two that say so and see each other one gives way
+  (it sees a contact before it), and the other one waits for that. So of nodes that reach each other one forms a group,
+  though they start at the same moment; each would else wait in a group of its own for contacts that are in another.
 - A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
   two groups never both serve, whatever the lookers saw of each other; a node whose group doesn't come to serve within
   `join_timeout_s` ends, and may try again.
@@ -35,8 +38,9 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 1.0  # of one contact
 LOG = logging.getLogger("spindle.node")
 
-LOOKING, MEMBER, SERVING = (
-    opening_pb2.OpeningReply.LOOKING, opening_pb2.OpeningReply.MEMBER, opening_pb2.OpeningReply.SERVING)
+LOOKING, MEMBER, SERVING, FORMING = (
+    opening_pb2.OpeningReply.LOOKING, opening_pb2.OpeningReply.MEMBER, opening_pb2.OpeningReply.SERVING,
+    opening_pb2.OpeningReply.FORMING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Found:
         """The member through whom to join."""
         members = [one for one in self.answers if one.standing in (MEMBER, SERVING)]
         return min(members, key=lambda one: (one.standing != SERVING, one.place), default=None)
+
+    @property
+    def others_form(self) -> bool:
+        """True if somebody else is about to form a group."""
+        return any(one.standing == FORMING for one in self.answers)
 
 
 def enough(config: NodeConfig) -> int:

@@ -100,9 +100,17 @@ class Entry:
 
         self._be_reachable()
         contacts = Contacts(self._config, self._network, self._peers)
+        forms = self._config.form == "alone"  # or once this node has looked again after it had said so
         while True:
             seen = await contacts.look()
             member = seen.to_join()
+            first = may_form(self._config, contacts.own_place, seen)
+            if first and forms and not seen.others_form:
+                return True
+            said, forms = forms, first
+            self._peers.standing = opening_pb2.OpeningReply.FORMING if first else opening_pb2.OpeningReply.LOOKING
+            if first and not said:
+                continue
             if member is not None:
                 reached = functools.partial(
                     self._network.control, self._config.contacts[member.place], OPEN_TIMEOUT_S)
@@ -111,8 +119,6 @@ class Entry:
                     return False
                 except (ConnectionEnded, NodeStopped) as error:
                     LOG.debug("%s", error)
-            elif may_form(self._config, contacts.own_place, seen):
-                return True
             contacts.say(seen)
             self._check()
             if time.monotonic() > deadline:

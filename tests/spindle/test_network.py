@@ -17,10 +17,12 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from spindle.config import NodeConfig
+from spindle.contacts import Contacts
 from spindle.errors import ConfigError, ConnectionEnded, JoinFailed, ProtocolMismatch, SpindleError
 from spindle.levels import Level
 from spindle.network import DataHello, Network, endpoint_of
@@ -181,6 +183,29 @@ async def test_two_of_three_do_and_the_third_joins(site: Site) -> None:
     assert members(nodes[0]) == [2, 3]
     (first,) = await site.start(0)
     assert members(first) == [1, 2, 3]
+
+
+@with_site(3)
+async def test_nodes_that_start_at_the_same_moment_form_one_group(site: Site) -> None:
+    """The second contact has looked before the first one listened, and was slow to draw its conclusion: that it is to
+    form the group, as the first one concludes by then."""
+    looked, go_on = asyncio.Event(), asyncio.Event()
+    look = Contacts.look
+
+    async def slow(contacts: Contacts) -> Any:
+        seen = await look(contacts)
+        if contacts.own_place == 1 and len(seen.answers) == 1 and not go_on.is_set():
+            looked.set()
+            await go_on.wait()
+        return seen
+
+    with mock.patch.object(Contacts, "look", slow):
+        late = [asyncio.ensure_future(node.start()) for node in (site.node(1), site.node(2))]
+        await looked.wait()
+        await site.start(0)
+        go_on.set()
+        await asyncio.gather(*late)
+    await until(lambda: all(sorted(members(node)) == [1, 2, 3] for node in site.nodes), "all in one view")
 
 
 @with_site(3, form="all", join_timeout_s=1.0)
