@@ -15,6 +15,8 @@ everybody recorded is compared.
     checker      what is not as promised
     stage        the processes
     faults       what goes wrong
+    hosts        network namespaces, with --hosts
+    links        what goes wrong between them
     disk         failing disks and damaged files
     round        one round from start to verdict
 

@@ -13,11 +13,13 @@ import time
 from pathlib import Path
 
 from spindle.chaos.disk import build
-from spindle.chaos.faults import KINDS
+from spindle.chaos.faults import KINDS, LINKS
+from spindle.chaos.hosts import unavailable
 from spindle.chaos.round import Outcome, Plan, Round
 
 ROUND_S = 20.0
 EVIDENCE = Path("build/chaos")
+NAMES = [one.name for one in KINDS + LINKS]
 PREFIX = "spindle-chaos-"  # of the directory of a run; its process id follows
 
 
@@ -29,9 +31,12 @@ def arguments() -> argparse.Namespace:
                         help="faults of one round (default: %(default)g)")
     parser.add_argument("--rounds", type=int, metavar="N", help="so many, however long they take")
     parser.add_argument("--pace", type=float, default=200.0, metavar="N", help="messages a second and node")
-    parser.add_argument("--only", action="append", metavar="KIND", choices=[one.name for one in KINDS],
+    parser.add_argument("--hosts", type=int, default=0, metavar="N",
+                        help="nodes on so many hosts, made of network namespaces, and faults of the links between these; "
+                             "needs root (default: all on this host)")
+    parser.add_argument("--only", action="append", metavar="KIND", choices=NAMES,
                         help="only faults of this kind; repeatable")
-    parser.add_argument("--without", action="append", metavar="KIND", choices=[one.name for one in KINDS],
+    parser.add_argument("--without", action="append", metavar="KIND", choices=NAMES,
                         help="no faults of this kind; repeatable")
     parser.add_argument("--evidence", type=Path, default=EVIDENCE, metavar="DIR",
                         help="where rounds with violations are kept (default: %(default)s)")
@@ -47,6 +52,9 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     total, began, rounds = Outcome(), time.monotonic(), 0
     kept: list[Path] = []
+    if options.hosts and (reason := unavailable()):
+        print(f"skipped: no hosts can be made here: {reason}", flush=True)
+        return 0
     _clear_up()
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name:
         library = build(Path(name))
@@ -54,7 +62,7 @@ def main() -> int:
             print("no C compiler: disks that fail are left out", flush=True)
         try:
             while _goes_on(options, rounds, time.monotonic() - began):
-                plan = Plan.of(seed + rounds, options.round_s)
+                plan = Plan.of(seed + rounds, options.round_s, options.hosts)
                 directory = Path(name) / f"round-{plan.seed}"
                 directory.mkdir()
                 outcome = _round(plan, directory, library, options)
@@ -100,7 +108,7 @@ def _round(plan: Plan, directory: Path, library: Path | None, options: argparse.
         if options.verbose:
             print(f"  {text}", flush=True)
 
-    kinds = {one.name for one in KINDS} if not options.only else set(options.only)
+    kinds = set(options.only or NAMES)
     kinds -= set(options.without or ())
     outcome = Round(plan, directory, library, options.pace, say, kinds).run()
     print(f"  {outcome.messages:,} messages, {outcome.deliveries:,} deliveries, {sum(outcome.faults.values())} faults, "

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from spindle.chaos.disk import DISK_BROKEN, DISK_FULL, HARMLESS, Mode, damage_middle, lose_tail, tear
+from spindle.chaos.links import LINK_FAULTS
 from spindle.chaos.stage import EXTRA_NODES, Process, Stage
 from spindle.errors import CastOut, JoinFailed, JournalError, NodeStopped, NoMajority
 from spindle.restart.repairing import repair_journals
@@ -74,7 +75,9 @@ class Faults:
         self.leaving: set[int] = set()  # extra nodes that leave after the faults
         self.damaged: set[int] = set()  # nodes with a journal that must be refused
         drawn = {one.name for one in KINDS if draw.random() < 0.6 or one.name == "kill -9 of a member"}
-        wanted = [one for one in KINDS if one.name in kinds]
+        if stage.hosts is not None:
+            drawn |= {one.name for one in LINKS if draw.random() < 0.6}
+        wanted = [one for one in KINDS + LINKS if one.name in kinds]
         self.kinds = [one for one in wanted if one.name in drawn] or wanted
 
     def strike(self) -> str:
@@ -172,6 +175,8 @@ class Faults:
         self.kept_down.clear()
         for process in self.stage.everybody():
             process.send(signal.SIGCONT)
+        if self.stage.hosts is not None:
+            self.stage.hosts.heal()
         for disk in self.stage.disks.values():
             disk.mode = Mode.PASS
         for node in list(self.damaged):
@@ -230,7 +235,7 @@ class Faults:
         if not victims or leader is None:
             return ""
         victim = leader if self.draw.random() < 0.6 else victims[0]
-        way = self.draw.choice(["churn", "leave", "join"])
+        way = self.draw.choice(["churn", "leave", "join"] if self.stage.hosts is None else ["churn"])
         others = [node for node in self.nodes if node != victim and self._is_well(node)]
         delay_s = self.draw.uniform(0, 0.015)
         if way == "leave" and len(others) > 1:
@@ -484,6 +489,16 @@ KINDS = (
     Kind("churn", 2, Faults.churn),
 )
 
+# Where there are several hosts.
+LINKS = tuple(Kind(*one) for one in LINK_FAULTS)
+
+# On several hosts, nodes that are no contacts would be a group of their own when all others had died.
+ONE_HOST = ("many joiners",)
+
+# After these a group may go on with so few of the contacts that the others find a majority of them outside
+# (docs/reliability.md), so they come only where `[network] form` asks for all.
+CERTAIN_ENDS = ("leave", "restart of all", "journal's middle corrupt", "disk full", "disk errors (EIO)")
+
 NAMES = tuple(one.name for one in KINDS)
 
-__all__ = ["EXTRA_NODES", "KINDS", "NAMES", "Faults", "Kind", "Schedule"]
+__all__ = ["CERTAIN_ENDS", "EXTRA_NODES", "KINDS", "LINKS", "NAMES", "ONE_HOST", "Faults", "Kind", "Schedule"]

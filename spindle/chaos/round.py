@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from spindle.chaos.checker import Violation, check, told_delays, unexplained_suspicions
-from spindle.chaos.faults import NAMES, Faults
+from spindle.chaos.faults import CERTAIN_ENDS, LINKS, NAMES, ONE_HOST, Faults
 from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, TopicLife, load
+from spindle.chaos.hosts import Hosts
 from spindle.chaos.message import decode
 from spindle.chaos.stage import Stage
 from spindle.errors import CastOut, SpindleError
 
 START_S = 60.0
 MAJORITY = "majority"
+CONTACTS_WITH_MAJORITY = 3  # of more, a majority may be outside a group that has shrunk node by node
 # After which a last holder may acknowledge alone, and die too: then "majority" promises less (docs/reliability.md).
 DEATHS_OF_A_MAJORITY = ("kill -9 of two or more at once", "restart of all")
 CONVERGE_S = 40.0
@@ -45,9 +47,10 @@ class Plan:
     suspect_timeout_s: float
     pause_s: float  # between two faults, on average
     settings: list[str]
+    hosts: int = 0  # 0: all on this one
 
     @classmethod
-    def of(cls, seed: int, seconds: float) -> Plan:
+    def of(cls, seed: int, seconds: float, hosts: int = 0) -> Plan:
         draw = random.Random(f"plan {seed}")
         suspect_timeout_s = draw.choice([0.5, 0.8, 1.5])
         rejoin = draw.random() < 0.5
@@ -63,11 +66,26 @@ class Plan:
             f"journal.group_commit_ms={draw.choice([0, 2, 20])}",
             f"core.busy_poll_us={draw.choice([0, 10, 50])}",
         ]
-        return cls(seed, seconds, draw.choice([3, 4, 5, 5, 5]), suspect_timeout_s,
-                   draw.choice([0.3, 0.7, 1.5]), settings)
+        nodes, pause_s = draw.choice([3, 4, 5, 5, 5]), draw.choice([0.3, 0.7, 1.5])
+        if hosts:
+            nodes = draw.choice([hosts, hosts, max(hosts, nodes)])
+            form = draw.choice([MAJORITY, "all"]) if nodes == hosts <= CONTACTS_WITH_MAJORITY else "all"
+            settings.append(f"network.form={form}")
+        return cls(seed, seconds, nodes, suspect_timeout_s, pause_s, settings, hosts)
+
+    def possible(self, kinds: Collection[str]) -> list[str]:
+        """Of these kinds of faults, those after which everything is promised that is checked."""
+        without: tuple[str, ...] = ()
+        if f"journal.restart={MAJORITY}" in self.settings:
+            without += DEATHS_OF_A_MAJORITY
+        without += ONE_HOST if self.hosts else tuple(one.name for one in LINKS)
+        if f"network.form={MAJORITY}" in self.settings:
+            without += CERTAIN_ENDS
+        return [name for name in kinds if name not in without]
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes, {', '.join(self.settings)}"
+        where = f" on {self.hosts} hosts" if self.hosts else ""
+        return f"{self.nodes} nodes{where}, {', '.join(self.settings)}"
 
 
 @dataclass
@@ -115,13 +133,12 @@ class Round:
         self.say = say
         self.outcome = Outcome()
         self._nodes = list(range(1, plan.nodes + 1))
-        self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace, self._nodes)
+        self._hosts = Hosts(plan.hosts) if plan.hosts else None
+        self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace, self._nodes, self._hosts)
         self._draw = random.Random(f"faults {plan.seed}")
         self._began = time.monotonic()
         self._events = (directory / "faults.txt").open("w")
-        if f"journal.restart={MAJORITY}" in plan.settings:
-            kinds = [name for name in kinds if name not in DEATHS_OF_A_MAJORITY]
-        self._faults = Faults(self._stage, self._nodes, self._draw, plan.suspect_timeout_s, kinds)
+        self._faults = Faults(self._stage, self._nodes, self._draw, plan.suspect_timeout_s, plan.possible(kinds))
 
     def run(self) -> Outcome:
         """The whole round; its processes have ended when it returns."""
@@ -141,6 +158,8 @@ class Round:
         finally:
             self._stage.close()
             self._events.close()
+            if self._hosts is not None:
+                self._hosts.close()
         self._examine()
         return self.outcome
 
@@ -233,8 +252,9 @@ class Round:
     def _status(self, node: int) -> dict[str, Any]:
         from spindle.client import attach
 
+        runtime = self._stage.runtime_of(node)
         try:
-            with attach(0, runtime_dir=self._stage.runtime, node_id=node, name="chaos", timeout_s=1.0) as session:
+            with attach(0, runtime_dir=runtime, node_id=node, name="chaos", timeout_s=1.0) as session:
                 return {**session.status(), "pushes": session.counters().snapshot().get("pushes", 0)}
         except (SpindleError, OSError) as error:
             return {"error": str(error)}

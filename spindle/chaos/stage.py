@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import re
+import secrets
 import selectors
 import signal
 import subprocess
@@ -24,8 +25,10 @@ from typing import Any
 
 from spindle.chaos.disk import Disk
 from spindle.chaos.history import DaemonLife, History
+from spindle.chaos.hosts import Hosts
 
 EXTRA_NODES = range(11, 17)  # those that come and go
+BASE_PORT = 7400  # a node listens at this port plus its number, where there are several hosts
 PR_SET_PDEATHSIG = 1
 VIEW_LINE = re.compile(r"view (\d+): nodes ([\d ]+)$")
 LOG_TAIL = 4096  # bytes
@@ -40,7 +43,8 @@ def _die_with_parent() -> None:
 class Process:
     """One child process. `said` has the JSON objects that it printed, by their event, the newest each."""
 
-    def __init__(self, name: str, arguments: Sequence[str], directory: Path, environment: dict[str, str]) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], directory: Path, environment: dict[str, str],
+                 enter: Callable[[], None] | None = None) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         self.said: dict[str, dict[str, Any]] = {}
@@ -48,10 +52,16 @@ class Process:
         self.killed = False  # by us
         self.stopped = False
         self._rest = b""
+
+        def begin() -> None:
+            _die_with_parent()
+            if enter is not None:
+                enter()
+
         with self.log.open("ab") as stderr:
             self.popen = subprocess.Popen(
                 [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
-                env={**os.environ, **environment}, preexec_fn=_die_with_parent,
+                env={**os.environ, **environment}, preexec_fn=begin,
             )
         assert self.popen.stdout is not None
         os.set_blocking(self.popen.stdout.fileno(), False)
@@ -104,8 +114,8 @@ class DaemonProcess(Process):
     """One life of a node."""
 
     def __init__(self, life: DaemonLife, number: int, arguments: Sequence[str], directory: Path,
-                 environment: dict[str, str], disk: Disk) -> None:
-        super().__init__(f"daemon-{life.node}-{number}", arguments, directory, environment)
+                 environment: dict[str, str], disk: Disk, enter: Callable[[], None] | None) -> None:
+        super().__init__(f"daemon-{life.node}-{number}", arguments, directory, environment, enter)
         self.life = life
         self.disk = disk
         life.pid, life.started = self.popen.pid, time.monotonic_ns()
@@ -119,8 +129,10 @@ class Stage:
     """All processes of a round, and what is on record of them."""
 
     def __init__(self, directory: Path, seed: str, settings: Sequence[str], library: Path | None, pace: float,
-                 nodes: Sequence[int] = ()) -> None:
+                 nodes: Sequence[int] = (), hosts: Hosts | None = None) -> None:
         self.directory = directory
+        self.hosts = hosts
+        self.excused: set[int] = set()  # exit codes that no new life of a node is to blame for
         self.history = History()
         self.daemons: dict[int, DaemonProcess] = {}
         self.talkers: dict[int, Process] = {}
@@ -131,23 +143,43 @@ class Stage:
         self._ended: list[Process] = []
         self._seed, self._settings, self._library, self._pace = seed, settings, library, pace
         self._numbers = 0
-        self._runtime = directory / "run"
+        self._nodes = list(nodes)
+        runtimes = [directory / f"run-{host}" for host in hosts.numbers] if hosts is not None else [directory / "run"]
         self._records = directory / "records"
         # What goes on at any node finds those that stay: a stranger that is alone would begin the logged topic anew.
         self._known = directory / "known"
-        for one in (self._runtime, self._records, self._known, self._known / "domain-0"):
+        for one in (*runtimes, self._records, self._known, self._known / "domain-0"):
             one.mkdir(mode=0o700)
         for node in nodes:
             name = f"domain-0/node-{node}.sock"
-            (self._known / name).symlink_to(self._runtime / name)
-        self._environment = {"SPINDLE_RUNTIME_DIR": str(self._runtime), "PYTHONFAULTHANDLER": "1"}
+            (self._known / name).symlink_to(self.runtime_of(node) / name)
+        self._secret = directory / "secret"
+        self._secret.write_text(secrets.token_hex(32))
+        self._secret.chmod(0o600)
+        self._environment = {"PYTHONFAULTHANDLER": "1"}
         for name in ("SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_CONFIG", "SPINDLE_EMBED"):
             os.environ.pop(name, None)
         self._selector = selectors.DefaultSelector()
 
-    @property
-    def runtime(self) -> Path:
-        return self._runtime
+    def host_of(self, node: int) -> int:
+        """Where a node lives, and its applications; 0 if all live on this machine."""
+        return (node - 1) % len(self.hosts.numbers) + 1 if self.hosts is not None else 0
+
+    def runtime_of(self, node: int) -> Path:
+        """The directory of its sockets."""
+        return self.directory / (f"run-{self.host_of(node)}" if self.hosts is not None else "run")
+
+    def _network(self, node: int) -> list[str]:
+        """Settings of a node that has others on other hosts."""
+        if self.hosts is None:
+            return []
+        hosts = self.hosts
+
+        def address(one: int) -> str:
+            return f"{hosts.address(self.host_of(one))}:{BASE_PORT + one}"
+
+        return [f"network.listen={json.dumps(address(node))}", f"network.secret={json.dumps(str(self._secret))}",
+                f"network.contacts={json.dumps([address(one) for one in self._nodes])}"]
 
     @property
     def disk_faults(self) -> bool:
@@ -160,14 +192,15 @@ class Stage:
         disk = self.disk(node)
         disk.directory.mkdir(exist_ok=True)
         arguments = ["-m", "spindle.cli", "daemon", "--node", str(node), "--journal-dir", str(disk.directory)]
-        for setting in self._settings:
+        for setting in [*self._settings, *self._network(node)]:
             arguments += ["--set", setting]
-        life = DaemonLife(node, 0, 0)
-        environment = dict(self._environment)
+        life = DaemonLife(node, 0, 0, excused=set(self.excused))
+        environment = self._environment | {"SPINDLE_RUNTIME_DIR": str(self.runtime_of(node))}
         if self._library is not None:
             environment |= disk.environment(self._library)
         self._numbers += 1
-        daemon = DaemonProcess(life, self._numbers, arguments, self.directory, environment, disk)
+        enter = self.hosts.entry(self.host_of(node)) if self.hosts is not None else None
+        daemon = DaemonProcess(life, self._numbers, arguments, self.directory, environment, disk, enter)
         life.log = daemon.log
         self.history.daemons.append(life)
         self.daemons[node] = self._add(daemon)
@@ -197,8 +230,9 @@ class Stage:
         module = "talker" if kind == "talker" else "watcher"
         arguments = ["-m", f"spindle.chaos.{module}", "--node", str(node), "--record", str(record), "--seed",
                      f"{self._seed}/{name}", "--number", str(self._numbers), *more]
-        environment = self._environment | {"SPINDLE_RUNTIME_DIR": str(runtime or self._runtime)}
-        return self._add(Process(name, arguments, self.directory, environment))
+        environment = self._environment | {"SPINDLE_RUNTIME_DIR": str(runtime or self.runtime_of(node))}
+        enter = self.hosts.entry(self.host_of(node)) if self.hosts is not None and node else None
+        return self._add(Process(name, arguments, self.directory, environment, enter))
 
     def _add(self, process: Any) -> Any:
         assert process.popen.stdout is not None

@@ -1,4 +1,4 @@
-"""Goal: hosts that are made up have links of their own, which can be cut one way, lose packets, and leave nothing behind.
+"""Goal: made-up hosts have links of their own, which can be cut one way, lose packets, and leave nothing behind.
 
 Method: packets of UDP between sockets in the namespaces. What a process leaves that is killed is shown with one that
 is. Skipped, with the reason, where namespaces can't be had.

@@ -1,0 +1,160 @@
+"""What goes wrong between hosts: partitions of all shapes, for a moment or longer than the suspicion time; bad lines.
+
+Rules: each fault is mended by itself after a while, through the schedule, and may overlap with others. Whoever may be
+left in a minority, or be taken for dead by others, is excused for ending so, as are all that start meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spindle.chaos.hosts import Direction, Hosts, HostsError, between
+from spindle.errors import CastOut, JoinFailed, NodeStopped, NoMajority
+
+if TYPE_CHECKING:
+    from spindle.chaos.faults import Faults
+
+# In a minority, taken for dead, without a group to join, refused by a node that stops.
+EXCUSED = (NoMajority.exit_code, CastOut.exit_code, JoinFailed.exit_code, NodeStopped.exit_code)
+FLAPS = 12
+
+
+def _hosts(faults: Faults) -> Hosts:
+    assert faults.stage.hosts is not None
+    return faults.stage.hosts
+
+
+def _duration_s(faults: Faults) -> float:
+    """Half of them too short for suspicions."""
+    low, high = faults.draw.choice([(0.05, 0.4), (1.3, 4.0)])
+    return faults.suspect_timeout_s * faults.draw.uniform(low, high)
+
+
+def excuse(faults: Faults) -> None:
+    """What links do to nodes from now on is nobody's fault."""
+    faults.stage.excused.update(EXCUSED)
+    faults.excuse(*EXCUSED)
+
+
+def _cut(faults: Faults, directions: list[Direction], duration_s: float) -> None:
+    hosts = _hosts(faults)
+    excuse(faults)
+    hosts.cut(directions)
+    faults.schedule.later(duration_s, lambda: hosts.mend(directions))
+
+
+def _sides(faults: Faults) -> tuple[list[int], list[int]]:
+    numbers = list(_hosts(faults).numbers)
+    faults.draw.shuffle(numbers)
+    count = faults.draw.randint(1, len(numbers) - 1)
+    return sorted(numbers[:count]), sorted(numbers[count:])
+
+
+def halves(faults: Faults) -> str:
+    """Two sides that don't reach each other."""
+    one, other = _sides(faults)
+    duration_s = _duration_s(faults)
+    _cut(faults, between(one, other), duration_s)
+    return f"{one} and {other} for {duration_s:.2f} s"
+
+
+def one_way(faults: Faults) -> str:
+    """One side hears the other, and isn't heard."""
+    one, other = _sides(faults)
+    duration_s = _duration_s(faults)
+    _cut(faults, [(a, b) for a in one for b in other], duration_s)
+    return f"from {one} to {other} for {duration_s:.2f} s"
+
+
+def ring(faults: Faults) -> str:
+    """Everybody has two neighbours (of three hosts one has two, the others one), and reaches nobody else."""
+    numbers = list(_hosts(faults).numbers)
+    faults.draw.shuffle(numbers)
+    near = {frozenset(pair) for pair in itertools.pairwise(numbers)}
+    if len(numbers) > 3:
+        near.add(frozenset((numbers[0], numbers[-1])))
+    duration_s = _duration_s(faults)
+    _cut(faults, [pair for pair in itertools.permutations(numbers, 2) if frozenset(pair) not in near], duration_s)
+    return f"{numbers} for {duration_s:.2f} s"
+
+
+def every_one_alone(faults: Faults) -> str:
+    """As if the switch had gone."""
+    duration_s = _duration_s(faults)
+    _cut(faults, between(*([one] for one in _hosts(faults).numbers)), duration_s)
+    return f"for {duration_s:.2f} s"
+
+
+def any_directions(faults: Faults) -> str:
+    """A few directions between two hosts each."""
+    every = list(itertools.permutations(_hosts(faults).numbers, 2))
+    some = sorted(faults.draw.sample(every, faults.draw.randint(1, len(every) // 2)))
+    duration_s = _duration_s(faults)
+    _cut(faults, some, duration_s)
+    return f"{', '.join(f'{a} to {b}' for a, b in some)} for {duration_s:.2f} s"
+
+
+def unplug(faults: Faults) -> str:
+    """A cable is pulled; in half of the cases the host loses its power: nobody says goodbye for its nodes."""
+    hosts = _hosts(faults)
+    host = faults.draw.choice(hosts.numbers)
+    duration_s, dies = _duration_s(faults), faults.draw.random() < 0.5
+    excuse(faults)
+    hosts.unplug(host)
+    faults.schedule.later(duration_s, lambda: hosts.plug(host))
+    if dies:
+        for node in [node for node in faults.stage.daemons if faults.stage.host_of(node) == host]:
+            faults.stage.kill(node)
+            faults.come_back(node, duration_s)
+    return f"host {host} for {duration_s:.2f} s{', its nodes die' if dies else ''}"
+
+
+def flaps(faults: Faults) -> str:
+    """Many short cuts of any directions, each far below the suspicion time."""
+    excuse(faults)  # what TCP makes of them may take longer
+    hosts, count = _hosts(faults), faults.draw.randint(3, FLAPS)
+    every = list(itertools.permutations(hosts.numbers, 2))
+    begin_s = 0.0
+    for _ in range(count):
+        some = faults.draw.sample(every, faults.draw.randint(1, len(every)))
+        duration_s = faults.draw.uniform(0.005, 0.15) * faults.suspect_timeout_s
+        faults.schedule.later(begin_s, lambda some=some: hosts.cut(some))  # type: ignore[misc]
+        faults.schedule.later(begin_s + duration_s, lambda some=some: hosts.mend(some))  # type: ignore[misc]
+        begin_s += duration_s + faults.draw.uniform(0.01, 0.3)
+    return f"{count} times within {begin_s:.2f} s"
+
+
+def bad_line(faults: Faults) -> str:
+    """Packets to some hosts are late, where the kernel can do that, or lost."""
+    hosts = _hosts(faults)
+    some = faults.draw.sample(hosts.numbers, faults.draw.randint(1, len(hosts.numbers)))
+    loss, delay_ms = faults.draw.choice([0.01, 0.05, 0.2]), faults.draw.choice([0, 1, 20])
+    if loss > 0.1:
+        excuse(faults)
+    for host in some:
+        try:
+            hosts.spoil(host, loss=loss, delay_ms=delay_ms)
+        except HostsError:
+            try:
+                hosts.spoil(host, loss=loss)
+                delay_ms = 0
+            except HostsError:
+                return ""
+        faults.schedule.later(faults.draw.uniform(0.5, 3.0), lambda host=host: hosts.unspoil(host))  # type: ignore[misc]
+    return f"to hosts {some}: {loss:.0%} lost, {delay_ms} ms late"
+
+
+LINK_FAULTS: tuple[tuple[str, float, Callable[[Faults], str]], ...] = (
+    ("partition in two", 3, halves),
+    ("partition, one way", 2, one_way),
+    ("partition as a ring", 2, ring),
+    ("partition of all from all", 0.7, every_one_alone),
+    ("some directions cut", 2, any_directions),
+    ("host unplugged", 2, unplug),
+    ("links flap", 1.5, flaps),
+    ("bad line", 2, bad_line),
+)
+
+__all__ = ["LINK_FAULTS", "excuse"]
