@@ -42,6 +42,7 @@ TLS_RECORD = 0x16  # the first byte of one with
 DATA_VERSION = 1
 INTRODUCING_MAX = 256
 LISTEN_BACKLOG = 128
+REMIND_S = 86400.0  # between warnings that the certificate ends
 UNANSWERED_MS = 10_000  # what was sent and isn't acknowledged by then ends a control connection
 LOG = logging.getLogger("spindle.node")
 
@@ -93,6 +94,7 @@ class Network:
         self._on_connection, self._token_for, self._on_data = on_connection, token_for, on_data
         self._limits = Limits(fds_max=0, frame_time_s=config.handshake_timeout_s)
         self._sock: socket.socket | None = None
+        self._reminder: asyncio.TimerHandle | None = None
         self._introducing: set[asyncio.Task[None]] = set()
         self._trust = Trust.of(config)
         self.endpoint = ""  # host:port, for others
@@ -123,10 +125,15 @@ class Network:
             except SpindleError:
                 sock.close()
                 raise
-        elif warning := self._trust.ends_soon():
-            LOG.warning("%s", warning)
         self._sock = sock
+        self._remind()
         self.endpoint = endpoint_of(self._config, sock.getsockname())
+
+    def _remind(self) -> None:
+        """Warns every day while the certificate is about to end."""
+        if warning := self._trust.ends_soon():
+            LOG.warning("%s", warning)
+        self._reminder = asyncio.get_running_loop().call_later(REMIND_S, self._remind)
 
     def serve(self) -> None:
         """From now on connections are accepted."""
@@ -305,6 +312,8 @@ class Network:
 
     def close(self) -> None:
         """No more connections; what was handed over stays. Idempotent."""
+        if self._reminder is not None:
+            self._reminder.cancel()
         if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock.fileno())
             self._sock.close()

@@ -337,6 +337,31 @@ def test_any_bytes_are_an_error_or_not_enough(said: bytes, server_side: bool) ->
     assert handshake.identity is None
 
 
+@given(said=st.one_of(st.binary(max_size=40), st.binary(max_size=20).map(lambda more: b"\0\0" + more)))
+@settings(max_examples=100, deadline=None)
+def test_any_verdict_of_somebody_with_a_good_certificate(said: bytes) -> None:
+    """Method: one end is TLS alone, and says in it whatever it likes where its verdict belongs."""
+    server = Handshake(_shared(), True, "somebody")
+    client = TlsStream(_shared().context(False), False)
+    server.feed(b"")
+    done = False
+    while not done:
+        done = client.handshake(server.output())
+        server.feed(client.answer())
+    length = int.from_bytes(said[:2], "little")
+    try:
+        server.feed(client.seal(said))
+    except AccessDenied as error:
+        assert 0 < length <= len(said) - 2 and "somebody refuses this end: " in str(error)
+        assert str(error).isprintable()
+    except ProtocolMismatch:
+        assert length > 1024
+    else:
+        assert (server.identity is not None) == (len(said) >= 2 and length == 0)
+        if server.identity is not None:
+            assert server.stream.unseal(b"") == said[2:]
+
+
 def test_half_a_handshake_and_then_silence_takes_its_time_and_no_more(site: Site, run: Any) -> None:
     async def body() -> None:
         for server_side in (True, False):
