@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, metavar="N", help="so many, however long they take")
     parser.add_argument("--pace", type=float, default=200.0, metavar="N", help="messages a second and node")
     parser.add_argument("--hosts", type=int, default=0, metavar="N",
-                        help="nodes on so many hosts, made of network namespaces, and faults of the links between these; "
+                        help="nodes on so many hosts, made of network namespaces, and faults of the links between; "
                              "needs root (default: all on this host)")
     parser.add_argument("--only", action="append", metavar="KIND", choices=NAMES,
                         help="only faults of this kind; repeatable")
