@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from spindle.client import attach
 from spindle.sd_notify import ServiceManager
-from tests.spindle.daemons import Daemon
+from tests.spindle.daemons import Daemon, daemons
+from tests.support import wait_until
 
 INTERVAL_S = 0.4  # of the watchdog
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
@@ -157,6 +159,30 @@ def test_an_event_loop_that_stands_still_ends_the_signs_of_life(manager: Manager
         with standing_still([daemon.pid]):
             assert manager.is_silent(4 * INTERVAL_S)
         manager.wait_for("WATCHDOG=1")
+
+
+def test_another_life_of_the_node_is_watched_like_the_first(manager: Manager, runtime_dir: Path) -> None:
+    """Method: the second of three daemons is stopped until the others go on without it, and joins again."""
+    settings = ["--set", "membership.suspect_timeout_s=0.3", "--set", "membership.rejoin=true"]
+    with daemons(runtime_dir, 3, settings) as (_, two, _), attach(node_id=1) as watching:
+        two.terminate()
+        environment = {"NOTIFY_SOCKET": str(manager.path), **watchdog()}
+        again = Daemon(2, *settings, runtime_dir=runtime_dir, environment=environment)
+        try:
+            again.wait_ready()
+            os.kill(again.pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: watching.view().node_ids == (1, 3), 15)
+            finally:
+                os.kill(again.pid, signal.SIGCONT)
+            manager.wait_for("STATUS=looking for the group of domain 0 again: ")
+            manager.wait_for("STATUS=node 2, view ")
+            manager.wait_for("WATCHDOG=1")
+            with standing_still(other_threads(again)):
+                assert manager.is_silent(3 * INTERVAL_S)
+            assert "STOPPING=1" not in manager.told
+        finally:
+            again.stop()
 
 
 def test_a_watchdog_for_another_process_is_none(manager: Manager) -> None:
