@@ -12,7 +12,7 @@ from spindle.cli.common import Target, json_option, print_json, target_options
 EPILOG = """\b
 Examples:
   spindle doctor
-  spindle doctor --config /etc/spindle/spindle.toml     with the directories, hosts and keys of that node
+  spindle doctor -c /etc/spindle/spindle.toml   with the directories, hosts and keys of that node
   spindle doctor --json | jq '.checks[] | select(.verdict != "ok")'
 
 \b
