@@ -10,8 +10,9 @@ its certificate, so without an answer it would learn of a refusal only later, in
 own alerts can't say what to do.
 
 Rules:
-- A handshake that fails is a SpindleError at both ends, which says what to do, and the socket is closed. The end that
-  refuses waits a moment until the other has read why: closed at once, TCP would throw it away.
+- A handshake that fails is a SpindleError at both ends, which says what to do, and the socket is closed. It is
+  ConnectionEnded where another attempt may succeed (the other end has gone, or is slow), else of another kind.
+- The end that refuses waits a moment until the other has read why: closed at once, TCP would throw it away.
 - All of it, to the verdict of the other end, takes `timeout_s` at most.
 - Bytes that came behind the verdict stay in the stream; the Connection that is made with it has them first.
 """
@@ -287,10 +288,12 @@ async def secured(sock: socket.socket, trust: Trust, *, server_side: bool, first
                 raise tls_errors.cut(label)
     except (OSError, SpindleError) as error:
         failed = error if isinstance(error, SpindleError) else tls_errors.cut(label, error.strerror or str(error))
-        with contextlib.suppress(OSError, asyncio.TimeoutError):
+        try:
             if handshake is not None and (out := handshake.output()):
-                await asyncio.wait_for(_explain(loop, sock, out), LINGER_S)
-        sock.close()
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
+                    await asyncio.wait_for(_explain(loop, sock, out), LINGER_S)
+        finally:  # also if cancelled meanwhile
+            sock.close()
         raise failed from None
     except BaseException:
         sock.close()

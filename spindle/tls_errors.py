@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ssl
 
-from spindle.errors import AccessDenied, ConnectionEnded, ProtocolMismatch, SpindleError, WireError
+from spindle.errors import AccessDenied, ConnectionEnded, ProtocolMismatch, SpindleError
 from spindle.trust import SECRET
 
 # X509_V_ERR_* of x509_vfy.h
@@ -93,9 +93,10 @@ def cut(label: str, why: str = "") -> ConnectionEnded:
                            "see its log, and whether it is a node with keys in [network] like this one", clean=False)
 
 
-def late(label: str, timeout_s: float) -> WireError:
-    """The other end took too long."""
-    return WireError(f"{label} did not finish its TLS handshake within {timeout_s:g} s; is it a node? Does it hang?")
+def late(label: str, timeout_s: float) -> ConnectionEnded:
+    """The other end took too long. It may be worth another attempt, as with one that has gone."""
+    return ConnectionEnded(f"{label} did not finish its TLS handshake within {timeout_s:g} s; is it a node, and does "
+                           "it hang?", clean=False)
 
 
 def printable(text: str) -> str:

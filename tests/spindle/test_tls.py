@@ -371,7 +371,7 @@ def test_half_a_handshake_and_then_silence_takes_its_time_and_no_more(site: Site
                 one, other = tcp()
                 one.sendall(hello.output()[:sent])
                 started = time.monotonic()
-                with pytest.raises(WireError, match=r"did not finish its TLS handshake within 0\.2 s"):
+                with pytest.raises(ConnectionEnded, match=r"did not finish its TLS handshake within 0\.2 s"):
                     await secured(other, site.trust(), server_side=server_side, timeout_s=0.2)
                 assert time.monotonic() - started < 2
                 assert other.fileno() == -1
@@ -401,6 +401,14 @@ def test_who_is_cancelled_leaves_no_socket(site: Site, run: Any) -> None:
         one, other = tcp()
         waiting = asyncio.ensure_future(secured(other, site.trust(), server_side=True, timeout_s=5))
         await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled() and other.fileno() == -1
+        one.close()
+        one, other = tcp()
+        one.sendall(b"\x16\x03\x01\x00\x05hello")
+        waiting = asyncio.ensure_future(secured(other, site.trust(), server_side=True, timeout_s=5))
+        await asyncio.get_running_loop().run_in_executor(None, one.recv, 1)  # it waits for the alert to be read
         waiting.cancel()
         await asyncio.wait({waiting})
         assert waiting.cancelled() and other.fileno() == -1
