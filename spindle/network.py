@@ -103,6 +103,11 @@ class Network:
 
     def bind(self) -> None:
         """Takes the port and finds out by which address others reach it. Raises ConfigError."""
+        if self._config.encrypt:
+            from spindle import ktls
+
+            if why := ktls.available():
+                raise ConfigError(why)
         address = self._config.listen or "127.0.0.1:0"
         host, port = split_address(address)
         try:

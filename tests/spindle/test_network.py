@@ -252,6 +252,12 @@ def test_without_keys_only_loopback_is_served(runtime_dir: Path) -> None:
         network(NodeConfig(runtime_dir=runtime_dir, listen="0.0.0.0:0")).bind()
 
 
+def test_a_kernel_that_cannot_encrypt_is_found_at_the_start(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.ktls.available", lambda: "the kernel can't encrypt connections: modprobe tls")
+    with pytest.raises(ConfigError, match="modprobe tls"):
+        network(NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0", encrypt=True)).bind()
+
+
 def with_secret(directory: Path, name: str = "secret") -> dict[str, Any]:
     """Settings of a site with a secret of its own."""
     path = directory / name
