@@ -11,4 +11,5 @@ cdef int freeze(Epoch epoch) except -1
 cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except? -1
 cdef list take_trim(Epoch epoch, subgroup_t *s, trim)
 cdef uint64_t count_leftover(subgroup_t *s) noexcept
-cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) except? 0xFFFFFFFFFFFFFFFF
+cdef int check_resend(subgroup_t *old, subgroup_t *new) except -1
+cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) noexcept

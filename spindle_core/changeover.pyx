@@ -16,7 +16,7 @@ from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
 from spindle_core.predicates.deliver cimport deliver, deliver_trimmed, null_rounds
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
-from spindle_core.smc cimport advance_committed, claim, claimable, fill_header, mark_ready, slot_of
+from spindle_core.smc cimport advance_committed, claim, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport flush_posts, lock_subgroup, post_to_all, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
 
@@ -206,8 +206,30 @@ cdef uint64_t count_leftover(subgroup_t *s) noexcept:
     return n
 
 
-cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) except? 0xFFFFFFFFFFFFFFFF:
-    """Own messages beyond the trim become the first of the new epoch, in their old order; returns how many."""
+cdef int check_resend(subgroup_t *old, subgroup_t *new) except -1:
+    """CoreError where resend() would not find room for all."""
+    cdef uint64_t i, n = 0
+    cdef slot_header *h
+    if old.my_sender < 0 or new.my_sender < 0:
+        return 0
+    i = old.senders[old.my_sender].taken
+    while i < old.committed:
+        h = slot_of(old.senders[old.my_sender].slots, old, i)
+        if h.kind == SLOT_NULL:
+            i += h.run
+            continue
+        i += 1
+        n += 1
+        if n > new.window or h.size > new.size_max:
+            raise CoreError(f"topic {new.topic_id}: the new view's window is smaller than the old one's")
+    return 0
+
+
+cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) noexcept:
+    """Own messages beyond the trim become the first of the new epoch, in their old order; returns how many.
+
+    check_resend() has said that they fit.
+    """
     cdef uint64_t i = old.senders[old.my_sender].taken
     cdef uint64_t index, n = 0
     cdef slot_header *h
@@ -220,8 +242,6 @@ cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) except? 0xF
                 i += h.run
                 continue
             i += 1
-            if not claimable(new, 1) or h.size > new.size_max:
-                raise CoreError(f"topic {new.topic_id}: the new view's window is smaller than the old one's")
             index = claim(new, 1)
             fill_header(new, index, h.size, h.writer_id, h.source_ns)
             to = slot_of(new.senders[new.my_sender].slots, new, index)

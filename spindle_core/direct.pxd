@@ -7,6 +7,8 @@ from spindle_core.thread cimport driver_t
 
 cdef DirectClaim open_claim(driver_t *driver, object kept, Epoch epoch, topic_id, timeout_s)
 
+cdef uint64_t silence(Epoch epoch, topic_id, rounds) except? 0xFFFFFFFFFFFFFFFF
+
 cdef class DirectClaim:
     cdef Epoch epoch             # keeps the slot's memory
     cdef object kept             # keeps the driver's

@@ -1,13 +1,16 @@
-"""Direct claims from Python, one at a time: places in the order of a node's messages, filled later.
+"""Direct claims from Python, one at a time: places in the order of a node's messages, filled later; or declared empty.
 
 Rules: those of `claims`. A claim keeps the memory of its epoch; one that outlives its view is refused.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from spindle_core.atomics cimport u64_load_relaxed, u64_store_release
 from spindle_core.claims cimport abort_slot, claim_slots, commit_slots, slot_payload
 from spindle_core.epoch cimport Epoch
-from spindle_core.state cimport subgroup_t
+from spindle_core.smc cimport claimable, fill_nulls
+from spindle_core.sst cimport lock_subgroup, unlock_subgroup
+from spindle_core.state cimport LEVEL_UNORDERED, subgroup_t
 from spindle_core.thread cimport driver_t
 
 from spindle_core.errors import Wedged, WriteTimeout
@@ -30,6 +33,30 @@ cdef DirectClaim open_claim(driver_t *driver, object kept, Epoch epoch, topic_id
     made.driver, made.s = driver, s
     made.kept, made.epoch, made.is_open = kept, epoch, True
     return made
+
+
+cdef uint64_t silence(Epoch epoch, topic_id, rounds) except? 0xFFFFFFFFFFFFFFFF:
+    """Engine.declare_silence; returns the index of the next message."""
+    cdef subgroup_t *s = epoch.subgroup(topic_id)
+    cdef uint64_t from_index
+    if s.my_sender < 0 or s.level == LEVEL_UNORDERED:
+        raise ValueError(f"node {epoch.node_ids[epoch.my_rank]} is no sender of an ordered topic {topic_id}")
+    if not 1 <= rounds <= 1 << 40:
+        raise ValueError(f"{rounds} rounds: must be between 1 and {1 << 40}")
+    lock_subgroup(s)
+    try:
+        if s.closed:
+            raise Wedged("the view is changing: try again when the next one is installed")
+        if not claimable(s, 1):
+            raise WriteTimeout("no free slot to declare silence in: the group is not delivering")
+        from_index = s.claimed
+        if u64_load_relaxed(&s.mine.silent_until) != from_index:
+            u64_store_release(&s.mine.silent_from, from_index)
+        u64_store_release(&s.mine.silent_until, from_index + rounds)
+        fill_nulls(s, rounds)
+    finally:
+        unlock_subgroup(s)
+    return s.claimed
 
 
 cdef class DirectClaim:

@@ -23,43 +23,35 @@ from spindle_core.atomics cimport (
     u32_load_acquire,
     u32_load_relaxed,
     u32_store_release,
-    u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.changeover cimport claims_open, close_claims, count_leftover, deliver_trim, freeze, resend, take_trim
+from spindle_core.changeover cimport (
+    check_resend,
+    claims_open,
+    close_claims,
+    count_leftover,
+    deliver_trim,
+    freeze,
+    resend,
+    take_trim,
+)
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
 from spindle_core.delivery cimport Cursor, DeliveryLog
-from spindle_core.direct cimport open_claim
+from spindle_core.direct cimport open_claim, silence
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.inbox cimport Inbox
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride
 from spindle_core.memory cimport Mapping
-from spindle_core.smc cimport claimable, fill_nulls
-from spindle_core.sst cimport lock_subgroup, unlock_subgroup
-from spindle_core.state cimport INBOXES_MAX, LEVEL_UNORDERED, subgroup_t, upcall_fn
+from spindle_core.state cimport INBOXES_MAX, subgroup_t, upcall_fn
 from spindle_core.step cimport step
 from spindle_core.thread cimport drive, driver_t, stop_driving, try_to_drive
 
 from spindle_core.epoch import SubgroupSpec  # no-cython-lint: part of this module's surface
-from spindle_core.errors import Wedged, WriteTimeout
+from spindle_core.switches import Switches
 
+DRAIN_S = 1.0
 OPEN_CLAIM_TIMEOUT_S = 1.0   # how long a wedge waits for a claimed slot to be filled before it becomes a null
-
-
-@dataclass(frozen=True)
-class Switches:
-    """The paper's techniques, each of which can be switched off; all off is its baseline (sections 3.2 to 3.4)."""
-
-    batch_send: bool = True
-    batch_receive: bool = True
-    batch_delivery: bool = True
-    null_sends: bool = True
-    post_after_unlock: bool = True
-
-    @classmethod
-    def baseline(cls):
-        return cls(False, False, False, False, False)
 
 
 @dataclass
@@ -135,8 +127,12 @@ cdef class Engine:
         with nogil:
             drive(d)
 
-    def stop(self):
-        """Ends the predicate thread for good; applications see that the node has stopped. Idempotent."""
+    def stop(self, *, drain_s=DRAIN_S):
+        """Ends the predicate thread for good; applications see that the node has stopped. Idempotent.
+
+        `drain_s`: how long what was posted may take to reach the peers. To those of an epoch that is over this is an
+        orderly end; those of one that goes on notice that a member has gone.
+        """
         with self.lock:
             if self.stopped:
                 return
@@ -149,8 +145,7 @@ cdef class Engine:
                 stop_driving(&self.driver)
             if self.thread is not None:
                 self.thread.join()   # under the lock: who parks finds the thread ended, not in its last step
-            if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
-                step(&(<Epoch>self.epoch).node, self.now_ns())    # a leaver's echo: the others wait for it
+            self.part(drain_s)
         u32_store_release(&self.driver.running, 0)
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
@@ -158,6 +153,20 @@ cdef class Engine:
                 event_ring((<Inbox>inbox).space_fd)
             if binding.log is not None:
                 binding.log.stop()
+
+    cdef int part(self, drain_s) except -1:
+        """The thread has ended: last words, then all connections."""
+        cdef Epoch epoch
+        cdef double until = time.monotonic() + drain_s
+        cdef list epochs = [one for one in (self.past, self.epoch) if one is not None]
+        if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
+            step(&(<Epoch>self.epoch).node, self.now_ns())    # a leaver's echo: the others wait for it
+            (<Epoch>self.epoch).fabric.goodbye()
+        while not all([epoch.drain() for epoch in epochs]) and time.monotonic() < until:
+            time.sleep(0.0005)
+        for epoch in epochs:
+            epoch.fabric.close()
+        return 0
 
     def step_once(self, now_ns=0):
         """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done.
@@ -255,6 +264,7 @@ cdef class Engine:
         epoch.node.control_fd = self.control_fd
         self.park()
         try:
+            # What can fail comes first, and touches nothing but the new epoch; afterwards nothing fails any more.
             for i in range(epoch.node.n_subgroups):
                 s = &epoch.node.subgroups[<uint32_t>i]
                 if s.mine == NULL:
@@ -262,8 +272,15 @@ cdef class Engine:
                 if self.thread is not None:
                     make_space_fd(s)
                 s.claim_one = not w.batch_send
+                self.apply_binding(epoch, s.topic_id, self.bindings.get(s.topic_id) or Binding())
+                if old is not None and old.has_topic(s.topic_id):
+                    check_resend(old.subgroup(s.topic_id), s)
+            self.wait_also_for(epoch)
+            for i in range(epoch.node.n_subgroups):
+                s = &epoch.node.subgroups[<uint32_t>i]
+                if s.mine == NULL:
+                    continue
                 binding = self.bindings.setdefault(s.topic_id, Binding())
-                self.apply_binding(epoch, s.topic_id, binding)
                 if old is not None and old.has_topic(s.topic_id):
                     before = old.subgroup(s.topic_id)
                     if before.my_sender >= 0:
@@ -295,16 +312,22 @@ cdef class Engine:
         self.ring()
         return unsent
 
-    cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:
-        """What the predicate thread waits for, and drives besides the new epoch: the old one's last posts. Parked."""
-        self.drop_past()
+    cdef int wait_also_for(self, Epoch epoch) except -1:
+        """The predicate thread waits for this fabric as well. Parked."""
         if epoch.fabric.wait_fd >= 0:
             if self.poller is None:
-                self.poller = select.epoll()
-                self.poller.register(self.bell_fd, select.EPOLLIN)
-                self.driver.wait_fd = self.poller.fileno()
+                poller = select.epoll()
+                poller.register(self.bell_fd, select.EPOLLIN)
+                self.poller = poller
+                self.driver.wait_fd = poller.fileno()
             self.poller.register(epoch.fabric.wait_fd, select.EPOLLIN)
+        return 0
+
+    cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:
+        """What the predicate thread drives besides the new epoch: the old one's last posts, and a goodbye. Parked."""
+        self.drop_past()
         if old is not None and old.fabric.wait_fd >= 0:
+            old.fabric.goodbye()
             if old.fabric.drained:
                 self.poller.unregister(old.fabric.wait_fd)
             else:
@@ -562,27 +585,9 @@ cdef class Engine:
 
         Returns the index of its next message. Messages sent earlier than declared wait for their round.
         """
-        cdef subgroup_t *s = self.installed().subgroup(topic_id)
-        cdef uint64_t from_index
-        if s.my_sender < 0 or s.level == LEVEL_UNORDERED:
-            raise ValueError(f"node {self.node_id} is no sender of an ordered topic {topic_id}")
-        if not 1 <= rounds <= 1 << 40:
-            raise ValueError(f"{rounds} rounds: must be between 1 and {1 << 40}")
-        lock_subgroup(s)
-        try:
-            if s.closed:
-                raise Wedged("the view is changing: try again when the next one is installed")
-            if not claimable(s, 1):
-                raise WriteTimeout("no free slot to declare silence in: the group is not delivering")
-            from_index = s.claimed
-            if u64_load_relaxed(&s.mine.silent_until) != from_index:
-                u64_store_release(&s.mine.silent_from, from_index)
-            u64_store_release(&s.mine.silent_until, from_index + rounds)
-            fill_nulls(s, rounds)
-        finally:
-            unlock_subgroup(s)
+        cdef uint64_t following = silence(self.installed(), topic_id, rounds)
         self.ring()
-        return s.claimed
+        return following
 
     def __dealloc__(self):
         u32_store_release(&self.driver.stop, 1)

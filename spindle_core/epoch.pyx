@@ -28,7 +28,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.events cimport event_ring, sched_yield
-from spindle_core.fabric.fabric cimport Fabric
+from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
 from spindle_core.fabric.mixed cimport MixedFabric
 from spindle_core.fabric.shm cimport ShmFabric
 from spindle_core.layout cimport (
@@ -68,6 +68,7 @@ MESSAGE_SIZE_LIMIT = MESSAGE_SIZE_MAX
 WINDOW_LIMIT = WINDOW_MAX
 NODES_LIMIT = NODES_MAX
 TOPICS_LIMIT = SUBGROUPS_MAX - 1
+CONTROL_PUSHES_MAX = 256     # that wait for one peer: many times the moves of a membership in one view
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ cdef class Epoch:
             raise MemoryError()
         self.node.n_subgroups = len(self.subgroups)
         self.build_subgroups()
+        fabric.reserve(self.posts_waiting_max(), LANES_FIXED + 2 * self.node.n_subgroups)
         self.row = fabric.make_row(f"spindle-row-{node_ids[my_rank]}-{epoch}", self.row_size)
         self.node.rows[my_rank] = self.row.base
         cdef row_header *h = <row_header *>self.row.base
@@ -162,6 +164,22 @@ cdef class Epoch:
         u64_store_release(&h.magic, ROW_MAGIC)
         if n == 1:
             self.point_columns()
+
+    def posts_waiting_max(self):
+        """Posts of this epoch that can wait for one peer at once, where a fabric makes use of lanes (fabric.pxd).
+
+        A message is claimed once every member has delivered the one a window before it. So of each topic in which
+        this node sends, a peer can lack a window of messages, in as many ranges at most, each with a count behind it;
+        and one may be on its way in part. What is said often waits once: a topic's line and counts, the heartbeat.
+        Frozen counts are posted once in an epoch; other control columns whenever the membership moves.
+        """
+        cdef uint32_t i
+        cdef uint64_t n = 1 + 4 * CONTROL_PUSHES_MAX
+        for i in range(self.node.n_subgroups):
+            n += 2 + 2 + 1
+            if self.node.subgroups[i].my_sender >= 0:
+                n += 2 * self.node.subgroups[i].window
+        return n
 
     def layout_hash(self):
         """What members must agree on to understand each other's rows."""
@@ -473,8 +491,18 @@ cdef class Epoch:
                           for k in range(s.n_members)],
         }
 
+    def drain(self):
+        """Drives the fabric where nobody else does any more; True when all that was posted has arrived."""
+        if self.node.fabric.enter != NULL:
+            self.node.fabric.enter(self.node.fabric.self)
+            self.node.fabric.leave(self.node.fabric.self)
+        return self.fabric.drained
+
     def close(self):
         """Gives the memory back. Not while installed. Idempotent."""
+        if not self.closed:
+            self.fabric.goodbye()
+            self.fabric.close()
         self.closed = True
         self.columns_ready = False
 

@@ -18,7 +18,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_POSTED_BYTES, C_POSTS, C_PUSHES, C_RINGS
 from spindle_core.events cimport sched_yield
-from spindle_core.fabric.fabric cimport POST_RING, post_t
+from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, post_t, slots_lane
 from spindle_core.layout cimport subgroup_columns
 from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
 
@@ -61,6 +61,11 @@ cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t lengt
     node.counters[C_POSTED_BYTES] += length * (s.n_members - 1)
 
 
+cdef void push_columns(node_t *node, subgroup_t *s, uint32_t flags) noexcept nogil:
+    """Pushes my line of this subgroup: its published count guards the slots, the rest of it nothing."""
+    push(node, s, s.columns_offset, sizeof(subgroup_columns), flags | POST_GUARD | slots_lane(s.place))
+
+
 cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
     """Collects posts of a range of my row to every other member of the view."""
     cdef uint32_t i
@@ -88,7 +93,7 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
     SYNC POINT: acknowledge. Dekker with the same place at the other member: each stores its number, then looks at the
     other's; so at least one of the two sees both, and delivers or rings.
     """
-    cdef uint32_t i
+    cdef uint32_t i, flags = POST_GUARD | slots_lane(s.place)
     cdef post_t *p
     node.counters[C_PUSHES] += 1
     fence_store_load()
@@ -99,7 +104,7 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
             continue
         p = &node.posts[node.n_posts]
         p.peer = s.members[i]
-        p.flags = POST_RING if u64_load_acquire(&s.member_columns[i].received) >= s.received else 0
+        p.flags = flags | (POST_RING if u64_load_acquire(&s.member_columns[i].received) >= s.received else 0)
         p.offset = s.columns_offset
         p.length = sizeof(subgroup_columns)
         node.n_posts += 1

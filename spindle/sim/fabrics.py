@@ -103,9 +103,9 @@ class CopiedRows:
 
     certain = False
 
-    def __init__(self, world: World, late: bool, fences: bool) -> None:
+    def __init__(self, world: World, **modes: int) -> None:
         self._world = world
-        self.network = SimNetwork(copies=True, late=late, fences=fences)
+        self.network = SimNetwork(copies=True, **modes)
 
     def new_epoch(self, life: Life, view: View, ballot: int) -> Epoch:
         rank = view.rank_of(life.node_id)

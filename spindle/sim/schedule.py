@@ -111,7 +111,8 @@ class Schedule:
             switches = Switches(*[self._chance(0.5) for _ in range(3)], True, self._chance(0.5))
         return Setup(topics, fabric=self._fabric(fabric),
                      late=self._chance(0.7), fences=self._chance(0.5),
-                     inbox_slots=self._pick((1, 2, 4, 16)), switches=switches, small_logs=self._chance(0.5))
+                     inbox_slots=self._pick((1, 2, 4, 16)), switches=switches, small_logs=self._chance(0.5),
+                     joins=self._chance(0.6), range_cost=self._pick((0, 40, 200, 1 << 40)))
 
     def _fabric(self, wanted: str) -> str:
         chosen = "shared" if self._chance(0.5) else "copied"

@@ -40,6 +40,8 @@ class Setup:
     fabric: str = "shared"
     late: bool = True  # copied rows: a write carries what the row holds when it arrives
     fences: bool = True  # ... and who is suspected writes no more into copies of its row
+    joins: bool = True  # ... and what waits on its way takes along what is posted later
+    range_cost: int = 64  # ... and bytes that are not used are written along where a further write costs more than they
     suspect_timeout_ns: int = 100_000_000
     inbox_slots: int = 4
     small_logs: bool = False  # a slow reader soon has the group wait
@@ -514,7 +516,8 @@ def _rows(name: str, world: World) -> Rows:
     if name == "shared":
         return SharedRows()
     if name == "copied":
-        return CopiedRows(world, world.setup.late, world.setup.fences)
+        setup = world.setup
+        return CopiedRows(world, late=setup.late, fences=setup.fences, joins=setup.joins, range_cost=setup.range_cost)
     raise ValueError(f"fabric {name!r}: shared or copied")
 
 

@@ -8,6 +8,12 @@
 - Only whole posts are in order: within one, the owner may not count on any. A post of at most POST_INLINE_MAX bytes
   carries them as they are at the post; of a longer one every line may be read when it lands, newer than at the post.
   So a count goes in a short post of its own, behind what it guards, and never with a later value than that.
+- Posts with a lane (a number above 0 in the upper half of their flags) belong together: POST_GUARD marks the counts,
+  which guard the lane's other posts and nothing else; these others are not changed before the peer is done with them.
+  A fabric in which posts wait may use that: data may join the lane's last data that waits, if they touch; a count may
+  take the place of the lane's last count that waits, unless data of the lane wait behind that. So a lane's posts may be
+  seen before earlier ones of other lanes, and what waits for a slow peer is bounded by what its lanes hold, however
+  often it is posted. Rows are posted by whoever drives the predicates, and lanes are for that one alone.
 - A fabric that copies wakes the peer with every post. Leaving doorbells out by looking at the peer's columns is right
   only where both see each other's stores at once.
 - read, compare-and-swap and fetch-and-add act on memory that the peer registered under a key; they complete through
@@ -24,6 +30,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     POST_RING = 1               # wake the peer: it has something to do
+    POST_GUARD = 2              # a count of its lane
+    POST_LANE_SHIFT = 16
+    LANE_BEAT = 1               # the heartbeat, which guards nothing
+    LANES_FIXED = 2
     POST_INLINE_MAX = 256       # bytes
     MAIL_SIZE_MAX = 240         # bytes
     MAIL_SLOTS = 64
@@ -51,6 +61,7 @@ cdef struct completion_t:
 
 cdef struct fabric_t:
     void *self
+    uint64_t range_cost         # a further post costs as much as so many bytes: gaps up to that are posted as well
     int (*enter)(void *self) noexcept nogil                                         # returns how much has come
     void (*leave)(void *self) noexcept nogil
     int (*post_list)(void *self, const post_t *posts, uint32_t n) noexcept nogil   # returns doorbells rung
@@ -68,6 +79,16 @@ cdef struct fabric_t:
     void (*prepare_wait)(void *self) noexcept nogil
     int (*wait)(void *self, int64_t timeout_ns) noexcept nogil                      # 1 rung, 0 timeout
     void (*finish_wait)(void *self) noexcept nogil
+
+
+cdef inline uint32_t slots_lane(uint32_t place) noexcept nogil:
+    """Of the topic at that place of the view: slots, guarded by the published count."""
+    return (LANES_FIXED + 2 * place) << POST_LANE_SHIFT
+
+
+cdef inline uint32_t counts_lane(uint32_t place) noexcept nogil:
+    """Of the same topic: counts of what was received, which guard nothing."""
+    return (LANES_FIXED + 2 * place + 1) << POST_LANE_SHIFT
 
 
 cdef class Fabric:

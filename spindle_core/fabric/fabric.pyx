@@ -18,6 +18,12 @@ SMALL_MESSAGE_SLOTS = MAIL_SLOTS
 cdef class Fabric:
     """Access to the memory of `n_peers` members (this one, `rank`, included) of one epoch."""
 
+    def __cinit__(self, *_, **__):
+        self.table.range_cost = <uint64_t>-1     # posts are never split
+
+    def reserve(self, posts, lanes):
+        """Before anybody is connected: how many posts may wait for one peer, and how many lanes they have."""
+
     cdef int check_peer(self, peer) except -1:
         if not 0 <= peer < self.n_peers or peer == self.rank:
             raise ValueError(f"peer {peer}: must be a rank below {self.n_peers} other than the own one, {self.rank}")
@@ -27,6 +33,16 @@ cdef class Fabric:
     def wait_fd(self):
         """What is readable when enter() has something to do; -1 where the doorbell tells everything."""
         return -1
+
+    def goodbye(self):
+        """Nothing is posted any more: peers that notice the end of a connection are told that it is an orderly one."""
+
+    def failures(self):
+        """{rank: why the connection to it broke}; never of those that were cut, nor after a goodbye."""
+        return {}
+
+    def close(self):
+        """Ends all connections. Not while somebody drives it. Idempotent."""
 
     @property
     def drained(self):
@@ -45,8 +61,11 @@ cdef class Fabric:
         """Memory for this member's row, as this fabric needs it."""
         raise NotImplementedError
 
-    def post_writes(self, ranges, bint ring=True):
-        """Posts [(peer, offset, length), ...] of the own row as one list; returns how many doorbells were rung."""
+    def post_writes(self, ranges, bint ring=True, uint32_t flags=0):
+        """Posts [(peer, offset, length), ...] of the own row as one list; returns how many doorbells were rung.
+
+        `flags`: lane and kind, as in fabric.pxd.
+        """
         cdef post_t posts[256]
         cdef uint32_t n = 0
         if len(ranges) > 256:
@@ -54,7 +73,7 @@ cdef class Fabric:
         for peer, offset, length in ranges:
             self.check_peer(peer)
             posts[n].peer = peer
-            posts[n].flags = POST_RING if ring else 0
+            posts[n].flags = flags | (POST_RING if ring else 0)
             posts[n].offset = offset
             posts[n].length = length
             n += 1

@@ -1,7 +1,7 @@
 """The queues of the simulated fabric: what was posted, and how it lands."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.fabric.fabric cimport completion_t
+from spindle_core.fabric.fabric cimport completion_t, post_t
 from spindle_core.layout cimport bell_page
 
 cdef enum:
@@ -23,6 +23,7 @@ cdef struct op_t:
     op_t *next
     uint32_t kind                # enum op_kind
     bint ring                    # wakes the peer when it has landed
+    uint32_t flags               # of the post: its lane, and whether it is a count
     bint carries                 # bytes as they were at the post; else read from the row when they land
     uint32_t key
     uint64_t offset, length      # bytes, in the row or in the memory `key`
@@ -54,7 +55,8 @@ cdef struct link_t:
 
 cdef struct net_t:
     uint32_t lock
-    bint copies, fences, late, immediate
+    bint copies, fences, late, joins, immediate
+    uint64_t range_cost
     uint32_t n_nodes
     uint64_t rung[SIM_NODES_MAX]
     link_t *links[SIM_NODES_MAX * SIM_NODES_MAX]          # by source and target
@@ -90,6 +92,7 @@ cdef void unlock(net_t *net) noexcept nogil
 cdef op_t *new_op(uint32_t kind, uint64_t room) noexcept nogil
 cdef char *bytes_of(op_t *op) noexcept nogil
 cdef void put_bytes(char *to, const char *source, uint64_t n) noexcept nogil
+cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil
 cdef void append(link_t *link, op_t *op) noexcept nogil
 cdef void complete(sim_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef void ring_node(net_t *net, link_t *link) noexcept nogil

@@ -16,7 +16,15 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.events cimport event_ring, sched_yield
-from spindle_core.fabric.fabric cimport COMPLETION_CUT, COMPLETION_OK, COMPLETION_RANGE, completion_t
+from spindle_core.fabric.fabric cimport (
+    COMPLETION_CUT,
+    COMPLETION_OK,
+    COMPLETION_RANGE,
+    POST_GUARD,
+    POST_LANE_SHIFT,
+    completion_t,
+    post_t,
+)
 from spindle_core.layout cimport CACHE_LINE
 
 
@@ -59,6 +67,50 @@ cdef void append(link_t *link, op_t *op) noexcept nogil:
         link.last.next = op
     link.last = op
     link.lines += lines_left(op)
+
+
+cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil:
+    """What waits carries this post as well, as its lane allows (fabric.pxd); else False."""
+    cdef uint32_t lane = p.flags >> POST_LANE_SHIFT
+    cdef op_t *op = link.first
+    cdef op_t *before = NULL
+    cdef op_t *found = NULL
+    cdef op_t *before_found = NULL
+    cdef op_t *longer
+    while op != NULL and lane:
+        if op.kind == OP_WRITE and op.flags >> POST_LANE_SHIFT == lane:
+            if (op.flags & POST_GUARD) == (p.flags & POST_GUARD):
+                found = op
+                before_found = before
+            elif p.flags & POST_GUARD:
+                found = NULL             # data behind the last count
+        before = op
+        op = op.next
+    if found == NULL or found.landed or not found.length:
+        return False
+    if found.offset == p.offset and found.length == p.length:
+        if found.carries:
+            put_bytes(bytes_of(found), row + p.offset, p.length)
+        return True
+    if p.flags & POST_GUARD or found.offset + found.length != p.offset:
+        return False
+    longer = new_op(OP_WRITE, found.length + p.length if found.carries else 0)
+    if longer == NULL:
+        return False
+    link.lines -= lines_left(found)
+    memcpy(longer, found, sizeof(op_t) + (found.length if found.carries else 0))
+    if longer.carries:
+        put_bytes(bytes_of(longer) + longer.length, row + p.offset, p.length)
+    longer.length += p.length
+    link.lines += lines_left(longer)
+    if before_found == NULL:
+        link.first = longer
+    else:
+        before_found.next = longer
+    if link.last == found:
+        link.last = longer
+    free(found)
+    return True
 
 
 cdef op_t *new_op(uint32_t kind, uint64_t room) noexcept nogil:

@@ -194,6 +194,8 @@ cdef class MixedFabric(Fabric):
             if one.table.enter != NULL:
                 self.table.enter = mixed_enter
                 self.table.leave = mixed_leave
+            # Posts are made once for all peers: a part in which bytes cost more than posts decides.
+            self.table.range_cost = min(self.table.range_cost, one.table.range_cost)
         self.table.post_list = mixed_post_list
         self.table.post_read = mixed_post_read
         self.table.post_compare_swap = mixed_post_compare_swap
@@ -211,6 +213,21 @@ cdef class MixedFabric(Fabric):
     def wait_fd(self):
         """Of all parts together."""
         return self.state.wait_fd
+
+    def reserve(self, posts, lanes):
+        """As in Fabric, in every part."""
+        for fabric in self.parts.values():
+            fabric.reserve(posts, lanes)
+
+    def goodbye(self):
+        """As in Fabric, in every part."""
+        for fabric in self.parts.values():
+            fabric.goodbye()
+
+    def close(self):
+        """Ends the connections of every part. Idempotent."""
+        for fabric in self.parts.values():
+            fabric.close()
 
     @property
     def drained(self):

@@ -45,16 +45,19 @@ cdef class SimNetwork:
     """All links of one run.
 
     `copies`: peers have copies of rows, else they read the owner's. `late`: posts of more than POST_INLINE_MAX bytes
-    carry what the row holds when they land. `fences`: who cuts a peer is reached by nothing of it any more either.
+    carry what the row holds when they land. `joins`: what waits takes later posts of its lane along. `range_cost`: of a
+    further post, in bytes (fabric.pxd). `fences`: who cuts a peer is reached by nothing of it any more either.
     `immediate`: nothing waits. Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs
     are meant, the oldest first.
     """
 
-    def __init__(self, *, copies=True, late=True, fences=True, immediate=False):
+    def __init__(self, *, copies=True, late=True, fences=True, immediate=False, joins=True, range_cost=64):
         self.net.copies = copies
         self.net.late = late
         self.net.fences = fences
         self.net.immediate = immediate
+        self.net.joins = joins
+        self.net.range_cost = range_cost
         self.places = {}
         self.node_ids = []
 

@@ -33,6 +33,7 @@ from spindle_core.fabric.links cimport (
     break_link,
     bytes_of,
     complete,
+    join,
     land_lines,
     link_t,
     lock,
@@ -82,11 +83,14 @@ cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
             unlock(net)
             net.on_post(s.node, p.offset, p.length)
             lock(net)
+        if net.joins and join(link, p, s.row):
+            continue
         op = new_op(OP_WRITE, p.length if p.length <= POST_INLINE_MAX or not net.late else 0)
         if op == NULL:
             break_link(net, link)
             continue
         op.ring = True
+        op.flags = p.flags
         op.offset = p.offset
         op.length = p.length
         op.carries = p.length <= POST_INLINE_MAX or not net.late
@@ -280,6 +284,8 @@ cdef void sim_finish_wait(void *self) noexcept nogil:
 cdef void set_table(fabric_t *table, sim_t *s) noexcept:
     """Makes the table that of this end."""
     table.self = s
+    if s.net.copies:
+        table.range_cost = s.net.range_cost
     table.post_list = sim_post_list
     table.post_read = sim_post_read
     table.post_compare_swap = sim_post_compare_swap

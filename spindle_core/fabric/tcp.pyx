@@ -22,6 +22,7 @@ from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed
 from spindle_core.events cimport c_close, event_wait_two
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
+    LANES_FIXED,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
     Fabric,
@@ -45,19 +46,23 @@ from spindle_core.fabric.sockets cimport (
     shutdown,
 )
 from spindle_core.fabric.tcp_link cimport (
+    ENDED_GOODBYE,
     FAILED_BEHIND,
     FAILED_CLOSED,
     FAILED_ERROR,
     FAILED_NONSENSE,
     FRAME_ADD,
     FRAME_CREDIT,
+    FRAME_GOODBYE,
     FRAME_LETTER,
     FRAME_READ,
     FRAME_RING,
     FRAME_SWAP,
     TCP_BUFFER_SIZE,
+    TCP_LANES_MAX,
     TCP_MEMORIES_MAX,
     TCP_QUEUE_MAX,
+    TCP_QUEUE_OWN,
     TCP_REQUESTS_MAX,
     complete,
     link_end,
@@ -67,6 +72,7 @@ from spindle_core.fabric.tcp_link cimport (
     link_write,
     tcp_ask,
     tcp_entry,
+    tcp_lane,
     tcp_letter,
     tcp_peer_t,
     tcp_request,
@@ -85,6 +91,8 @@ FAILURES = {
     FAILED_BEHIND: "it does not take what it is sent",
 }
 QUEUE_FRAMES = 4096
+TARGETS_MIN = 16                 # of reads: as many are kept at least before it is looked whether they are still needed
+RANGE_COST = 512                 # bytes: what a frame's header and its way through both ends cost
 
 
 cdef inline bint gone(tcp_peer_t *p) noexcept nogil:
@@ -133,7 +141,7 @@ cdef int tcp_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
     for i in range(n):
         if (not gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
                 and posts[i].length <= s.row_size - posts[i].offset):
-            link_write(s, posts[i].peer, posts[i].offset, posts[i].length)
+            link_write(s, posts[i].peer, posts[i].flags, posts[i].offset, posts[i].length)
     if not s.in_pass:
         tcp_leave(s)
     return 0
@@ -204,8 +212,9 @@ cdef int tcp_send(void *self, uint32_t peer, const void *data, uint32_t length) 
         return -EINVAL
     if p.letters_sent - p.letters_credited >= MAIL_SLOTS:
         return -EAGAIN
+    if link_put(s, peer, FRAME_LETTER, 0, data, length) < 0:
+        return -EPIPE
     p.letters_sent += 1
-    link_put(s, peer, FRAME_LETTER, 0, data, length)
     if not s.in_pass:
         link_flush(s, peer)
     return 0
@@ -283,9 +292,21 @@ cdef void tcp_finish_wait(void *self) noexcept nogil:
     pass
 
 
+cdef void release(tcp_peer_t *p) noexcept:
+    free(p.queue)
+    free(p.lanes)
+    free(p.buffer)
+    free(p.letters)
+    p.queue = NULL
+    p.lanes = NULL
+    p.buffer = NULL
+    p.letters = NULL
+
+
 cdef class TcpFabric(Fabric):
     """Peers behind connected sockets. `bell_fd`: what wait() wakes up for besides (stays the caller's; -1: nothing);
-    `failed_fd`: an eventfd that is rung when a connection breaks; `queue`: frames that wait for a peer at most.
+    `failed_fd`: an eventfd that is rung when a connection breaks; `queue`: frames that wait for a peer at most, at
+    least what reserve() asks for.
 
     ValueError outside 0 <= rank < n_peers <= NODES_MAX, or a queue that is no power of two up to TCP_QUEUE_MAX.
     """
@@ -304,8 +325,10 @@ cdef class TcpFabric(Fabric):
         self.n_peers = s.n_peers = n_peers
         self.memories = []
         self.targets = {}
+        self.targets_max = TARGETS_MIN
         self.rows = {}
         s.capacity = queue
+        s.n_lanes = LANES_FIXED
         s.bell_fd = bell_fd
         s.failed_fd = os.dup(failed_fd) if failed_fd >= 0 else -1
         s.peers = <tcp_peer_t *>calloc(n_peers, sizeof(tcp_peer_t))
@@ -318,6 +341,7 @@ cdef class TcpFabric(Fabric):
         if s.epoll_fd < 0:
             raise OSError("no descriptor left for epoll: raise the limit of open files (ulimit -n)")
         self.table.self = s
+        self.table.range_cost = RANGE_COST
         self.table.enter = tcp_enter
         self.table.leave = tcp_leave
         self.table.post_list = tcp_post_list
@@ -335,10 +359,27 @@ cdef class TcpFabric(Fabric):
 
     def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
                   uint64_t length, uint64_t cookie=0):
-        """As in Fabric. The answer comes later, so `into` stays mapped as long as this fabric lives."""
+        """As in Fabric. The answer comes later, so `into` stays mapped until then."""
+        if len(self.targets) >= self.targets_max:
+            self.forget_targets()
         if into not in self.targets:
             self.targets[into] = into.view()
         Fabric.post_read(self, peer, key, offset, into, into_offset, length, cookie)
+
+    def forget_targets(self):
+        """Lets go of memory that no answer is for any more. Whoever drives this fabric calls it; post_read does."""
+        cdef uint32_t i
+        cdef tcp_request *r
+        cdef Mapping into
+        cdef dict kept = {}
+        for i in range(<uint32_t>TCP_REQUESTS_MAX):
+            r = &self.state.requests[i]
+            if r.busy and r.into != NULL:
+                for into in self.targets:
+                    if into.base <= r.into < into.base + into.size:
+                        kept[into] = self.targets[into]
+        self.targets = kept
+        self.targets_max = max(TARGETS_MIN, 2 * len(kept))
 
     @property
     def wait_fd(self):
@@ -373,6 +414,17 @@ cdef class TcpFabric(Fabric):
         self.state.row_size = row.size
         return row
 
+    def reserve(self, posts, lanes):
+        """As in Fabric. ValueError beyond TCP_QUEUE_MAX frames, or where a peer is connected already."""
+        frames = 1 << (posts + TCP_QUEUE_OWN - 1).bit_length()
+        if self.rows:
+            raise ValueError("reserve before the first peer is connected")
+        if frames > TCP_QUEUE_MAX or lanes > TCP_LANES_MAX:
+            raise ValueError(f"{posts} posts in {lanes} lanes may wait for a peer: at most"
+                             f" {TCP_QUEUE_MAX - TCP_QUEUE_OWN} in {TCP_LANES_MAX} (smaller windows, or fewer topics)")
+        self.state.capacity = max(self.state.capacity, frames)
+        self.state.n_lanes = lanes
+
     def connect(self, peer, int fd, Mapping row=None):
         """Makes a peer reachable through a connected stream socket, whose ownership passes over; returns the copy of
         its row, which is `row` or made here. ValueError if the peer has a connection."""
@@ -389,11 +441,14 @@ cdef class TcpFabric(Fabric):
             if row is None:
                 row = Mapping.private(self.row.size)
             if p.queue == NULL:
+                p.first = p.last = p.base = 1
                 p.queue = <tcp_entry *>malloc(self.state.capacity * sizeof(tcp_entry))
+                p.lanes = <tcp_lane *>calloc(self.state.n_lanes, sizeof(tcp_lane))
                 p.buffer = <char *>malloc(TCP_BUFFER_SIZE)
                 p.letters = <tcp_letter *>malloc(MAIL_SLOTS * sizeof(tcp_letter))
-            if p.queue == NULL or p.buffer == NULL or p.letters == NULL:
-                raise MemoryError()
+            if p.queue == NULL or p.lanes == NULL or p.buffer == NULL or p.letters == NULL:
+                release(p)
+                raise MemoryError(f"no memory for what may wait for peer {peer}: {self.state.capacity} frames")
             os.set_blocking(fd, False)
             # All that waits leaves in one call, so holding back a rest of it could only cost time. Other sockets do.
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
@@ -433,17 +488,42 @@ cdef class TcpFabric(Fabric):
         tcp_leave(&self.state)
         return done
 
+    def goodbye(self):
+        """Nothing is posted any more: the peers are told, behind all that waits, so that no end is a failure to them.
+        To be called while nobody drives this fabric; drained says when all of it has arrived."""
+        cdef uint32_t i
+        for i in range(self.state.n_peers):
+            if self.state.peers[i].fd >= 0 and not gone(&self.state.peers[i]):
+                link_put(&self.state, i, FRAME_GOODBYE, 0, NULL, 0)
+        tcp_leave(&self.state)
+
+    def close(self):
+        """Ends all connections. Not while driven. Idempotent."""
+        cdef uint32_t i
+        for i in range(self.state.n_peers):
+            if self.state.peers[i].fd >= 0:
+                link_end(&self.state, i)
+                c_close(self.state.peers[i].fd)
+                self.state.peers[i].fd = -1
+
     def failures(self):
-        """{rank: why its connection is over}, without those that were cut."""
+        """{rank: why its connection broke}, without those that were cut, and without orderly ends: after a goodbye."""
         cdef uint32_t i
         return {i: FAILURES[self.state.peers[i].failed] for i in range(self.state.n_peers)
-                if self.state.peers[i].failed and not u32_load_relaxed(&self.state.peers[i].cut)}
+                if self.state.peers[i].failed not in (0, ENDED_GOODBYE)
+                and not u32_load_relaxed(&self.state.peers[i].cut)}
+
+    @property
+    def departed(self):
+        """Ranks whose connection has ended in order: one of the two sides had said goodbye."""
+        return {i for i in range(self.n_peers) if self.state.peers[<uint32_t>i].failed == ENDED_GOODBYE}
 
     def statistics(self):
         """Frames, bytes and system calls of all connections so far."""
         cdef tcp_t *s = &self.state
         return {"frames_sent": s.frames_sent, "frames_received": s.frames_received, "bytes_sent": s.bytes_sent,
-                "bytes_received": s.bytes_received, "send_calls": s.sends, "receive_calls": s.receives}
+                "bytes_received": s.bytes_received, "send_calls": s.sends, "receive_calls": s.receives,
+                "waiting_max": max([s.peers[<uint32_t>i].waiting_max for i in range(s.n_peers)])}
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -451,9 +531,7 @@ cdef class TcpFabric(Fabric):
             for i in range(self.state.n_peers):
                 if self.state.peers[i].fd >= 0:
                     c_close(self.state.peers[i].fd)
-                free(self.state.peers[i].queue)
-                free(self.state.peers[i].buffer)
-                free(self.state.peers[i].letters)
+                release(&self.state.peers[i])
             free(self.state.peers)
         if self.state.epoll_fd >= 0:
             c_close(self.state.epoll_fd)

@@ -1,13 +1,17 @@
 """One TCP connection between two members of an epoch: frames that write, ask and answer."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, POST_INLINE_MAX, completion_t
+from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, MAIL_SLOTS, POST_INLINE_MAX, completion_t
 
 cdef enum:
     TCP_MEMORIES_MAX = 16
     TCP_REQUESTS_MAX = 1024      # asked for and not polled yet
     TCP_BUFFER_SIZE = 16 << 10   # bytes received that are not in their place yet
-    TCP_QUEUE_MAX = 1 << 16      # frames
+    TCP_QUEUE_MAX = 1 << 24      # frames
+    TCP_LANES_MAX = 1 << 10
+    # Frames that wait for a peer besides what its epoch posts (Epoch.posts_waiting_max): my questions, answers to those
+    # of the peer, letters, what I say of the letters that I took, a ring, a goodbye.
+    TCP_QUEUE_OWN = 2 * (TCP_REQUESTS_MAX + MAIL_SLOTS + 1)
 
 
 # Kinds of frames. What they ask for, the other side's `link_receive` does.
@@ -21,6 +25,7 @@ cdef enum:
     FRAME_FOUND = 7              # request number; tcp_answer
     FRAME_LETTER = 8
     FRAME_CREDIT = 9             # letters taken
+    FRAME_GOODBYE = 10           # the last one
 
 # Why a connection is over (tcp_peer_t.failed).
 cdef enum:
@@ -28,6 +33,7 @@ cdef enum:
     FAILED_ERROR = 2             # of the network
     FAILED_NONSENSE = 3          # what came is no frame of this protocol, or goes where it must not
     FAILED_BEHIND = 4            # the peer does not take what it is sent
+    ENDED_GOODBYE = 5            # no failure: one of the two had said goodbye
 
 
 cdef struct tcp_ask:
@@ -71,6 +77,12 @@ cdef struct tcp_letter:
     char data[MAIL_SIZE_MAX]
 
 
+# What waits of a lane: places in the queue of its last data and its last count.
+cdef struct tcp_lane:
+    uint64_t data
+    uint64_t guard
+
+
 cdef struct tcp_peer_t:
     int fd                       # -1: not connected
     uint32_t cut                 # set by the control thread while the predicate thread posts
@@ -78,11 +90,16 @@ cdef struct tcp_peer_t:
     uint8_t ended                # what was asked of it has been completed, it is not looked at any more
     uint8_t waits                # its socket is full: epoll tells when it isn't
     uint8_t mute                 # nothing can be sent any more; what it sent before is still taken
+    uint8_t leaves               # it has said goodbye
+    uint8_t left                 # I have
     char *row                    # my copy of its row
     uint64_t row_size
-    # Sending: frames queue[first % capacity] .. queue[(last - 1) % capacity]; `sent` bytes of the first are gone.
+    # Sending: frames first..last - 1 wait, in queue[(first - base) % capacity] and so on; `sent` bytes of the first are
+    # gone. Frames are counted from 1; base follows first when nothing waits, so that the same entries are used again.
     tcp_entry *queue
-    uint64_t first, last, sent
+    tcp_lane *lanes
+    uint64_t first, last, base, sent
+    uint64_t waiting_max         # frames that ever waited at once
     # Receiving: buffer[begin:end] are not looked at yet; of the frame that is being received `remaining` bytes go to
     # `into`.
     char *buffer
@@ -99,6 +116,7 @@ cdef struct tcp_t:
     uint32_t rank, n_peers
     tcp_peer_t *peers
     uint64_t capacity            # of a queue, in frames
+    uint32_t n_lanes
     int epoll_fd
     int bell_fd
     int failed_fd                # rung when a connection breaks
@@ -116,7 +134,7 @@ cdef struct tcp_t:
     uint64_t frames_sent, frames_received, bytes_sent, bytes_received, sends, receives   # system calls
 
 
-cdef int link_write(tcp_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil
+cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
 cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length
                   ) noexcept nogil
 cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil

@@ -3,9 +3,12 @@ row, the registered memory or the letter box that it is for.
 
 Sending: posts wait in a queue of fixed size and leave as many at once as the socket takes. A short post is copied into
 the queue as it is at the post; a longer one is read from the row when it leaves, so it may carry what was stored
-since (fabric.pxd allows just that). Nothing here waits: what the socket does not take stays queued, and a peer that
-lets the queue run full is given up. What the protocol has on the way is bounded by its windows; who makes the fabric
-sizes the queue for that, so that this happens to one that has hung only.
+since (fabric.pxd allows just that). Nothing here waits: what the socket does not take stays queued, and what is posted
+meanwhile joins it where its lane allows. So what can wait is bounded by windows, not by time; the queue is sized for
+that, and a peer that lets it run full has asked for more than any node of this version does.
+
+The last frame is a goodbye, where there is time for one: how the connection ends after that is no failure, at either
+side.
 
 Receiving: a long payload goes from the socket straight to its place, in the same call that fetches what follows it. A
 short one is stored when all of it is here, in words of 8 bytes, so that no count is ever seen torn; and before
@@ -33,7 +36,9 @@ from spindle_core.fabric.fabric cimport (
     COMPLETION_RANGE,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
+    POST_GUARD,
     POST_INLINE_MAX,
+    POST_LANE_SHIFT,
     completion_t,
 )
 from spindle_core.fabric.sockets cimport (
@@ -57,12 +62,13 @@ cdef enum:
     FRAME_MAGIC = 0x53504446     # "SPDF"
     PLACE_BITS = 56
     FRAME_LENGTH_MAX = 512 << 20
+    JOINED_MAX = 256 << 10       # bytes of a write that later ones join
     IOVECS = 64                  # of one call
     RECEIVE_AT_ONCE = 512 << 10  # bytes of one peer, before others get their turn
 
 
 cdef inline tcp_entry *entry(tcp_t *s, tcp_peer_t *p, uint64_t index) noexcept nogil:
-    return &p.queue[index & (s.capacity - 1)]
+    return &p.queue[(index - p.base) & (s.capacity - 1)]
 
 
 cdef inline uint64_t placed(uint32_t kind, uint64_t place) noexcept nogil:
@@ -70,8 +76,11 @@ cdef inline uint64_t placed(uint32_t kind, uint64_t place) noexcept nogil:
 
 
 cdef void fail(tcp_t *s, tcp_peer_t *p, uint32_t why) noexcept nogil:
-    if not p.failed:
-        p.failed = why
+    """Over, and nobody's fault where one of the two had said goodbye."""
+    if p.failed:
+        return
+    p.failed = ENDED_GOODBYE if p.leaves or p.left else why
+    if p.failed != ENDED_GOODBYE:
         event_ring(s.failed_fd)
 
 
@@ -108,12 +117,12 @@ cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
 # ---- sending -------------------------------------------------------------------------------------------------------
 
 cdef tcp_entry *new_entry(tcp_t *s, tcp_peer_t *p, uint64_t place, uint32_t length) noexcept nogil:
-    """The next one of the queue; NULL where the peer has let it run full."""
+    """The next one of the queue; NULL where the peer has let it run full, or nothing is sent any more."""
     cdef tcp_entry *e
-    if p.mute:
+    if p.mute or p.left:
         return NULL
-    if p.first == p.last and p.sent == 0:
-        p.first = p.last = 0           # a queue that runs empty stays where the cache has it
+    if p.first == p.last:
+        p.base = p.first               # a queue that runs empty stays where the cache has it
     if p.last - p.first >= s.capacity:
         fail(s, p, FAILED_BEHIND)
         return NULL
@@ -123,6 +132,8 @@ cdef tcp_entry *new_entry(tcp_t *s, tcp_peer_t *p, uint64_t place, uint32_t leng
     e.frame.length = length
     e.frame.magic = FRAME_MAGIC
     p.last += 1
+    if p.last - p.first > p.waiting_max:
+        p.waiting_max = p.last - p.first
     return e
 
 
@@ -135,34 +146,63 @@ cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const 
         return -1
     if length:
         memcpy(e.data, data, length)
+    if kind == FRAME_GOODBYE:
+        p.left = 1
     return 0
 
 
-cdef int link_write(tcp_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil:
-    """Queues a write of a range of my row. One that only repeats or continues the last one becomes part of it."""
+cdef inline bint join(tcp_t *s, tcp_entry *e, uint64_t offset, uint64_t length, bint touching) noexcept nogil:
+    """A write that waits, and that nothing of has left, carries this one as well: it is the same range, or (`touching`)
+    the one behind it. What is longer than a short post then is read from the row."""
+    if e.frame.place == placed(FRAME_WRITE, offset) and e.frame.length == length:
+        if e.at == NULL:
+            memcpy(e.data, s.row + offset, length)
+        return True
+    if (not touching or e.frame.place + e.frame.length != placed(FRAME_WRITE, offset)
+            or e.frame.length + length > JOINED_MAX):
+        return False
+    if e.at == NULL:
+        if e.frame.length + length <= POST_INLINE_MAX:
+            memcpy(e.data + e.frame.length, s.row + offset, length)
+        else:
+            e.at = s.row + offset - e.frame.length
+    e.frame.length += <uint32_t>length
+    return True
+
+
+cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil:
+    """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows."""
     cdef tcp_peer_t *p = &s.peers[peer]
     cdef tcp_entry *e
-    cdef uint64_t place = placed(FRAME_WRITE, offset)
+    cdef tcp_lane *lane = NULL
+    cdef uint32_t number = flags >> POST_LANE_SHIFT
+    cdef uint64_t whole = p.first + (p.sent > 0)     # the first frame of which nothing has left
     if length > FRAME_LENGTH_MAX:
-        if link_write(s, peer, offset, FRAME_LENGTH_MAX) < 0:
+        if link_write(s, peer, flags, offset, FRAME_LENGTH_MAX) < 0:
             return -1
-        return link_write(s, peer, offset + FRAME_LENGTH_MAX, length - FRAME_LENGTH_MAX)
-    if p.last > p.first + (p.sent > 0):
-        e = entry(s, p, p.last - 1)
-        if e.at == NULL and e.frame.place == place and e.frame.length == length:
-            memcpy(e.data, s.row + offset, length)
+        return link_write(s, peer, flags, offset + FRAME_LENGTH_MAX, length - FRAME_LENGTH_MAX)
+    if number and number < s.n_lanes:
+        lane = &p.lanes[number]
+        if flags & POST_GUARD:
+            # Not where data wait behind it: it would overtake what it guards.
+            if lane.guard >= whole and lane.guard > lane.data:
+                if join(s, entry(s, p, lane.guard), offset, length, False):
+                    return 0
+        elif lane.data >= whole and join(s, entry(s, p, lane.data), offset, length, True):
             return 0
-        if (e.at != NULL and length > POST_INLINE_MAX and e.frame.place + e.frame.length == place
-                and e.at + e.frame.length == s.row + offset and e.frame.length + length <= FRAME_LENGTH_MAX):
-            e.frame.length += <uint32_t>length
-            return 0
-    e = new_entry(s, p, place, <uint32_t>length)
+    elif p.last > whole and join(s, entry(s, p, p.last - 1), offset, length, length > POST_INLINE_MAX):
+        return 0
+    e = new_entry(s, p, placed(FRAME_WRITE, offset), <uint32_t>length)
     if e == NULL:
         return -1
     if length > POST_INLINE_MAX:
         e.at = s.row + offset
     else:
         memcpy(e.data, s.row + offset, length)
+    if lane != NULL and flags & POST_GUARD:
+        lane.guard = p.last - 1
+    elif lane != NULL:
+        lane.data = p.last - 1
     return 0
 
 
@@ -354,6 +394,10 @@ cdef int take_short(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, cons
         letter.size = length
         memcpy(letter.data, data, length)
         p.letters_in += 1
+    elif kind == FRAME_GOODBYE:
+        if p.leaves or length:
+            return -1
+        p.leaves = 1
     elif kind == FRAME_CREDIT:
         if place > p.letters_sent or place < p.letters_credited:
             return -1

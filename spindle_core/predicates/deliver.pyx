@@ -31,10 +31,10 @@ from spindle_core.counters cimport (
     C_RINGS,
 )
 from spindle_core.delivery cimport log_commit, log_publish, log_reserve, log_ring_readers, log_set_blocked
-from spindle_core.fabric.fabric cimport POST_RING
-from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, log_record, slot_header, subgroup_columns
+from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, log_record, slot_header
 from spindle_core.smc cimport slot_of
-from spindle_core.sst cimport flush_posts, push
+from spindle_core.sst cimport flush_posts, push, push_columns
 from spindle_core.state cimport (
     DONE_MAX,
     LEVEL_LOGGED,
@@ -149,7 +149,7 @@ cdef void push_delivered(node_t *node, subgroup_t *s) noexcept nogil:
     stores what it wants, then looks at my number; I store my number, then look at what it wants.
     """
     u64_store_release(&s.mine.delivered, s.delivered)
-    push(node, s, s.columns_offset, sizeof(subgroup_columns), 0)
+    push_columns(node, s, 0)
     ring_wanting(node, s)
 
 
@@ -300,7 +300,7 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
     for r in range(s.n_senders):
         u64_store_release(&s.received_by_sender[r], s.senders[r].taken)
     u64_store_release(&s.mine.delivered, s.delivered)
-    push(node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), POST_RING)
+    push(node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), POST_RING | POST_GUARD | counts_lane(s.place))
     flush_posts(node)
     return <int>done if done < DONE_MAX else DONE_MAX
 

@@ -1,7 +1,8 @@
 """Send: publish every committed message in one push (paper, section 3.2).
 
 Takes over what applications left in their inboxes, as far as slots are free, and publishes everything committed
-without a gap: at most two ranges of slots per member, then the count that guards them. With `batch_send` off, one
+without a gap: the slots, then the count that guards them; at most two ranges of slots per member, except where the
+fabric copies, and several cost less than what lies between them. With `batch_send` off, one
 message per pass and push, as in the paper's baseline. Never waits for a batch to fill.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -17,9 +18,9 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_MESSAGES, C_SENT_BYTES, C_STALLS
 from spindle_core.events cimport event_ring
-from spindle_core.fabric.fabric cimport POST_RING
+from spindle_core.fabric.fabric cimport POST_RING, slots_lane
 from spindle_core.inbox cimport inbox_t
-from spindle_core.layout cimport SLOT_NULL, slot_header, subgroup_columns
+from spindle_core.layout cimport SLOT_NULL, align_up, slot_header
 from spindle_core.smc cimport (
     advance_committed,
     claim,
@@ -31,7 +32,7 @@ from spindle_core.smc cimport (
     slot_of,
     want_delivered,
 )
-from spindle_core.sst cimport flush_posts, lock_subgroup, push, push_more, unlock_subgroup
+from spindle_core.sst cimport flush_posts, lock_subgroup, push_columns, push_more, unlock_subgroup
 from spindle_core.state cimport LEVEL_LOGGED, node_t, subgroup_t
 
 
@@ -177,9 +178,50 @@ cdef inline bint worth_waking(subgroup_t *s) noexcept nogil:
     return n >= quarter or (n > 0 and delivered_min(s) >= s.committed)
 
 
+cdef void push_slots(node_t *node, subgroup_t *s, uint64_t first, uint64_t n) noexcept nogil:
+    """The slots of messages first..first+n-1, whole: at most two ranges."""
+    cdef uint64_t start = first % s.window, run
+    cdef uint32_t lane = slots_lane(s.place)
+    if n > s.window:
+        n = s.window              # a run of nulls longer than the ring: it has one slot only
+    run = s.window - start
+    if run > n:
+        run = n
+    push_more(node, s, s.slots_offset + start * s.stride, run * s.stride, lane)
+    if n > run:
+        push_more(node, s, s.slots_offset, (n - run) * s.stride, lane)
+
+
+cdef void push_used(node_t *node, subgroup_t *s, uint64_t first, uint64_t n) noexcept nogil:
+    """The same where bytes cost: of each slot what is used of it. A run of nulls has one slot, and of that the header.
+
+    Unused bytes between two slots go along as long as they cost less than another range.
+    """
+    cdef uint64_t index = first, end = first + n, begin = 0, length = 0, at, used
+    cdef uint32_t lane = slots_lane(s.place)
+    cdef slot_header *h
+    while index < end:
+        h = slot_of(s.senders[s.my_sender].slots, s, index)
+        at = <uint64_t>(<char *>h - s.senders[s.my_sender].slots)
+        used = sizeof(slot_header)
+        if h.kind == SLOT_NULL:
+            index += h.run
+        else:
+            used += align_up(h.size, sizeof(uint64_t))
+            index += 1
+        if length and begin + length <= at <= begin + length + node.fabric.range_cost:
+            length = at + used - begin
+            continue
+        if length:
+            push_more(node, s, s.slots_offset + begin, length, lane)
+        begin = at
+        length = used
+    push_more(node, s, s.slots_offset + begin, length, lane)
+
+
 cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many messages (nulls included) were published; 1 also when another pass has something to do."""
-    cdef uint64_t first, n, run, start
+    cdef uint64_t first, n
     cdef slot_header *h
     cdef bint again = False
     if s.my_sender < 0:
@@ -231,16 +273,11 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     flush_posts(node)
     # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
     u64_store_release(&s.mine.published, s.published)
-    if n > s.window:
-        n = s.window              # a run of nulls longer than the ring: it has one slot only
-    start = first % s.window
-    run = s.window - start
-    if run > n:
-        run = n
-    push(node, s, s.slots_offset + start * s.stride, run * s.stride, 0)
-    if n > run:
-        push_more(node, s, s.slots_offset, (n - run) * s.stride, 0)
-    push_more(node, s, s.columns_offset, sizeof(subgroup_columns), POST_RING)
+    if node.fabric.range_cost >= s.window * s.stride:
+        push_slots(node, s, first, n)
+    else:
+        push_used(node, s, first, n)
+    push_columns(node, s, POST_RING)
     if not node.post_after_unlock:
         flush_posts(node)
     unlock_subgroup(s)

@@ -19,13 +19,15 @@ from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 
 
-def connection() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a connection over loopback."""
+def connection(buffer: int = 0) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection over loopback, with socket buffers of so many bytes (0: as the system thinks fit)."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         one = socket.create_connection(server.getsockname())
         other, _ = server.accept()
     for end in (one, other):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF) if buffer else ():
+            end.setsockopt(socket.SOL_SOCKET, option, buffer)
     return one, other
 
 
@@ -45,13 +47,14 @@ class Cluster:
         busy_poll_us: int = 20,
         network: SimNetwork | None = None,
         tcp: bool = False,
+        tcp_buffer: int = 0,
     ) -> None:
         everybody = tuple(range(n))
         if specs is None:
             sending = tuple(senders if senders is not None else everybody)
             specs = [SubgroupSpec(1, everybody, sending, window, size_max, level)]
         self.n = n
-        self.network, self.tcp = network, tcp
+        self.network, self.tcp, self.tcp_buffer = network, tcp, tcp_buffer
         self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
@@ -75,7 +78,7 @@ class Cluster:
                          for i, e in enumerate(self.engines)]
             for i, mine in enumerate(connected):
                 for k in range(i + 1, self.n):
-                    one, other = connection()
+                    one, other = connection(self.tcp_buffer)
                     layout = mine.layout_hash(), mine.row.size
                     mine.attach_stream(k, one.detach(), self.engines[k].incarnation, *layout)
                     connected[k].attach_stream(i, other.detach(), self.engines[i].incarnation, *layout)

@@ -394,10 +394,11 @@ def test_a_writer_publishes_itself_while_the_predicate_thread_sleeps():
     finally:
         cluster.stop()
     assert logs[0] == logs[1] == logs[2]
+    # The order of what one node was given is kept; who is rung and has not woken up yet may be overtaken by another.
     for t in range(2):
-        assert [m for m in logs[0] if m.startswith(b"%d:" % t)] == [
-            b"%d:%d:%d" % (t, k, i) for k in range(rounds) for i in range(burst)
-        ]
+        for node in range(3):
+            own = [b"%d:%d:%d" % (t, k, i) for k in range(node, rounds, 3) for i in range(burst)]
+            assert [m for m in logs[0] if m in own] == own
 
 
 def test_view_changes_under_threads_and_load():

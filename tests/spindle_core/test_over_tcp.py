@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle_core.errors import Wedged
+from spindle_core.engine import SubgroupSpec
+from spindle_core.epoch import CONTROL_PUSHES_MAX
+from spindle_core.errors import Wedged, WriteTimeout
 from spindle_core.fabric.tcp import TcpFabric
 from tests.spindle_core.cluster import Cluster, connection
 from tests.spindle_core.predicates.test_order import SWITCHES, run_script
@@ -203,3 +205,126 @@ def test_a_heartbeat_arrives_alone() -> None:
     mine.push()
     cluster.settle()
     assert theirs.get(0, "proposed") == 7 and os.eventfd_read(cluster.engines[1].control_fd)
+
+
+# ---- a peer that is slow -------------------------------------------------------------------------------------------
+
+TOPICS = [SubgroupSpec(1, (0, 1, 2), (0, 1, 2), 16, 3000, 1), SubgroupSpec(2, (0, 1, 2), (0, 1), 16, 3000, 0)]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 2), st.integers(0, 3000)), min_size=50, max_size=400),
+       st.integers(20, 200), SWITCHES)
+def test_what_waits_for_a_slow_peer_is_bounded(writes, every, switches):
+    """Node 2 looks at its sockets now and then only; the others write as much as they may, acknowledge each other, and
+    post heartbeats all the time. It is never given up, the queue never holds more than the epoch said, and in the end
+    all have everything."""
+    cluster = Cluster(3, TOPICS, tcp=True, tcp_buffer=4096, switches=switches)
+    readers = {(node, topic): cluster.reader(node, topic, capacity=4 << 20) for node in range(3) for topic in (1, 2)}
+    written: dict[int, list[bytes]] = {1: [], 2: []}
+    for k, (node, topic, size) in enumerate(writes):
+        message = (b"%d:%d;" % (node, k)).ljust(size, b".")[:3000]
+        with contextlib.suppress(WriteTimeout):
+            cluster.engines[node].write(topic, message, 0, 0)
+            written[topic].append(message)
+        for who in (0, 1) if k % every else (0, 1, 2):
+            cluster.epochs[who].beat(k + 1)
+            cluster.engines[who].step_once()
+    for epoch in cluster.epochs:
+        assert epoch.fabric.failures() == {}
+        assert epoch.fabric.statistics()["waiting_max"] <= epoch.posts_waiting_max() - 4 * CONTROL_PUSHES_MAX
+    cluster.settle()
+    for topic in (1, 2):
+        logs = [readers[node, topic].take(10_000) for node in range(3)]
+        assert logs[0] == logs[1] == logs[2] or topic == 2
+        assert all(sorted(log) == sorted(written[topic]) for log in logs)
+
+
+def test_beats_and_acknowledgements_for_a_peer_that_hangs_wait_once() -> None:
+    """However long it hangs: a queue of 2,000 posts that are said again and again holds a few of them."""
+    cluster = Cluster(2, tcp=True, tcp_buffer=64 << 10, window=16, size_max=60_000)
+    ahead, behind = cluster.engines
+    for _ in range(16):
+        ahead.write(1, bytes(60_000), 0, 0)
+    ahead.step_once()
+    before = cluster.epochs[0].fabric.statistics()
+    for k in range(2000):
+        cluster.epochs[0].beat(k + 1)
+        ahead.step_once()
+    after = cluster.epochs[0].fabric.statistics()
+    assert after["frames_sent"] == before["frames_sent"] and after["waiting_max"] <= 4
+    cluster.settle()
+    assert cluster.epochs[1].get(0, "heartbeat") == 2000
+    assert behind.epoch.stability(1)["delivered"] == [31, 31]
+
+
+# ---- ends ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_goes_on_to_the_next_view_first_is_no_failure_to_the_others() -> None:
+    """Its connections of the old view end as soon as what it had to say has arrived there."""
+    cluster = Cluster(3, tcp=True)
+    old = cluster.epochs
+    for engine in cluster.engines:
+        engine.wedge()
+    cluster.settle()
+    for engine in cluster.engines:
+        assert engine.deliver_to_trim(1, [0, 0, 0])
+    new = cluster.prepare(2, cluster.specs)
+    cluster.engines[0].install(new[0])
+    wait_until(lambda: (cluster.engines[0].step_once(), cluster.engines[0].tidy())[1], 30)
+    for rank in (1, 2):
+        wait_until(lambda rank=rank: (cluster.engines[rank].step_once(), old[rank].fabric.departed)[1] == {0}, 30)
+        assert old[rank].fabric.failures() == {}
+        cluster.engines[rank].install(new[rank])
+    wait_until(lambda: all([(e.step_once(), e.tidy())[1] for e in cluster.engines]), 30)
+    assert all(epoch.fabric.failures() == {} for epoch in (*old, *new))
+
+
+def test_stop_waits_until_all_has_arrived() -> None:
+    """The last words of a leaver, behind a full socket: they arrive though its engine stops, and then the end."""
+    cluster = Cluster(2, tcp=True, tcp_buffer=256 << 10, window=64, size_max=60_000)
+    leaver, other = cluster.engines
+    for _ in range(64):
+        leaver.write(1, bytes(60_000), 0, 0)
+    leaver.step_once()
+    leaver.wedge()
+    assert not cluster.epochs[0].fabric.drained
+    thread = threading.Thread(target=leaver.stop, kwargs={"drain_s": 30})
+    thread.start()
+    wait_until(lambda: (other.step_once(), not thread.is_alive())[1], 30, interval_s=0)
+    wait_until(lambda: (other.step_once(), cluster.epochs[1].fabric.departed)[1], 30)
+    assert cluster.epochs[1].get(0, "wedged") == 1 and cluster.epochs[1].frozen_counts(0, 1) == [64, 0]
+    assert cluster.epochs[1].fabric.failures() == {}
+
+
+def test_stop_does_not_wait_for_ever() -> None:
+    """A peer takes nothing any more. And in a view that goes on, who stops has gone without a word: a failure."""
+    cluster = Cluster(2, tcp=True, tcp_buffer=256 << 10, window=64, size_max=60_000)
+    for _ in range(64):
+        cluster.engines[0].write(1, bytes(60_000), 0, 0)
+    cluster.engines[0].step_once()
+    before = time.monotonic()
+    cluster.engines[0].stop(drain_s=0.2)
+    assert 0.2 <= time.monotonic() - before < 5
+    wait_until(lambda: (cluster.engines[1].step_once(), cluster.epochs[1].fabric.failures())[1], 30)
+    assert list(cluster.epochs[1].fabric.failures()) == [0] and not cluster.epochs[1].fabric.departed
+
+
+def test_an_install_that_fails_leaves_the_old_view_as_it_was() -> None:
+    """A log too small for the next view's messages: said before anything has changed; the old view goes on."""
+    cluster = Cluster(2, tcp=True, size_max=64)
+    readers = [cluster.reader(node, capacity=4096, hot=1024) for node in range(2)]
+    writer = cluster.writer(0)
+    cluster.engines[0].start()
+    new = cluster.prepare(2, [SubgroupSpec(1, (0, 1), (0, 1), 8, 60_000)])
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="it must hold two of them"):
+            cluster.engines[0].install(new[0])
+    assert cluster.engines[0].epoch is cluster.epochs[0]
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 2      # what the thread waits at
+    writer.write(b"goes on", timeout_s=10)
+    wait_until(lambda: (cluster.engines[1].step_once(), writer.acknowledged)[1] == 1, 30)
+    assert [reader.take(9) for reader in readers] == [[b"goes on"]] * 2
+    cluster.engines[0].stop()

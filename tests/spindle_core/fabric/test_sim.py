@@ -105,6 +105,23 @@ def test_what_has_landed_is_what_was_posted(ranges, steps):
     assert bytes(b.peer_row(0)) == bytes(model)
 
 
+def test_what_waits_takes_posts_of_its_lane_along():
+    """As the fabric's promise allows: data that touch, counts that nothing of their lane waits behind."""
+    a, b = make_peers(2, SimNetwork(late=False))
+    view, slots, count, other = a.row.view(), 2 << 16, 2 << 16 | 2, 3 << 16 | 2
+    posted = [(slots, 1024, 64), (count, 0, 8), (other, 64, 8), (slots, 1088, 64), (count, 0, 8), (slots, 4096, 64),
+              (count, 0, 8), (other, 64, 8), (count, 0, 8)]
+    for k, (flags, offset, length) in enumerate(posted, 1):
+        view[offset : offset + length] = bytes([k]) * length
+        a.fabric.post_writes([(1, offset, length)], flags=flags)
+    seen = []
+    while a.network.pending(0, 1):
+        _, _, offset, length, _ = a.network.head(0, 1)
+        a.network.land(0, 1, 1 + (length - 1) // 64)
+        seen.append((offset, length, b.peer_row(0)[offset]))
+    assert seen == [(1024, 128, 1), (0, 8, 5), (64, 8, 8), (4096, 64, 6), (0, 8, 9)]
+
+
 def test_a_long_post_may_carry_what_came_later_and_a_short_one_never():
     """The fabric's promise: up to 256 bytes are taken at the post, more may be read when they land."""
     a, b = make_peers(2)

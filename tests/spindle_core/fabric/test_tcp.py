@@ -10,6 +10,9 @@ import errno
 import os
 import socket
 import struct
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +30,7 @@ from tests.support import wait_until
 ROW_SIZE = 64 << 10
 MEMORY_SIZE = 4096
 MAGIC = 0x53504446
-WRITE, RING, READ, SWAP, ADD, DATA, FOUND, LETTER, CREDIT = range(1, 10)
+WRITE, RING, READ, SWAP, ADD, DATA, FOUND, LETTER, CREDIT, GOODBYE = range(1, 11)
 
 
 class TcpPeer:
@@ -80,9 +83,11 @@ class TestTcp(FabricConformance):
         assert b.fabric.wait(BOUND_S) and not b.fabric.wait(0.0)
 
 
-def stranger(**more: int) -> tuple[TcpPeer, socket.socket]:
+def stranger(lanes: int = 4, **more: int) -> tuple[TcpPeer, socket.socket]:
     """A member of two, and the bare connection of the other one."""
     peer = TcpPeer(0, 2, **more)
+    if not more:
+        peer.fabric.reserve(1000, lanes)
     one, other = connection()
     for end, option in ((one, socket.SO_SNDBUF), (other, socket.SO_RCVBUF)):
         end.setsockopt(socket.SOL_SOCKET, option, 256 << 10)  # said, so that they don't grow
@@ -241,6 +246,7 @@ NONSENSE = {
     "a letter that is too long": frame(LETTER, 0, bytes(241)),
     "more letters than may be": frame(LETTER, 0, b"x") * 65,
     "credit for letters that were not sent": frame(CREDIT, 1),
+    "a goodbye with something in it": frame(GOODBYE, 0, b"x"),
 }
 
 
@@ -257,7 +263,7 @@ def test_nonsense_ends_the_connection_and_touches_nothing(name: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(
     st.binary(max_size=40),
-    st.builds(frame, st.integers(0, 10), st.one_of(st.integers(0, 70_000), st.integers(0, (1 << 56) - 1)),
+    st.builds(frame, st.integers(0, 11), st.one_of(st.integers(0, 70_000), st.integers(0, (1 << 56) - 1)),
               st.one_of(st.binary(max_size=300), st.builds(ask, st.integers(0, 3), st.integers(0, 5000),
                                                            st.integers(0, 5000))))), max_size=8))
 def test_any_bytes_crash_nobody(frames: list[bytes]) -> None:
@@ -265,7 +271,7 @@ def test_any_bytes_crash_nobody(frames: list[bytes]) -> None:
     peer, other = stranger()
     other.sendall(b"".join(frames))
     other.shutdown(socket.SHUT_WR)
-    assert failure(peer)
+    wait_until(lambda: peer.progress() < 0 or peer.fabric.failures() or peer.fabric.departed, BOUND_S)
 
 
 def test_answers_that_do_not_fit_their_questions() -> None:
@@ -353,6 +359,182 @@ def test_long_reads_and_many_at_once() -> None:
     wait_until(lambda: (a.progress(), b.progress(), found.extend(a.fabric.poll())) and len(found) == 1024, BOUND_S)
     assert [value for _, _, value, _ in found] == list(range(1024))
     a.fabric.post_fetch_add(1, b.key, 0, 1, 1024)
+
+
+# ---- orderly ends --------------------------------------------------------------------------------------------------
+
+
+def test_who_says_goodbye_is_no_failure() -> None:
+    """What was posted before arrives, then the end, which rings nobody; what is posted afterwards goes nowhere."""
+    rung = os.eventfd(0, os.EFD_NONBLOCK)
+    a, b = TcpPeer(0, 2), TcpPeer(1, 2, failed_fd=rung)
+    one, other = connection()
+    a.fabric.connect(1, one.detach())
+    b.fabric.connect(0, other.detach())
+    a.row.view()[:8] = b"the last"
+    a.fabric.post_writes([(1, 0, 8)])
+    a.fabric.goodbye()
+    a.row.view()[:8] = b"too late"
+    assert a.fabric.post_writes([(1, 0, 8)]) == 0
+    wait_until(lambda: a.fabric.drained, BOUND_S)
+    a.fabric.close()
+    a.fabric.close()
+    wait_until(lambda: b.progress() >= 0 and b.fabric.departed == {0}, BOUND_S)
+    assert bytes(b.peer_row(0)[:8]) == b"the last"
+    assert b.fabric.failures() == a.fabric.failures() == {} and b.fabric.drained
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(rung)
+    with pytest.raises(ConnectionError):
+        b.fabric.send(0, b"x")
+    os.close(rung)
+
+
+def test_after_my_goodbye_a_break_is_no_failure_either() -> None:
+    """The other side may be killed while my last words are on their way: that epoch is over for me."""
+    peer, other = stranger()
+    fill(peer)
+    peer.fabric.goodbye()
+    other.close()
+    wait_until(lambda: peer.progress() >= 0 and peer.fabric.departed == {1}, BOUND_S)
+    assert peer.fabric.failures() == {} and peer.fabric.drained
+
+
+def test_a_goodbye_comes_behind_all_that_waits() -> None:
+    peer, other = stranger()
+    fill(peer)
+    peer.fabric.goodbye()
+    received = bytearray()
+    while received[-16:] != frame(GOODBYE, 0):
+        received += other.recv(1 << 20)
+        peer.progress()
+    assert [kind for kind, _, _ in parse(bytes(received))][-2:] == [WRITE, GOODBYE]
+
+
+# ---- what waits ----------------------------------------------------------------------------------------------------
+
+GUARD, SLOTS, COUNTS = 2, 2 << 16, 3 << 16
+
+
+def laned(*posts: tuple[int, int, int]) -> list[tuple[int, int, bytes]]:
+    """What goes out of posts (flags, offset, length) that wait behind a full socket; each writes its own number."""
+    peer, other = stranger()
+    fill(peer)
+    view = peer.row.view()
+    for k, (flags, offset, length) in enumerate(posts, 1):
+        view[offset : offset + length] = bytes([k]) * length
+        peer.fabric.post_writes([(1, offset, length)], flags=flags)
+    return [(place, len(data), data[:1]) for _, place, data in parse(drain(peer, other)) if place < 8192]
+
+
+def test_posts_of_a_lane_that_wait_are_carried_together() -> None:
+    """Slots that touch are one write, and the count behind them is the newest one; a count that guards nothing moves to
+    where an earlier one waits."""
+    assert laned(
+        (SLOTS, 1024, 400), (SLOTS | GUARD, 0, 64), (COUNTS | GUARD, 64, 8),
+        (SLOTS, 1424, 400), (SLOTS | GUARD, 0, 64), (COUNTS | GUARD, 64, 8), (COUNTS | GUARD, 64, 8),
+    ) == [(1024, 800, b"\1"), (0, 64, b"\5"), (64, 8, b"\7")]
+
+
+def test_no_count_overtakes_what_it_guards() -> None:
+    """A count stays behind data of its lane that could not join earlier data."""
+    assert laned(
+        (SLOTS, 1024, 400), (SLOTS | GUARD, 0, 64), (SLOTS, 4096, 400), (SLOTS | GUARD, 0, 64), (SLOTS | GUARD, 0, 64),
+    ) == [(1024, 400, b"\1"), (0, 64, b"\2"), (4096, 400, b"\3"), (0, 64, b"\5")]
+
+
+def test_short_data_of_a_lane_join_as_well() -> None:
+    """Up to the length of a short post in the queue, then read from the row."""
+    assert laned(*[(SLOTS, 1024 + 96 * k, 96) for k in range(10)]) == [(1024, 960, b"\1")]
+    assert laned((SLOTS, 1024, 96), (SLOTS, 1024, 96)) == [(1024, 96, b"\2")]
+
+
+def test_room_for_what_waits_is_made_before_anybody_is_connected() -> None:
+    fabric = TcpFabric(0, 2)
+    with pytest.raises(ValueError, match="smaller windows"):
+        fabric.reserve(1 << 24, 2)
+    with pytest.raises(ValueError, match="smaller windows"):
+        fabric.reserve(1, 2000)
+    fabric.reserve(100_000, 10)
+    fabric.make_row("row", 4096)
+    fabric.connect(1, connection()[0].detach())
+    with pytest.raises(ValueError, match="before the first"):
+        fabric.reserve(1, 2)
+
+
+# ---- what runs out -------------------------------------------------------------------------------------------------
+
+
+def limited(limit: str, program: str) -> str:
+    """What a program prints that runs below a limit of its own, which it sets where it says LOWER."""
+    text = f"""
+import os, resource, socket
+from spindle_core.fabric.tcp import TcpFabric
+from tests.spindle_core.cluster import connection
+{textwrap.dedent(program).replace("LOWER", f"resource.setrlimit({limit})")}
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_descriptor_left() -> None:
+    """The error says what to do."""
+    assert "raise the limit of open files" in limited("resource.RLIMIT_NOFILE, (10, 10)", """
+        LOWER
+        kept = []
+        try:
+            while len(kept) < 20:
+                kept.append(TcpFabric(0, 2))
+        except OSError as error:
+            print(error)
+    """)
+
+
+def test_no_memory_left() -> None:
+    """A peer that can't be connected is not half connected: its socket is closed, and the next try may succeed."""
+    assert limited("resource.RLIMIT_AS, (1 << 30, resource.RLIM_INFINITY)", """
+        fabric = TcpFabric(0, 2)
+        fabric.make_row("row", 4096)
+        fabric.reserve(1 << 23, 4)
+        one, other = connection()
+        LOWER
+        try:
+            fabric.connect(1, one.detach())
+        except MemoryError as error:
+            print(error)
+        print(other.recv(1))
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        one, other = connection()
+        fabric.connect(1, one.detach())
+        fabric.post_writes([(1, 0, 8)])
+        print(len(other.recv(100)))
+    """).splitlines()[-2:] == ["b''", "24"]
+
+
+def test_letters_that_can_not_be_sent_are_not_counted() -> None:
+    """A connection that is broken for sending only says so, as often as it is asked."""
+    peer, other = stranger()
+    other.close()
+    with pytest.raises(ConnectionError):
+        for _ in range(100):
+            peer.fabric.send(1, b"x")
+    for _ in range(100):
+        with pytest.raises(ConnectionError):
+            peer.fabric.send(1, b"x")
+
+
+def test_targets_of_reads_are_let_go() -> None:
+    """A node that reads into ever new memory keeps what is being read, and not what was."""
+    a, b = make_peers(2)
+    for k in range(100):
+        a.fabric.post_read(1, b.key, 0, Mapping.private(4096), 0, 8, k)
+        if k < 50:
+            TestTcp.pump([a, b])
+            assert a.fabric.poll() == [(k, "ok", 0, 1)]
+    assert 50 <= len(a.fabric.targets) <= 66
+    TestTcp.pump([a, b])
+    a.fabric.forget_targets()
+    assert a.fabric.targets == {} and len(a.fabric.poll()) == 50
 
 
 def test_a_row_that_was_made_elsewhere_is_posted_from() -> None:

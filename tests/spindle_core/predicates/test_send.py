@@ -132,3 +132,33 @@ def test_the_count_is_on_its_way_behind_all_that_it_guards(batch: bool) -> None:
                 assert bytes(theirs[place : place + 1000]) == message
         cluster.settle()
     assert reader.take(9) == sent
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 600), st.integers(-9, -1)), max_size=40),
+       st.sampled_from([0, 40, 300, 1 << 40]), st.booleans(), st.integers(1, 6))
+def test_unused_bytes_are_posted_where_ranges_cost_more(turns, range_cost, joins, together):
+    """Of slots that are half empty, and of runs of nulls, go over the network what is used, and gaps up to what a
+    further post costs; what is delivered is the same. Nulls are a silence of so many rounds."""
+    network = SimNetwork(late=False, joins=joins, range_cost=range_cost)
+    cluster = Cluster(2, window=5, size_max=600, senders=[0], network=network)
+    reader, sender = cluster.reader(1), cluster.engines[0]
+    sent, used = [], 0
+    before = network.counts()
+    for k, turn in enumerate(turns):
+        if turn >= 0:
+            sent.append(bytes([k]) * turn)
+            sender.write(1, sent[-1], 0, 0)
+        else:
+            sender.declare_silence(1, -turn)
+        used += 32 + max(0, turn + 7 & ~7)
+        if k % together == 0 or k % 5 == 4 or turn < 0:
+            cluster.settle()
+    cluster.settle()
+    assert reader.take(1000) == sent
+    after = network.counts()
+    columns = 64 * (after["posts"] - before["posts"])      # at most: whatever isn't a range of slots is a line
+    posted = after["bytes"] - before["bytes"]
+    assert used <= posted
+    if range_cost == 0:
+        assert posted <= used + columns

@@ -1,0 +1,20 @@
+"""Which of the paper's techniques a node uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The paper's techniques, each of which can be switched off; all off is its baseline (sections 3.2 to 3.4)."""
+
+    batch_send: bool = True
+    batch_receive: bool = True
+    batch_delivery: bool = True
+    null_sends: bool = True
+    post_after_unlock: bool = True
+
+    @classmethod
+    def baseline(cls) -> Switches:
+        return cls(False, False, False, False, False)
