@@ -23,6 +23,7 @@ from collections.abc import Mapping
 
 BEATS_PER_TIMEOUT = 20  # looks and heartbeats; so many a beat may come late before it matters
 INTERVAL_MIN_NS, INTERVAL_MAX_NS = 5_000_000, 50_000_000
+LOST = 2  # times the timeout: then not even who can't do without a member waits for it any longer, if it is elsewhere
 STALL = 2  # a gap between two looks of timeout / STALL was a stall of our own
 
 
@@ -68,6 +69,10 @@ class Detector:
     def silent_ns(self, rank: int) -> int:
         """For how long the member has been silent, as far as this node was awake to see it; 0 if it isn't watched."""
         return self._silent_ns.get(rank, 0)
+
+    def lost(self) -> set[int]:
+        """Ranks that have been silent for much longer than the timeout."""
+        return {rank for rank, ns in self._silent_ns.items() if ns >= LOST * self.timeout_ns}
 
     def wait_ns(self) -> int:
         """Until the next look: one interval, or less if somebody's time is up sooner."""

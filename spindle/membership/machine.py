@@ -10,6 +10,8 @@ there are none. While `in_minority` give the certain end of others a little time
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from spindle.errors import CastOut, MembershipError, NodeIdTaken, NoMajority, SpindleError, error_to_wire
 from spindle.membership import messages as m
 from spindle.membership.participants import Participants
@@ -234,21 +236,36 @@ class Machine(Rules):
         ranks = [rank for rank in map(self.view.rank_of, node_ids) if rank is not None]
         return self._participants.has_majority(without=sum(1 << rank for rank in ranks))
 
+    def is_near(self, node_id: int) -> bool:
+        """True if this member of the installed view is on this node's host."""
+        member = self.view.member(node_id) if self.view is not None else None
+        return member is not None and member.host == self.me.host
+
+    def to_suspect(self, late: set[int]) -> set[int]:
+        """Whom to suspect now of the members that give no sign of life: all, if a majority remains without. Else those
+        on other hosts, if one remains without these, as who hangs on this host may go on or be ended by somebody."""
+        if self.may_suspect(late):
+            return late
+        far = {node_id for node_id in late if not self.is_near(node_id)}
+        return far if self.may_suspect(far) else set()
+
     @property
     def in_minority(self) -> bool:
         """True while too many are suspected to go on: nothing happens until some of them are known to have ended."""
         return self._participants is not None and not self._participants.has_majority()
 
-    def give_up(self) -> None:
-        """Stops this node if it is in a minority still."""
-        if self.in_minority:
-            assert self.view is not None and self._participants is not None
-            live = self._participants.live
-            missing = ", ".join(str(one) for rank, one in enumerate(self.view.members) if rank not in live)
-            self._fail(NoMajority(
-                f"only {len(live)} of {len(self.view.members)} members of view {self.view.view_id} answer, which is no "
-                f"majority: the others may go on without this node, so it has stopped. Missing: {missing}. Start it "
-                "again when it can reach them"))
+    def give_up(self, silent: Collection[int] = ()) -> None:
+        """Stops this node if it is in a minority still, or would be without these members, of other hosts, that have
+        been silent for so long that it has to take itself for cut off. It accuses nobody of that: they may hear it."""
+        if self._participants is None or self.may_suspect(set(silent)):
+            return
+        assert self.view is not None
+        live = [rank for rank in self._participants.live if self.view.members[rank].node_id not in silent]
+        missing = ", ".join(str(one) for rank, one in enumerate(self.view.members) if rank not in live)
+        self._fail(NoMajority(
+            f"only {len(live)} of {len(self.view.members)} members of view {self.view.view_id} answer, which is no "
+            f"majority: the others may go on without this node, so it has stopped. Missing: {missing}. Start it "
+            "again when it can reach them"))
 
     def _part_with(self, member: Member) -> None:
         """A dead member of the installed view takes no part in it any more."""

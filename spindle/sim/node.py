@@ -18,21 +18,9 @@ from spindle.errors import SpindleError, error_to_wire
 from spindle.membership import messages as m
 from spindle.membership.detector import Detector
 from spindle.membership.machine import Machine, Phase
+from spindle.sim import links
 from spindle.sim.apps import Reader, Writer
-from spindle.sim.links import (
-    CAST_OUT,
-    END,
-    ENDED,
-    ENDED_FAILED,
-    ENDED_ORDERLY,
-    FAREWELL,
-    HELLO,
-    MESSAGE,
-    OFFER,
-    WELCOME,
-    Conn,
-    Item,
-)
+from spindle.sim.links import CAST_OUT, END, FAREWELL, MESSAGE, OFFER, Conn, Item
 from spindle.sim.tables import WatchedTable
 from spindle.view import Member, View
 from spindle_core.engine import Engine, Switches
@@ -51,7 +39,8 @@ class Life:
 
     def __init__(self, world: World, number: int, node_id: int, switches: Switches) -> None:
         self.world, self.number, self.node_id = world, number, node_id
-        self.me = Member(node_id, incarnation=1000 + number, address=f"node-{node_id}", pid=10_000 + number)
+        host = b"" if world.fabric.certain else bytes([node_id])
+        self.me = Member(node_id, 1000 + number, f"node-{node_id}", 10_000 + number, host=host)
         self.engine = Engine(node_id, incarnation=self.me.incarnation, switches=switches)
         self.bell = memoryview(self.engine.bell)
         self.machine = Machine(self.me)
@@ -237,7 +226,7 @@ class Life:
         elif isinstance(action, m.Install):
             self._install(action.view)
         elif isinstance(action, m.Left):
-            self.finish(ENDED_ORDERLY, "")
+            self.finish(links.ENDED_ORDERLY, "")
         elif isinstance(action, m.Rejected):
             world.hit(f"rejected {action.kind}")
             if action.request_id == 0:
@@ -383,7 +372,7 @@ class Life:
             conn = Conn(self, life)
             self.conns.append(conn)
             life.conns.append(conn)
-            conn.send(self, (HELLO,))
+            conn.send(self, (links.HELLO,))
         return True
 
     def _met(self, conn: Conn) -> None:
@@ -430,21 +419,21 @@ class Life:
 
     def _take(self, conn: Conn, item: Item) -> None:
         kind, life = item[0], conn.other(self)
-        if kind == ENDED:
+        if kind == links.ENDED:
             member = self.machine.view.member(life.node_id) if self.machine.view is not None else None
             if member == life.me:
                 self.machine.ended(life.node_id)
                 self.dirty = True
         elif not conn.reads(self):
             pass
-        elif kind == HELLO and life.number in self.cast_out:
+        elif kind == links.HELLO and life.number in self.cast_out:
             conn.send(self, (FAREWELL, False, CAST_OUT, "it was cast out before"))
             conn.close(self, False)
-        elif kind == HELLO:
+        elif kind == links.HELLO:
             self._met(conn)
-            conn.send(self, (WELCOME,))
+            conn.send(self, (links.WELCOME,))
             self._tell_view(conn)
-        elif kind == WELCOME:
+        elif kind == links.WELCOME:
             self._met(conn)
             self._tell_view(conn)
             self._meet_on()
@@ -524,16 +513,25 @@ class Life:
             late = self.detector.late(now_ns, beats)
             if late:
                 assert self.view is not None
-                ids = [self.view.members[rank].node_id for rank in late]
-                if self.machine.may_suspect(set(ids)):
-                    for node_id in ids:
-                        self.suspect(node_id, "its heartbeat stands still")
-                else:
-                    self.world.hit("may not suspect")
+                self._accuse({rank: self.view.members[rank].node_id for rank in late})
         self.next_look_ns = self.world.now_ns + self.detector.wait_ns()
         if self.joiner_deadline_ns and self.world.now_ns >= self.joiner_deadline_ns:
             self.part_with_late_joiners()
         self.settle()
+
+    def _accuse(self, late: dict[int, int]) -> None:
+        """Of these ranks and node ids whom the rules say, as in `spindle.liveness`."""
+        accused = self.machine.to_suspect(set(late.values()))
+        for node_id in sorted(accused):
+            self.suspect(node_id, "its heartbeat stands still")
+        if accused != set(late.values()):
+            self.world.hit("may not suspect")
+        lost = [late[rank] for rank in self.detector.lost() if rank in late and not self.machine.is_near(late[rank])]
+        if lost and not self.machine.may_suspect(set(lost)):
+            self.world.hit("cut off")
+            self.world.causes += 1
+            self.machine.give_up(lost)
+            self.dirty = True
 
     def suspect(self, node_id: int, why: str) -> None:
         member = self.view.member(node_id) if self.view is not None else None
@@ -566,7 +564,7 @@ class Life:
         if self.end:
             return
         self.world.check.failed(self, kind, text)
-        self.finish(ENDED_FAILED, kind, text)
+        self.finish(links.ENDED_FAILED, kind, text)
 
     def fail_by(self, error: SpindleError) -> None:
         self.fail(*error_to_wire(error))
@@ -575,14 +573,14 @@ class Life:
         """The node stops by itself: first everything in it, then it says so."""
         self.world.note(f"{self} {how} {kind} {text}")
         self.drain()
-        if how == ENDED_ORDERLY and self.view is not None:
+        if how == links.ENDED_ORDERLY and self.view is not None:
             self.world.check.leaving_view(self)
         self.engine.stop()
         self.drain()
         self.world.fabric.flush(self)
         for conn in self.conns:
             if conn.is_open(self):
-                conn.send(self, (FAREWELL, how == ENDED_ORDERLY, kind, text))
+                conn.send(self, (FAREWELL, how == links.ENDED_ORDERLY, kind, text))
         self.stop(how, kind, True)
 
     def stop(self, how: str, kind: str, certain: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
@@ -21,24 +21,28 @@ class MadeUp:
     node_ids = (10, 11, 12)
 
     def __init__(self, may: bool) -> None:
-        self.may, self.in_minority = may, False
+        self.may, self.in_minority, self.far = may, False, False
         self.beats = {0: 0, 1: 0, 2: 0}
         self.suspected: list[int] = []
         self.gave_up = False
+        self.lost: list[int] = []
         self.steps = 0
 
     def live_ranks(self) -> list[int]:
         return [rank for rank, node_id in enumerate(self.node_ids) if node_id not in self.suspected]
 
-    def may_suspect(self, node_ids: set[int]) -> bool:
-        return self.may
+    def is_near(self, node_id: int) -> bool:
+        return not self.far
+
+    def to_suspect(self, late: set[int]) -> set[int]:
+        return late if self.may else set()
 
     def suspect(self, node_id: int, why: str) -> None:
         assert "no sign of life" in why
         self.suspected.append(node_id)
 
-    def give_up(self) -> None:
-        self.gave_up = True
+    def give_up(self, silent: Collection[int] = ()) -> None:
+        self.gave_up, self.lost = True, list(silent)
 
     def get(self, rank: int, column: str) -> int:
         assert column == "heartbeat"
@@ -65,6 +69,11 @@ def with_liveness(may: bool, test: Callable[[MadeUp, Liveness], Awaitable[None]]
         assert made_up.steps == looks, "it looks after its end"
 
     asyncio.run(body())
+
+
+def said(caplog: pytest.LogCaptureFixture, *words: str) -> int:
+    """How often the log has these words. After a stall, of this test, everything is said anew."""
+    return len([one for one in caplog.messages if all(word in one for word in words)])
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -95,7 +104,25 @@ def test_without_a_majority_to_remain_it_waits_and_says_so_once(caplog: pytest.L
 
     with caplog.at_level(logging.WARNING, "spindle.node"):
         with_liveness(False, test)
-    assert len([one for one in caplog.messages if "node 12" in one and "waits" in one]) == 1
+    assert 1 <= said(caplog, "node 12", "waits") <= 1 + said(caplog, "was stopped")
+
+
+def test_who_is_cut_off_waits_as_long_again_and_gives_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: a node that hears nobody of a majority elsewhere doesn't wait for ever; nor stop while links may come back.
+    Method: rank 2 is on another host; silent for longer than the timeout, then heard of again, then silent for good."""
+
+    async def test(made_up: MadeUp, liveness: Liveness) -> None:
+        made_up.far = True
+        await until(lambda: liveness.silent_s(2) > 0.12)
+        made_up.beats[2] += 1
+        await until(lambda: liveness.silent_s(2) > 0.12)
+        assert not made_up.suspected and not made_up.gave_up
+        await until(lambda: made_up.gave_up)
+        assert not made_up.suspected and made_up.lost == [12]
+
+    with caplog.at_level(logging.WARNING, "spindle.node"):
+        with_liveness(False, test)
+    assert 2 <= said(caplog, "node 12", "cut off itself") <= 2 + said(caplog, "was stopped")
 
 
 def test_a_minority_gives_up_after_the_timeout_unless_it_ends() -> None:

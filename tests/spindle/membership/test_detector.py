@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.membership.detector import Detector
+from spindle.membership.detector import LOST, Detector
 
 MS = 1_000_000
 TIMEOUT = 2000 * MS
@@ -33,7 +33,14 @@ def test_a_silent_member_is_named_after_the_timeout_and_not_before() -> None:
     at = run(detector, detector.interval_ns, 10 * TIMEOUT, beats, {1})
     assert at is not None and TIMEOUT <= at <= TIMEOUT + 2 * detector.interval_ns
     assert detector.silent_ns(2) >= TIMEOUT and detector.silent_ns(1) == 0
-    assert detector.late(at + MS, beats) == [2]
+    assert detector.late(at + MS, beats) == [2] and detector.lost() == set()
+    run(detector, at + 2 * MS, LOST * TIMEOUT, beats, {1})
+    while detector.silent_ns(2) < LOST * TIMEOUT:
+        assert detector.lost() == set()
+        at += detector.interval_ns
+        beats[1] += 1
+        assert detector.late(at, beats) == [2]
+    assert detector.lost() == {2}
 
 
 def test_the_own_stall_accuses_nobody() -> None:
