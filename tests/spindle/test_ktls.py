@@ -8,11 +8,15 @@ model.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
+import fcntl
 import os
+import select
 import socket
 import struct
+import termios
 import threading
 from collections.abc import Iterator
 
@@ -175,3 +179,42 @@ def test_a_byte_that_was_changed_on_the_way_ends_the_connection() -> None:
         with pytest.raises(OSError) as caught:
             one.recv(100)
         assert caught.value.errno == errno.EBADMSG
+
+
+@needs_kernel
+def test_the_calls_of_the_fabric_do_on_it_what_they_do_elsewhere() -> None:
+    """Not blocking, several parts in one call, sent until the socket is full; epoll tells when there is more to do."""
+    with tcp() as (one, other):
+        ktls.protect(one, MATERIAL, server_side=False)
+        ktls.protect(other, MATERIAL, server_side=True)
+        for sock in (one, other):
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        parts = [os.urandom(size) for size in (8, 16384, 1, 70_000)]
+        whole = b"".join(parts) * 40
+        left, got = memoryview(whole), bytearray()
+        full = 0
+        with select.epoll() as epoll:
+            epoll.register(one, select.EPOLLOUT)
+            epoll.register(other, select.EPOLLIN)
+            while len(got) < len(whole):
+                for fd, events in epoll.poll(10):
+                    if fd == one.fileno() and events & select.EPOLLOUT:
+                        try:
+                            while left:
+                                sent = one.sendmsg([left[:8], left[8:16392], left[16392:86393]], [],
+                                                   socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                                left = left[sent:]
+                            epoll.modify(one, 0)
+                        except BlockingIOError:
+                            full += 1
+                    elif fd == other.fileno():
+                        into = [bytearray(24), bytearray(50_000)]
+                        count = os.readv(fd, into)
+                        got += b"".join(into)[:count]
+        assert got == whole and full
+        waiting = array.array("i", [-1])
+        fcntl.ioctl(one, termios.TIOCOUTQ, waiting)
+        assert waiting[0] >= 0
+        one.shutdown(socket.SHUT_RDWR)
+        assert os.readv(other.fileno(), [bytearray(1)]) == 0
