@@ -29,5 +29,6 @@ cdef class Epoch:
     cdef void hold_control(self) noexcept
     cdef int build_subgroups(self) except -1
     cdef int point_columns(self) except -1
+    cdef int say_row(self, rank, Mapping row, incarnation, layout_hash, row_size) except -1
     cdef int check_row(self, rank, Mapping row) except -1
     cdef int take_row(self, rank, Mapping row) except -1

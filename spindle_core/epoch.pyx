@@ -286,25 +286,47 @@ cdef class Epoch:
         The rest is what the peer says of its row. Raises ValueError where this view expects another one.
         """
         cdef Mapping row
-        cdef row_header *h
         try:
             self.fabric.check_peer(rank)
             row = Mapping.private(self.row.size)
-            h = <row_header *>row.base
-            h.layout_version = LAYOUT_VERSION
-            h.node_id = self.node_ids[rank]
-            h.incarnation = incarnation
-            h.epoch = self.node.epoch
-            h.row_size = row_size
-            h.layout_hash = layout_hash
-            u64_store_release(&h.magic, ROW_MAGIC)
-            if row_size != self.row.size:
-                raise ValueError(f"node {h.node_id} has another idea of the topics of view {self.epoch}")
-            self.check_row(rank, row)
+            self.say_row(rank, row, incarnation, layout_hash, row_size)
         except BaseException:
             os.close(fd)
             raise
         self.take_row(rank, self.connect(rank, "tcp", fd, row))
+
+    def verbs_address(self, rank):
+        """What the member of that rank needs for its attach_verbs: bytes, the same at every call."""
+        return self.part("verbs").local_address(rank)
+
+    def attach_verbs(self, rank, bytes address, incarnation, layout_hash, row_size):
+        """As attach_stream, for a peer on an RDMA network: `address` is its verbs_address for this member.
+
+        OSError where there is no way to it.
+        """
+        fabric = self.part("verbs")
+        self.fabric.check_peer(rank)
+        fabric.local_address(rank)         # its copy is there from then on, and nothing lands in it before connect()
+        self.say_row(rank, fabric.copy_of(rank), incarnation, layout_hash, row_size)
+        self.take_row(rank, self.connect(rank, "verbs", address))
+
+    cdef int say_row(self, rank, Mapping row, incarnation, layout_hash, row_size) except -1:
+        """Writes what a peer says of its row into this node's copy; ValueError if this view expects another one."""
+        cdef row_header *h = <row_header *>row.base
+        h.layout_version = LAYOUT_VERSION
+        h.node_id = self.node_ids[rank]
+        h.incarnation = incarnation
+        h.epoch = self.node.epoch
+        h.row_size = row_size
+        h.layout_hash = layout_hash
+        u64_store_release(&h.magic, ROW_MAGIC)
+        if row_size != self.row.size:
+            raise ValueError(f"node {h.node_id} has another idea of the topics of view {self.epoch}")
+        return self.check_row(rank, row)
+
+    def part(self, str name):
+        """The fabric of that name where there are several, else the only one."""
+        return self.fabric.parts[name] if isinstance(self.fabric, MixedFabric) else self.fabric
 
     def connect(self, rank, str part, *how):
         """Makes a peer reachable, by the part of that name where there are several."""

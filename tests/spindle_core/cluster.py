@@ -47,6 +47,7 @@ class Cluster:
         busy_poll_us: int = 20,
         network: SimNetwork | None = None,
         tcp: bool = False,
+        verbs: bool = False,
         tcp_buffer: int = 0,
     ) -> None:
         everybody = tuple(range(n))
@@ -55,6 +56,7 @@ class Cluster:
             specs = [SubgroupSpec(1, everybody, sending, window, size_max, level)]
         self.n = n
         self.network, self.tcp, self.tcp_buffer = network, tcp, tcp_buffer
+        self.verbs = verbs
         self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
@@ -83,6 +85,17 @@ class Cluster:
                     mine.attach_stream(k, one.detach(), self.engines[k].incarnation, *layout)
                     connected[k].attach_stream(i, other.detach(), self.engines[i].incarnation, *layout)
             return connected
+        if self.verbs:
+            from spindle_core.fabric.verbs import VerbsFabric  # only where it could be built
+
+            reached = [e.new_epoch(epoch, i, ids, list(specs), VerbsFabric(i, self.n, e.bell_fd))
+                       for i, e in enumerate(self.engines)]
+            for i, mine in enumerate(reached):
+                for k, theirs in enumerate(reached):
+                    if i != k:
+                        mine.attach_verbs(k, theirs.verbs_address(i), self.engines[k].incarnation, mine.layout_hash(),
+                                          mine.row.size)
+            return reached
         epochs = [e.new_epoch(epoch, i, ids, list(specs)) for i, e in enumerate(self.engines)]
         for i, mine in enumerate(epochs):
             for k, theirs in enumerate(epochs):

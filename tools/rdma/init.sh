@@ -22,5 +22,6 @@ for place in dev proc sys; do $bb mount -o bind "/$place" "/root/$place"; done
 $bb mkdir -p /root/dev/shm /root/exchange
 for place in dev/shm run tmp; do $bb mount -t tmpfs none "/root/$place"; done
 share exchange /root/exchange rw
-$bb chroot /root /bin/bash /exchange/job.sh 2>&1
+$bb cp /root/exchange/job.sh /root/run/job.sh
+$bb chroot /root /bin/bash /run/job.sh 2>&1
 $bb poweroff -f

@@ -1,18 +1,37 @@
 """The verbs fabric keeps the fabric's promise on a real kernel RDMA stack, never overflows a queue, and gives up who
 does not answer or breaks the rules.
 
-All of it needs an RDMA device: `make rdma-test` runs it on a guest that has one in software.
+All of it needs an RDMA device: `make rdma-test` runs it on a guest that has one in software. Members are fabrics of one
+process or of several; a stranger is a program over pyverbs, which shares only the format of addresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spindle_core.fabric.verbs_address import Address
+from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.conformance import BOUND_S, FabricConformance
-from tests.spindle_core.fabric.verbs_peers import make_peers, needs_verbs, pump
+from tests.spindle_core.fabric.remote import RemotePeer, RemoteProcess
+from tests.spindle_core.fabric.verbs_peers import ROW_SIZE, VerbsPeer, connect, make_peers, needs_verbs, pump
+from tests.support import wait_until
 
 pytestmark = needs_verbs
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+TIGHT = {"depth": 8, "rings": 2, "queue": 1024, "inline_max": 0}
+HASTY = {"ack_timeout": 10, "retries": 2}  # gives a peer up after some 10 ms
 
 
 class TestVerbs(FabricConformance):
@@ -28,3 +47,398 @@ class TestVerbs(FabricConformance):
         assert not b.fabric.wait(0.0)
         assert a.fabric.ring(1) == 1
         assert b.fabric.wait(BOUND_S) and not b.fabric.wait(0.0)
+
+
+class TestTightVerbs(TestVerbs):
+    """The same with the least of everything: eight work requests in the device, two rings, nothing inline."""
+
+    make_peers = staticmethod(lambda n: make_peers(n, **TIGHT))  # type: ignore[assignment]
+
+
+class TestVerbsOfProcesses(TestVerbs):
+    """The same, each member but the first in a process of its own."""
+
+    processes: ClassVar[list[RemoteProcess]] = []
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def started(cls) -> Iterator[None]:
+        cls.processes.extend(RemoteProcess() for _ in range(3))
+        yield
+        for process in cls.processes:
+            process.end()
+        cls.processes.clear()
+
+    @staticmethod
+    def make_peers(n: int) -> list[Any]:  # type: ignore[override]
+        one = VerbsPeer(0, n)
+        others = [RemotePeer(process, k + 1, n, {}) for k, process in zip(range(n - 1), TestVerbsOfProcesses.processes,
+                                                                           strict=False)]
+        return connect([one, *others])  # type: ignore[list-item]
+
+    def completions(self, peers: list[Any], who: Any, n: int) -> list[tuple]:
+        """Nobody else has to do anything for them."""
+        found: list[tuple] = []
+        deadline = time.monotonic() + BOUND_S
+        while len(found) < n:
+            assert time.monotonic() < deadline
+            found += who.poll_now()
+        return found
+
+    def test_fetch_and_add_from_many_loses_nothing(self) -> None:
+        """As everywhere, with the loops where the members are."""
+        peers = self.make_peers(3)
+        found: list[int] = []
+        threads = [threading.Thread(target=lambda who=who: found.extend(who.fabric.add_many(0, peers[0].key, 300)))
+                   for who in peers[1:]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == list(range(600))
+
+    def test_a_later_write_is_never_seen_before_an_earlier_one(self) -> None:
+        """As everywhere, but the writer is another process that goes as fast as it can."""
+        a, b = self.make_peers(2)
+        writer = threading.Thread(target=b.fabric.post_rounds, args=(0, 2000), daemon=True)
+        writer.start()
+        copy, wrong, last = a.peer_row(1), [], 0
+        deadline = time.monotonic() + 60
+        while last < 2000 and time.monotonic() < deadline:
+            guard = int.from_bytes(copy[0:8], "little")
+            data = int.from_bytes(copy[4096:4104], "little")
+            if guard != last:
+                last = guard
+                wrong += [(guard, data)] if data < guard else []
+            else:
+                a.progress()
+                b.progress() if not writer.is_alive() else time.sleep(0)
+        writer.join(BOUND_S)
+        assert last == 2000 and not wrong and not writer.is_alive()
+
+
+# ---- accounting ----------------------------------------------------------------------------------------------------
+
+
+def test_a_list_is_one_doorbell_and_signals_are_few() -> None:
+    """Fifty ranges to one peer: fifty work requests, one doorbell, one ring, and no more signals than the device needs
+    to be kept within its queue."""
+    a, b = make_peers(2)
+    before = a.fabric.statistics()
+    a.row.view()[:] = os.urandom(ROW_SIZE)
+    a.fabric.post_writes([(1, 512 * k, 64) for k in range(50)])
+    pump([a, b])
+    after = a.fabric.statistics()
+    grown = {name: after[name] - before[name] for name in after}
+    marks = 1  # of pump()
+    assert grown["posts"] == 50 and grown["work_requests"] == 50 + marks
+    assert grown["doorbells"] == 1 + marks and grown["rings"] == 1 and grown["inlined"] == 50
+    assert grown["signalled"] <= 51 // a.fabric.limits["signal_every"] + marks
+    for k in range(50):
+        assert bytes(b.peer_row(0)[512 * k : 512 * k + 64]) == bytes(a.row.view()[512 * k : 512 * k + 64])
+
+
+def test_more_than_the_device_holds_waits_and_arrives() -> None:
+    """Lists far longer than the device's queue: nothing is lost, nobody is given up, and the queue is used."""
+    a, b = make_peers(2, **TIGHT)
+    for turn in range(4):
+        a.row.view()[:] = os.urandom(ROW_SIZE)
+        a.fabric.post_writes([(1, 256 * k + turn, 200) for k in range(200)])
+    assert a.fabric.statistics()["queued_max"] > TIGHT["depth"]
+    pump([a, b])
+    assert all(bytes(b.peer_row(0)[256 * k + 3 : 256 * k + 203]) == bytes(a.row.view()[256 * k + 3 : 256 * k + 203])
+               for k in range(200))
+    assert a.fabric.failures() == {} == b.fabric.failures()
+    assert a.fabric.statistics()["inlined"] == 0
+
+
+def test_a_member_that_takes_nothing_is_written_to_and_rung_later() -> None:
+    """Without receives left at the peer posts arrive all the same, and the ring that is owed comes with new credit,
+    also to one that has gone to sleep meanwhile."""
+    a, b = make_peers(2, **TIGHT)
+    for k in range(1, 21):
+        a.row.view()[0:8] = k.to_bytes(8, "little")
+        a.fabric.post_writes([(1, 0, 8)])
+    wait_until(lambda: (a.fabric.progress(), bytes(b.peer_row(0)[0:8]))[1] == (20).to_bytes(8, "little"), BOUND_S)
+    assert a.fabric.statistics()["starved"] > 0 and a.fabric.statistics()["rings"] <= TIGHT["rings"]
+    assert not a.fabric.drained
+    b.progress()  # takes the rings, and gives credit
+    b.fabric.prepare_wait()
+    wait_until(lambda: a.progress() or a.fabric.statistics()["rings"] > TIGHT["rings"], BOUND_S)
+    assert b.fabric.wait(BOUND_S)
+    pump([a, b])
+    assert a.fabric.failures() == {} == b.fabric.failures()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from("pppgml"), st.integers(1, 12)), max_size=60))
+def test_rings_are_never_lost_whoever_is_slow(script: list[tuple[int, str, int]]) -> None:
+    """Random posts (p), passes (g), small messages (m) and takings of them (l) on both sides with two rings each: at
+    the end both have each other's last count and all messages, and the devices never met a missing receive."""
+    peers = make_peers(2, **TIGHT)
+    counts, sent, taken = [0, 0], [0, 0], [0, 0]
+
+    def take(who: int) -> None:
+        found = peers[who].fabric.receive()
+        if found is not None:
+            assert found == (1 - who, b"%d" % taken[who])
+            taken[who] += 1
+
+    for who, what, n in script:
+        for _ in range(n):
+            if what == "p":
+                counts[who] += 1
+                peers[who].row.view()[0:8] = counts[who].to_bytes(8, "little")
+                peers[who].fabric.post_writes([(1 - who, 0, 8)])
+            elif what == "g":
+                peers[who].progress()
+            elif what == "m":
+                try:
+                    peers[who].fabric.send(1 - who, b"%d" % sent[who])
+                    sent[who] += 1
+                except BlockingIOError:
+                    pass
+            else:
+                take(who)
+    pump(peers)
+    for who in (0, 1):
+        assert int.from_bytes(peers[1 - who].peer_row(who)[0:8], "little") == counts[who]
+        while taken[who] < sent[1 - who]:
+            take(who)
+        assert peers[who].fabric.failures() == {}
+
+
+def test_who_is_idle_is_woken_by_nothing() -> None:
+    """After the last of the traffic nothing keeps a waiting member awake, however often it is asked."""
+    a, b = make_peers(2)
+    for _ in range(100):
+        a.fabric.post_writes([(1, 0, 8)])
+        b.fabric.post_writes([(0, 0, 8)])
+        a.progress()
+        b.progress()
+    pump([a, b])
+    for who in (a, b):
+        who.fabric.prepare_wait()
+        while who.fabric.wait(0.01):  # at most an event that was on its way
+            who.fabric.prepare_wait()
+        before = who.fabric.statistics()
+        assert not any(who.fabric.wait(0.01) for _ in range(5))
+        assert who.fabric.statistics() == before
+
+
+def test_reads_of_any_length_and_as_many_as_there_may_be() -> None:
+    """Longer than one work request of the device carries; more at once than fit are refused, and come after."""
+    a, b = (VerbsPeer(rank, 2) for rank in range(2))
+    size = b.fabric.limits["message_max"] + 4096
+    big, into = Mapping.private(size), Mapping.private(size)
+    key = b.fabric.register(big)
+    connect([a, b])
+    big.view()[:] = os.urandom(64) * (size // 64)
+    a.fabric.post_read(1, key, 0, into, 0, size, 1)
+    into.close()
+    found: list[Any] = []
+    wait_until(lambda: (a.progress(), found.extend(a.fabric.poll())) and found, 60)
+    assert found == [(1, "ok", 0, 1)]
+    for k in range(1024):
+        a.fabric.post_fetch_add(1, b.key, 0, 1, k)
+    with pytest.raises(BlockingIOError):
+        a.fabric.post_fetch_add(1, b.key, 0, 1, 1024)
+    found.clear()
+    wait_until(lambda: (a.progress(), found.extend(a.fabric.poll())) and len(found) == 1024, 60)
+    assert [value for _, _, value, _ in found] == list(range(1024))
+
+
+# ---- ends ----------------------------------------------------------------------------------------------------------
+
+
+def failure(peer: Any, rank: int = 1) -> str:
+    return wait_until(lambda: (peer.progress(), peer.fabric.failures().get(rank, ""))[1], BOUND_S)
+
+
+def test_a_peer_that_is_gone_is_noticed_by_who_writes_to_it() -> None:
+    """No acknowledgement after all retries: what was asked completes as cut, the descriptor rings, the rest goes on."""
+    rung = os.eventfd(0, os.EFD_NONBLOCK)
+    a, b, c = connect([VerbsPeer(0, 3, failed_fd=rung, **HASTY), *[VerbsPeer(k, 3, **HASTY) for k in (1, 2)]])
+    pump([a, b, c])
+    del b
+    a.fabric.post_fetch_add(1, 0, 0, 1, 7)
+    assert failure(a) == "it does not answer any more"
+    assert a.fabric.poll() == [(7, "cut", 0, 1)]
+    assert os.eventfd_read(rung) == 1
+    with pytest.raises(ConnectionError):
+        a.fabric.send(1, b"x")
+    a.fabric.post_writes([(1, 0, 8), (2, 0, 8)])
+    wait_until(lambda: a.progress() >= 0 and a.fabric.drained, BOUND_S)
+    a.fabric.prepare_wait()
+    while a.fabric.wait(0.01):
+        a.fabric.prepare_wait()
+    assert not a.fabric.wait(0.01)
+    os.close(rung)
+
+
+def test_what_comes_after_a_cut_lands_nowhere() -> None:
+    """A zombie that goes on writing writes into nobody's memory, and learns that nobody answers; a cut is no
+    failure of the one who cuts."""
+    a, b = make_peers(2, **HASTY)
+    a.fabric.cut(1)
+    b.row.view()[0:8] = b"zombie!!"
+    b.fabric.post_writes([(0, 0, 8)])
+    assert failure(b, 0) == "it does not answer any more"
+    a.progress()
+    assert not any(a.peer_row(1)) and a.fabric.failures() == {}
+
+
+def test_a_peer_whose_queue_is_full_is_given_up_and_nobody_waits_for_it() -> None:
+    """What waits for a peer that does not answer is bounded; the same count again takes no more room."""
+    rung = os.eventfd(0, os.EFD_NONBLOCK)
+    a = VerbsPeer(0, 2, failed_fd=rung, depth=8, queue=64, ack_timeout=20)
+    _, b = connect([a, VerbsPeer(1, 2)])
+    b.fabric.cut(0)
+    for k in range(1000):
+        a.row.view()[0:8] = k.to_bytes(8, "little")
+        a.fabric.post_writes([(1, 0, 8)])
+    assert a.fabric.failures() == {} and a.fabric.statistics()["merged"] > 900
+    for k in range(100):
+        a.fabric.post_writes([(1, 512 * k, 8)])
+    assert a.fabric.failures() == {1: "it does not take what it is sent"}
+    assert os.eventfd_read(rung) == 1
+    os.close(rung)
+    requests = a.fabric.statistics()["work_requests"]
+    a.fabric.post_writes([(1, 0, 8)])
+    assert a.fabric.statistics()["work_requests"] == requests
+
+
+def test_mistakes_of_the_caller_are_told() -> None:
+    from spindle_core.errors import RdmaUnavailable
+    from spindle_core.fabric.verbs import VerbsFabric
+
+    a, b = make_peers(2)
+    for wrong, text in ((dict(depth=4), "depth"), (dict(queue=100), "power of two"), (dict(rings=1), "rings"),
+                        (dict(port=0), "port"), (dict(ack_timeout=32), "ack_timeout")):
+        with pytest.raises(ValueError, match=text):
+            VerbsFabric(0, 2, **wrong)
+    for lacking, text in ((dict(device="nosuch0"), "nosuch0.*rxe0"), (dict(port=9), "port 9"),
+                          (dict(gid_index=200), "GID")):
+        with pytest.raises(RdmaUnavailable, match=text):
+            VerbsFabric(0, 2, **lacking)
+    with pytest.raises(ValueError, match="rank 2 of 2"):
+        VerbsFabric(2, 2)
+    with pytest.raises(ValueError, match="make_row first"):
+        VerbsFabric(0, 2).local_address(1)
+    with pytest.raises(ValueError, match="its row"):
+        a.fabric.make_row("again", 4096)
+    with pytest.raises(ValueError, match="before the first"):
+        a.fabric.register(Mapping.private(4096))
+    with pytest.raises(ValueError, match="connected already"):
+        a.fabric.connect(1, b.fabric.local_address(0))
+    fresh = VerbsPeer(0, 3)
+    with pytest.raises(ValueError, match="member 1, not 2"):
+        fresh.fabric.connect(2, b.fabric.local_address(0))
+    smaller = VerbsPeer(1, 3, ROW_SIZE // 2)
+    with pytest.raises(ValueError, match="room for a row"):
+        fresh.fabric.connect(1, smaller.fabric.local_address(0))
+    before = a.fabric.statistics()["work_requests"]
+    assert a.fabric.post_writes([(1, (1 << 64) - 8, 16), (1, ROW_SIZE - 4, 8)]) == 0
+    assert a.fabric.statistics()["work_requests"] == before
+
+
+# ---- a peer of another make ----------------------------------------------------------------------------------------
+
+
+class Stranger:
+    """The pyverbs program, and the member that it is connected to."""
+
+    def __init__(self, process: subprocess.Popen[str], member: VerbsPeer) -> None:
+        self.process, self.member = process, member
+
+    def do(self, name: str, *arguments: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps([name, *arguments]) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        answer = json.loads(line)
+        assert "error" not in answer, answer["error"]
+        return answer
+
+
+@pytest.fixture
+def stranger() -> Iterator[Stranger]:
+    if subprocess.run([SYSTEM_PYTHON, "-c", "import pyverbs.qp"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{SYSTEM_PYTHON} has no pyverbs (on Debian python3-pyverbs)")
+    process = subprocess.Popen([SYSTEM_PYTHON, str(Path(__file__).with_name("pyverbs_peer.py"))], text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    it = Stranger(process, VerbsPeer(0, 2, rings=4, ack_timeout=12, retries=4))
+    it.member.fabric.connect(1, bytes.fromhex(it.do("address", 1)["address"]))
+    it.do("connect", it.member.fabric.local_address(1).hex())
+    yield it
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(10)
+
+
+def word(kind: int, limit: int, letters: int = 0) -> int:
+    return kind << 30 | letters << 16 | limit
+
+
+def test_a_program_over_pyverbs_writes_reads_and_is_written_to(stranger: Stranger) -> None:
+    """Its write with a word lands and wakes; what is posted to it lands in its copy, with the word that it expects;
+    its reads and atomics find the registered memory; small messages go both ways."""
+    member, fabric = stranger.member, stranger.member.fabric
+    fabric.prepare_wait()
+    assert stranger.do("write", 4096, b"quietly".hex(), None) == {"status": 0}
+    assert not fabric.wait(0.05)
+    assert stranger.do("write", 128, b"and with a ring".hex(), word(0, 8)) == {"status": 0}
+    assert fabric.wait(BOUND_S)
+    assert bytes(member.peer_row(1)[4096:4103]) == b"quietly"
+    assert bytes(member.peer_row(1)[128:143]) == b"and with a ring"
+    member.row.view()[256:264] = b"to pyv.."
+    member.row.view()[8192:12288] = os.urandom(4096)
+    fabric.post_writes([(1, 8192, 4096), (1, 256, 8)])
+    wait_until(lambda: member.progress() >= 0 and fabric.drained, BOUND_S)
+    seen = stranger.do("look", 256, 8)
+    assert bytes.fromhex(seen["data"]) == b"to pyv.."
+    assert bytes.fromhex(stranger.do("look", 8192, 4096)["data"]) == bytes(member.row.view()[8192:12288])
+    # One ring for the list; it has made one of four, and may make five in all.
+    assert [entry["word"] for entry in seen["received"]] == [word(0, 5)]
+    member.memory.view()[64:72] = (40).to_bytes(8, "little")
+    assert stranger.do("atomic", 0, 64, 2, None) == {"status": 0, "found": 40}
+    assert stranger.do("atomic", 0, 64, 42, 7) == {"status": 0, "found": 42}
+    assert int.from_bytes(member.memory.view()[64:72], "little") == 7
+    assert stranger.do("read", 0, 64, 8) == {"status": 0, "data": (7).to_bytes(8, "little").hex()}
+    fabric.send(1, b"hello")
+    wait_until(lambda: member.progress() >= 0 and fabric.drained, BOUND_S)
+    assert [bytes.fromhex(entry["data"]) for entry in stranger.do("look", 0, 1)["received"]] == [b"hello"]
+    assert stranger.do("letter", b"hello yourself".hex(), word(2, 8, 1)) == {"status": 0}
+    assert wait_until(lambda: (member.progress(), fabric.receive())[1], BOUND_S) == (1, b"hello yourself")
+    assert fabric.failures() == {}
+
+
+NONSENSE = {
+    "a ring that tells more credit than it has receives": ("write", 0, "00" * 8, word(0, 8 + 9)),
+    "a word of no kind": ("write", 0, "00" * 8, word(3, 8)),
+    "credit for small messages that were not sent": ("write", 0, "00" * 8, word(0, 8, 1)),
+    "a letter that says it is a ring": ("letter", "00" * 8, word(0, 8)),
+    "a letter that is too long": ("letter", "00" * 250, word(2, 8)),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_words_that_make_no_sense_end_the_connection(name: str, stranger: Stranger) -> None:
+    what, *arguments = NONSENSE[name]
+    stranger.do(what, *arguments)
+    assert failure(stranger.member) == "it sent what no node of this version sends"
+    with pytest.raises(ConnectionError):
+        stranger.member.fabric.send(1, b"x")
+
+
+@pytest.mark.parametrize("beyond", [True, False], ids=["beyond the row", "with another key"])
+def test_what_was_not_registered_can_not_be_written(beyond: bool, stranger: Stranger) -> None:
+    """The device refuses; the connection ends on both sides, and no byte is changed."""
+    member = stranger.member
+    address = Address.parse(member.fabric.local_address(1))
+    answer = stranger.do("write", ROW_SIZE - 4 if beyond else 0, "ff" * 8, None,
+                         None if beyond else address.row.key ^ 1)
+    assert answer["status"] != 0
+    assert not any(member.peer_row(1)) and not any(member.memory.view())
+    member.fabric.post_writes([(1, 0, 8)])
+    assert failure(member) in ("the connection was closed", "it does not answer any more")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class VerbsPeer:
         self.bell_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.fabric = VerbsFabric(rank, n, self.bell_fd, **more)
         self.row = self.fabric.make_row(f"row-{rank}", row_size)
-        self.memory = Mapping.private(MEMORY_SIZE)
+        self.memory = Mapping.create(f"memory-{rank}", MEMORY_SIZE)
         self.key = self.fabric.register(self.memory)
         self.driving = threading.Lock()  # as the predicate thread's turn
 
@@ -52,6 +53,21 @@ class VerbsPeer:
     def progress(self) -> int:
         with self.driving:
             return self.fabric.progress()
+
+    def poll_now(self) -> list[tuple]:
+        """What has completed, after waiting a while for it."""
+        deadline = time.monotonic() + 0.2
+        while time.monotonic() < deadline:
+            self.progress()
+            found = self.fabric.poll()
+            if found:
+                return found
+        return []
+
+    def hush(self) -> None:
+        """Whoever asks whether all has arrived rings the bell, so that somebody looks."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.bell_fd)
 
     def __del__(self) -> None:
         os.close(self.bell_fd)
@@ -74,3 +90,5 @@ def pump(peers: list[Any]) -> None:
     deadline = time.monotonic() + QUIET_S
     while sum([peer.progress() for peer in peers]) or not all([peer.fabric.drained for peer in peers]):
         assert time.monotonic() < deadline, [peer.fabric.statistics() for peer in peers]
+    for peer in peers:
+        peer.hush()
