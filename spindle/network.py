@@ -43,7 +43,9 @@ DATA_VERSION = 1
 INTRODUCING_MAX = 256
 LISTEN_BACKLOG = 128
 REMIND_S = 86400.0  # between warnings that the certificate ends
-UNANSWERED_MS = 10_000  # what was sent and isn't acknowledged by then ends a control connection
+UNANSWERED_MS_MIN = 10_000  # what was sent and isn't acknowledged by then ends a connection
+RESEND_MS_MAX = 1000  # between attempts to send again, where the kernel can be told so
+TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.15 has the second one
 LOG = logging.getLogger("spindle.node")
 
 _HELLO = struct.Struct("<4sHHIIQIIQQQ")  # without its proof
@@ -175,7 +177,7 @@ class Network:
         try:
             sock.setblocking(False)
             address = address_text(sock.getpeername())
-            _prepare(sock)
+            _prepare(sock, self._config.suspect_timeout_s)
             timeout_s = self._config.handshake_timeout_s
             first = await asyncio.wait_for(_receive(sock, len(PLAIN)), timeout_s)
             if first[0] == TLS_RECORD:
@@ -301,7 +303,7 @@ class Network:
             sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
             try:
                 await asyncio.wait_for(loop.sock_connect(sock, where), timeout_s)
-                _prepare(sock)
+                _prepare(sock, self._config.suspect_timeout_s)
                 return sock
             except (asyncio.TimeoutError, TimeoutError):
                 problem = f"no answer within {timeout_s:g} s"
@@ -327,13 +329,17 @@ class Network:
             task.cancel()
 
 
-def _prepare(sock: socket.socket) -> None:
-    """Small frames go at once, and a host that has gone is noticed."""
+def _prepare(sock: socket.socket, suspect_timeout_s: float) -> None:
+    """Small frames go at once, a host that has gone is noticed, and a link that is back is used again soon: TCP waits
+    for each further attempt twice as long, so after a break it would be silent for about as long again."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    unanswered_ms = max(UNANSWERED_MS_MIN, int(2000 * suspect_timeout_s))  # silence is judged by heartbeats, before
     for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3),
-                          (socket.TCP_USER_TIMEOUT, UNANSWERED_MS)):
+                          (socket.TCP_USER_TIMEOUT, unanswered_ms), (TCP_THIN_LINEAR_TIMEOUTS, 1)):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, RESEND_MS_MAX)
 
 
 async def _receive(sock: socket.socket, count: int) -> bytes:
