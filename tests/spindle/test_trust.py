@@ -188,10 +188,10 @@ def certificate(*uris: str, name: str = "n") -> dict[str, Any]:
     (["spindle:node:3"], Identity("n", "node", frozenset({3}))),
     (["https://example.org", "spindle:node:3", "spindle:node:65535"], Identity("n", "node", frozenset({3, 65535}))),
     (["spindle:node:any", "spindle:node:3"], Identity("n", "node", None)),
-    (["spindle:application:plot-1"], Identity("n", "application", frozenset())),
+    (["spindle:application:plot-1"], Identity("plot-1", "application", frozenset())),
 ])
 def test_what_a_certificate_says(uris: list[str], identity: Identity) -> None:
-    assert Identity.of(certificate(*uris)) == identity
+    assert Identity.of(certificate(*uris, name=identity.name)) == identity
 
 
 @pytest.mark.parametrize("uris", [
