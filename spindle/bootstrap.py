@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spindle.errors import AccessDenied, ConfigError, JoinFailed, NodeIdTaken, SpindleError
-from spindle.view import SHM, TCP
+from spindle.view import SHM, TCP, VERBS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,11 +82,28 @@ def host_mark(config: NodeConfig) -> bytes:
     return sha256(boot + struct.pack("<QQ", found.st_dev, found.st_ino)).digest()[:16]
 
 
-def fabrics_of(config: NodeConfig) -> tuple[str, ...]:
-    """By which fabrics this node can be reached."""
+def fabrics_of(config: NodeConfig) -> tuple[tuple[str, ...], str]:
+    """By which fabrics this node can be reached, and the network of its RDMA device ("": none). Raises ConfigError
+    if RDMA is asked for and isn't there."""
+    network = ""
+    if config.fabric == VERBS or (config.fabric == "auto" and config.listen is not None):
+        from spindle.rdma_network import rdma_network
+
+        network = rdma_network(config.rdma_device)
+    if network or config.fabric == VERBS:
+        try:
+            import spindle_core.fabric.verbs  # noqa: F401 (is it built, and is the library there?)
+        except ImportError as error:
+            if config.fabric == VERBS:
+                raise ConfigError(f'[network] fabric = "verbs": {error}; build where libibverbs-dev is') from error
+            network = ""
+    if config.fabric == VERBS and not network:
+        raise ConfigError(f'[network] fabric = "verbs": no active RDMA device {config.rdma_device or "was found"}; see '
+                          "`spindle doctor`")
     if config.fabric != "auto":
-        return (config.fabric,)
-    return (SHM, TCP) if config.listen is not None else (SHM,)
+        return (config.fabric,), network
+    wide = ((VERBS,) if network else ()) + ((TCP,) if config.listen is not None else ())
+    return (SHM, *wide), network
 
 
 @contextlib.asynccontextmanager

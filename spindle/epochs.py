@@ -28,7 +28,7 @@ from spindle.errors import MembershipError, SpindleError
 from spindle.layout import subgroups_of
 from spindle.network import DataHello
 from spindle.proto import node_pb2 as pb
-from spindle.view import SHM, TCP, fabric_between
+from spindle.view import SHM, TCP, VERBS, fabric_between
 from spindle.wire import close_all
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class NextEpoch:
     """
 
     def __init__(self, engine: Engine, peers: Peers, node_id: int, on_ready: Callable[[int], None],
-                 on_unfit: Callable[[int, str], None], on_error: Callable[[SpindleError], None]) -> None:
+                 on_unfit: Callable[[int, str], None], on_error: Callable[[SpindleError], None],
+                 rdma_device: str = "") -> None:
+        self._rdma_device = rdma_device
         self._engine, self._peers, self._node_id = engine, peers, node_id
         self._on_ready, self._on_unfit, self._on_error = on_ready, on_unfit, on_error
         self._view: View | None = None
@@ -121,6 +123,10 @@ class NextEpoch:
         parts: dict[str, Fabric] = {SHM: ShmFabric(rank, n, engine.bell, engine.bell_fd)}
         if TCP in used:
             parts[TCP] = TcpFabric(rank, n, failed_fd=engine.control_fd)
+        if VERBS in used:
+            from spindle_core.fabric.verbs import VerbsFabric  # loads libibverbs: only where it is used
+
+            parts[VERBS] = VerbsFabric(rank, n, device=self._rdma_device, failed_fd=engine.control_fd)
         return MixedFabric(parts, engine.bell_fd)
 
     def _path(self, node_id: int) -> str:
@@ -176,9 +182,11 @@ class NextEpoch:
         if self._path(node_id) == SHM:
             fds = [self._epoch.row.fd, self._engine.bell.fd, self._engine.bell_fd]
         else:
-            token = self._tokens.setdefault(node_id, secrets.token_bytes(TOKEN_BYTES))
-            offer.remote.CopyFrom(pb.RemoteRow(
-                layout_hash=self._epoch.layout_hash(), row_size=self._epoch.row.size, token=token))
+            offer.remote.layout_hash, offer.remote.row_size = self._epoch.layout_hash(), self._epoch.row.size
+        if self._path(node_id) == VERBS:
+            offer.remote.rdma_address = self._epoch.verbs_address(self._view.rank_of(node_id))
+        elif self._path(node_id) == TCP:
+            offer.remote.token = self._tokens.setdefault(node_id, secrets.token_bytes(TOKEN_BYTES))
         self._peers.send(node_id, pb.PeerMessage(row_offer=offer), fds)
 
     def take_offer(self, node_id: int, message: pb.RowOffer, fds: list[int]) -> None:
@@ -212,7 +220,8 @@ class NextEpoch:
             offer.close()
             self._on_unfit(node_id, f"{member} offered its row in another way than the view says")
             return
-        if offer.remote is not None:
+        if self._path(node_id) == TCP:
+            assert offer.remote is not None
             self._remote[node_id] = offer.remote
             mine = self._view.rank_of(self._node_id)
             assert mine is not None
@@ -222,7 +231,11 @@ class NextEpoch:
                 self._attach_stream(node_id)
             return
         try:
-            self._epoch.attach_peer(rank, *offer.fds)
+            if offer.remote is None:
+                self._epoch.attach_peer(rank, *offer.fds)
+            else:
+                self._epoch.attach_verbs(rank, offer.remote.rdma_address, member.incarnation, offer.remote.layout_hash,
+                                         offer.remote.row_size)
         except (ValueError, OSError) as error:
             self._on_unfit(node_id, f"the row of {member} does not fit: {error}")
             return

@@ -127,7 +127,7 @@ class Node:
                     name = config.name or f"{os.uname().nodename}:{os.getpid()}"
                     me = Member(self.node_id, time.time_ns(), str(path), os.getpid(), os.geteuid(), name[:64],
                                 self._view_floor(), host_mark(config),
-                                self._network.endpoint if self._network is not None else "", fabrics_of(config))
+                                self._network.endpoint if self._network is not None else "", *fabrics_of(config))
                     self.counters = Counters.create()
                     self.engine = Engine(
                         self.node_id, incarnation=me.incarnation, counters=self.counters,
