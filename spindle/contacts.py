@@ -142,7 +142,7 @@ class Contacts:
 
     def awaiting(self, found: Found) -> str:
         """What is missing before a group is there."""
-        silent = "; ".join(f"{contact}: {why}" for contact, why in found.silent.items()) or "all others answered"
+        silent = "; ".join(found.silent.values()) or "all others answered"
         if self.own_place is None:
             return (f"this node ({self._network.endpoint}) is none of [network] contacts, so it waits for one that is "
                     f"a member ({silent})")

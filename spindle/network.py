@@ -22,6 +22,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -308,7 +309,7 @@ class Network:
             except (asyncio.TimeoutError, TimeoutError):
                 problem = f"no answer within {timeout_s:g} s"
             except OSError as error:
-                problem = error.strerror or error
+                problem = os.strerror(error.errno) if error.errno else error  # asyncio puts the address into the text
             except BaseException:
                 sock.close()
                 raise
