@@ -105,18 +105,26 @@ def check(result: dict[str, Any]) -> None:
 @size_option
 @click.option("--senders", type=click.Choice(SENDERS), default="all", show_default=True)
 @click.option("--count", type=click.IntRange(0), default=0, help="Messages per sender. [default: about half a second]")
+@click.option("--fabric", type=click.Choice(FABRICS), default="shm", show_default=True)
 @window_option
 @repeat_option
 @json_option
-def limit(nodes: int, size: int, senders: str, count: int, window: int, repeat: int, as_json: bool) -> None:
+def limit(
+    nodes: int, size: int, senders: str, count: int, fabric: str, window: int, repeat: int, as_json: bool
+) -> None:
     """What the hardware allows for the same work: bare loops that fill, count, copy out and sum.
 
     As many processes over the same kind of shared memory, with no application, no control plane, no order between
-    senders, and rings that stay in the cache.
+    senders, and rings that stay in the cache. With --fabric tcp: what one stream over loopback moves, whatever the
+    other options say, measured with iperf3 (if it is installed) and with a sender and receiver of our own.
     """
     from spindle.bench import limit as limit_module
+    from spindle.bench import stream
     from spindle.bench.options import senders_count
 
+    if fabric == "tcp":
+        show(failing_clearly(lambda: stream.run(1.0, repeat)), as_json)
+        return
     show(
         failing_clearly(
             lambda: limit_module.run(
@@ -229,7 +237,7 @@ def make_options(**values: Any) -> MulticastOptions:
     help="core: slots that a sender claims at once at most, 1: message by message. [default: an eighth of the window]",
 )
 @click.option(
-    "--limit", "with_limit", is_flag=True, help="Alternate with the bare loops of `limit` and print the ratio."
+    "--limit", "with_limit", is_flag=True, help="Alternate with the runs of `limit` and print the ratio."
 )
 def multicast(repeat: int, as_json: bool, with_limit: bool, **values: Any) -> None:
     """Throughput: every sender sends as fast as it can, every node delivers everything.

@@ -86,6 +86,7 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
         "elapsed_s": round(elapsed_s, 4),
         "messages_per_s": round(delivered / elapsed_s),
         "bytes_per_s": round(delivered * options.size / elapsed_s),
+        "leaving_bytes_per_s": round(delivered * options.size * (options.nodes - 1) / elapsed_s),  # of all nodes
         "messages_per_s_per_full_sender": round(full_rate) if any(count > 0 for count in counts) else 0,
         "latency_us": latency_us(
             merge_counts(tally["latency_ns_counts"] for tally in tallies),
@@ -115,13 +116,19 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
 
 
 def run(options: MulticastOptions, *, repeat: int = 1, with_limit: bool = False) -> dict[str, Any]:
-    """The median of `repeat` runs; with_limit: each beside a run of the bare loops, and the ratio of the medians."""
-    from spindle.bench import limit
+    """The median of `repeat` runs; with_limit: each beside a run of what limits it, and the ratio of the medians.
+
+    The limit is that of the bare loops; over connections it is one stream, and what is compared are all the bytes of
+    payload that leave nodes.
+    """
+    from spindle.bench import limit, stream
 
     runs: list[dict[str, Any]] = []
     limits: list[dict[str, Any]] = []
     for _ in range(repeat):
-        if with_limit:
+        if with_limit and options.fabric == "tcp":
+            limits.append(stream.run_once())
+        elif with_limit:
             limits.append(limit.run_once(options.nodes, options.size, senders=options.n_senders))
         runs.append(run_once(options))
     result = median_run(runs)
@@ -129,7 +136,13 @@ def run(options: MulticastOptions, *, repeat: int = 1, with_limit: bool = False)
     result["order_identical"] = all(run["order_identical"] for run in runs)
     result["lost"] = max(run["lost"] for run in runs)
     result["corrupt"] = max(run["corrupt"] for run in runs)
-    if limits:
+    if limits and options.fabric == "tcp":
+        for name in limits[0]:
+            result[f"limit_{name}"] = median([found[name] for found in limits])
+        result["limit_runs"] = [found["bytes_per_s"] for found in limits]
+        result["ratio_to_limit"] = round(result["leaving_bytes_per_s"] / result["limit_bytes_per_s"], 3)
+        result["ratio_of_a_node"] = round(result["ratio_to_limit"] / options.n_senders, 3)
+    elif limits:
         rates = [found["messages_per_s"] for found in limits]
         result["limit_messages_per_s"] = median(rates)
         result["limit_runs"] = rates

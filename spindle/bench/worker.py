@@ -19,6 +19,7 @@ from spindle.bench.channel import Channel, ChannelClosed
 # Role to the function that plays it. Imported when needed: the bare loops must not load the node.
 ROLES = {
     "limit": "spindle.bench.limit:work",
+    "stream": "spindle.bench.stream:work",
     "core": "spindle.bench.core_node:work",
     "app": "spindle.bench.app_node:work",
     "idle": "spindle.bench.idle:work",

@@ -86,6 +86,16 @@ def test_command_with_limit_prints_json() -> None:
     assert json.loads(result.output).keys() >= KEYS | {"ratio_to_limit", "limit_messages_per_s", "runs"}
 
 
+def test_command_over_connections_with_limit() -> None:
+    """Goal: the limit is one stream, the ratio that of all bytes which leave nodes, and a node's share of that."""
+    result = CliRunner().invoke(bench, ["multicast", "--fabric", "tcp", "--count", "500", "--limit", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["limit_bytes_per_s"] == max(found["limit_own_bytes_per_s"], found.get("limit_iperf3_bytes_per_s", 0))
+    assert found["ratio_to_limit"] == round(found["leaving_bytes_per_s"] / found["limit_bytes_per_s"], 3)
+    assert found["ratio_of_a_node"] <= found["ratio_to_limit"]
+
+
 def test_impossible_options_are_a_usage_error() -> None:
     result = CliRunner().invoke(bench, ["multicast", "--daemon"])
     assert result.exit_code == 2
