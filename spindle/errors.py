@@ -118,6 +118,12 @@ class NoMajority(SpindleError, ConnectionError):
     exit_code = 13
 
 
+class ListenError(SpindleError, OSError):
+    """The port for other hosts can't be had now: another process has it, or the address is not this host's (yet)."""
+
+    exit_code = 14
+
+
 KNOWN_EVERYWHERE = (__name__, SpindleError.__module__)  # modules whose error classes both ends of a connection have
 
 

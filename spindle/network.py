@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.access import NetworkPeer, address_text
 from spindle.config_keys import split_address
-from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, SpindleError
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, ListenError, SpindleError
 from spindle.trust import PLAIN as PLAIN_MODE
 from spindle.trust import Trust
 from spindle.wire import Connection, Limits
@@ -105,7 +105,8 @@ class Network:
     # --- coming in
 
     def bind(self) -> None:
-        """Takes the port and finds out by which address others reach it. Raises ConfigError."""
+        """Takes the port and finds out by which address others reach it. Raises ConfigError,
+        ListenError."""
         if self._config.encrypt:
             from spindle import ktls
 
@@ -126,7 +127,7 @@ class Network:
         except OSError as error:
             sock.close()
             hint = "; another process has that port" if error.errno == errno.EADDRINUSE else ""
-            raise ConfigError(f"[network] listen = {address}: {error.strerror}{hint}") from error
+            raise ListenError(f"[network] listen = {address}: {error.strerror}{hint}") from error
         if self._trust.mode == PLAIN_MODE:
             try:
                 self._trust.check_plain(address_text(sock.getsockname()))

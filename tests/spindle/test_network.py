@@ -23,7 +23,7 @@ import pytest
 
 from spindle.config import NodeConfig
 from spindle.contacts import Contacts
-from spindle.errors import ConfigError, ConnectionEnded, JoinFailed, ProtocolMismatch, SpindleError
+from spindle.errors import ConfigError, ConnectionEnded, JoinFailed, ListenError, ProtocolMismatch, SpindleError
 from spindle.levels import Level
 from spindle.network import DataHello, Network, endpoint_of
 from spindle.node import Node
@@ -287,6 +287,14 @@ def test_a_site_with_a_secret(runtime_dir: Path, tmp_path: Path, caplog: pytest.
         assert await take(reader, 1) == [b"hello"]
 
     body(runtime_dir)
+
+
+def test_a_port_that_is_taken_may_be_free_later(runtime_dir: Path) -> None:
+    """It is no error of the configuration, after which systemd would not start the daemon again."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = NodeConfig(runtime_dir=runtime_dir, listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(ListenError, match="another process has that port"):
+            network(config).bind()
 
 
 def network(config: NodeConfig, **callbacks: Any) -> Network:
