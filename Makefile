@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench sim sim-nightly chaos proto rdma-test clean distclean
+.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench sim sim-nightly chaos proto netns-test rdma-test clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -114,6 +114,10 @@ tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under 
 	    -I spindle_core/include -I "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
 	    tools/tsan/main.c build/tsan/unit.c -o build/tsan/harness
 	@TSAN_OPTIONS=halt_on_error=0 build/tsan/harness $(if $(ARGS),$(ARGS),50000)
+
+# As root; skipped, with the reason, where network namespaces can't be had.
+netns-test: setup $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions and bad lines
+	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle/chaos/test_hosts.py tests/spindle/chaos/test_partitions.py $(ARGS)
 
 # On guests that have a kernel RDMA stack in software (tools/rdma); skipped, with the reason, where guests can't be had.
 rdma-test: setup $(VENV)/.stamp-test  ## Test the verbs fabric on RDMA guests; ARGS=steps

@@ -75,8 +75,11 @@ def ring(faults: Faults) -> str:
     near = {frozenset(pair) for pair in itertools.pairwise(numbers)}
     if len(numbers) > 3:
         near.add(frozenset((numbers[0], numbers[-1])))
+    far = [pair for pair in itertools.permutations(numbers, 2) if frozenset(pair) not in near]
+    if not far:
+        return ""
     duration_s = _duration_s(faults)
-    _cut(faults, [pair for pair in itertools.permutations(numbers, 2) if frozenset(pair) not in near], duration_s)
+    _cut(faults, far, duration_s)
     return f"{numbers} for {duration_s:.2f} s"
 
 
