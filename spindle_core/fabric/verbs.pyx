@@ -22,20 +22,17 @@ import secrets
 
 cimport cython
 
-from libc.errno cimport EAGAIN, EINVAL, EPIPE
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed
-from spindle_core.events cimport c_close, event_ring, event_wait_two
+from spindle_core.atomics cimport u32_load_relaxed
+from spindle_core.events cimport c_close, event_ring
 from spindle_core.fabric.fabric cimport (
-    MAIL_SIZE_MAX,
+    LANES_FIXED,
     MAIL_SLOTS,
     POST_INLINE_MAX,
     Fabric,
-    completion_t,
-    post_t,
 )
 from spindle_core.fabric.verbs_api cimport (
     IBV_ACCESS_LOCAL_WRITE,
@@ -53,10 +50,8 @@ from spindle_core.fabric.verbs_api cimport (
 )
 from spindle_core.fabric.verbs_device cimport VerbsDevice
 from spindle_core.fabric.verbs_link cimport (
-    ENTRY_ADD,
-    ENTRY_LETTER,
-    ENTRY_READ,
-    ENTRY_SWAP,
+    ENTRY_GOODBYE,
+    OTHER_RECEIVES,
     RECEIVE_SIZE,
     VERBS_FAILED_BEHIND,
     VERBS_FAILED_CLOSED,
@@ -65,28 +60,26 @@ from spindle_core.fabric.verbs_link cimport (
     VERBS_FAILED_REFUSED,
     VERBS_FAILED_SILENT,
     VERBS_FAILED_UNREADY,
+    VERBS_GOODBYE,
+    VERBS_LANES_MAX,
     VERBS_MEMORIES_MAX,
     VERBS_QUEUE_MAX,
+    VERBS_QUEUE_OWN,
     VERBS_REGIONS_MAX,
     VERBS_REQUESTS_MAX,
     VERBS_RINGS_MAX,
-    arm,
-    link_ask,
-    link_drive,
     link_end,
-    link_error,
     link_gone,
     link_put,
-    link_write,
     post_receives,
-    take_completions,
-    take_events,
     verbs_entry,
+    verbs_lane,
     verbs_letter,
     verbs_peer_t,
     verbs_receive_t,
     verbs_t,
 )
+from spindle_core.fabric.verbs_table cimport set_table, verbs_enter, verbs_leave
 from spindle_core.layout cimport NODES_MAX
 from spindle_core.memory cimport Mapping
 
@@ -106,173 +99,38 @@ QUEUE_ENTRIES = 4096
 DEPTH = 128
 RINGS = 64
 
-cdef enum:
-    IDLE_BEFORE_ARMING = 2
-    IDLE_BETWEEN_EVENTS = 8
 
-
-cdef void end_gone(verbs_t *s) noexcept nogil:
-    """Whoever was cut, or has failed, is not looked at any more."""
+cdef void release(verbs_t *s) noexcept:
+    """Gives the queues back, with all that a peer has but the copy of its row. Idempotent."""
     cdef uint32_t i
-    for i in range(s.n_peers):
-        if s.peers[i].connected and not s.peers[i].ended and link_gone(&s.peers[i]):
-            link_end(s, i)
-
-
-cdef int verbs_enter(void *self) noexcept nogil:
-    """Takes what has completed and come; returns how much that was. Until verbs_leave() posts are only queued."""
-    cdef verbs_t *s = <verbs_t *>self
-    cdef int done = take_completions(s)
-    if done == 0:
-        s.idle += 1
-        if s.idle % IDLE_BETWEEN_EVENTS == 0:
-            take_events(s)       # one that belongs to nothing: some devices send such
-        if s.idle >= IDLE_BEFORE_ARMING and arm(s):
-            done = take_completions(s)
-    if done:
-        s.idle = 0
-    end_gone(s)
-    s.in_pass = True
-    return done
-
-
-cdef void verbs_leave(void *self) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
     cdef verbs_peer_t *p
-    cdef uint32_t i
-    cdef bint waiting = False, on_the_way = False
-    s.in_pass = False
-    for i in range(s.n_peers):
+    for i in range(s.n_peers if s.peers != NULL else 0):
         p = &s.peers[i]
-        if link_gone(p):
-            continue
-        link_drive(s, i)
-        waiting |= p.sent < p.last
-        on_the_way |= p.done < p.last or p.owes_ring != 0
-    s.waiting = waiting
-    s.draining = s.draining and on_the_way
-
-
-cdef int verbs_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
-    cdef uint32_t i
-    for i in range(n):
-        if (not link_gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
-                and posts[i].length <= s.row_size - posts[i].offset):
-            link_write(s, posts[i].peer, posts[i].offset, posts[i].length)
-    if not s.in_pass:
-        verbs_leave(s)
-    return 0
-
-
-cdef int verbs_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
-                         uint64_t cookie) noexcept nogil:
-    if length >= 1 << 30:
-        return -EINVAL
-    return link_ask(<verbs_t *>self, peer, ENTRY_READ, key, offset, length, into, 0, 0, cookie)
-
-
-cdef int verbs_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
-                                 uint64_t desired, uint64_t cookie) noexcept nogil:
-    return link_ask(<verbs_t *>self, peer, ENTRY_SWAP, key, offset, 8, NULL, expected, desired, cookie)
-
-
-cdef int verbs_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
-                              uint64_t cookie) noexcept nogil:
-    return link_ask(<verbs_t *>self, peer, ENTRY_ADD, key, offset, 8, NULL, value, 0, cookie)
-
-
-cdef int verbs_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
-    cdef verbs_peer_t *p = &s.peers[peer]
-    if link_gone(p):
-        return -EPIPE
-    if length > MAIL_SIZE_MAX:
-        return -EINVAL
-    if p.letters_sent - p.letters_credited >= MAIL_SLOTS or p.last - p.done >= s.capacity:
-        return -EAGAIN
-    p.letters_sent += 1
-    link_put(s, p, ENTRY_LETTER, data, length)
-    if not s.in_pass:
-        link_drive(s, peer)
-    return 0
-
-
-cdef int verbs_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
-    cdef uint32_t i, rank
-    cdef verbs_peer_t *p
-    cdef verbs_letter *letter
-    for i in range(s.n_peers):
-        rank = (s.mail_next + i) % s.n_peers
-        p = &s.peers[rank]
-        if p.letters_in == p.letters_taken or link_gone(p):
-            continue
-        letter = &p.letters[p.letters_taken % MAIL_SLOTS]
-        if letter.size > capacity:
-            return -EINVAL
-        memcpy(into, letter.data, letter.size)
-        p.letters_taken += 1
-        s.mail_next = rank + 1
-        peer[0] = rank
-        p.owes_ring = 1          # its word tells what was taken
-        if not s.in_pass:
-            link_drive(s, rank)
-        return <int>letter.size
-    return -EAGAIN
-
-
-cdef int verbs_poll(void *self, completion_t *completions, int n) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
-    cdef int i = 0
-    end_gone(s)
-    while i < n and s.completions_tail < s.completions_head:
-        completions[i] = s.completions[s.completions_tail % VERBS_REQUESTS_MAX]
-        s.completions_tail += 1
-        i += 1
-    return i
-
-
-cdef int verbs_ring(void *self, uint32_t peer) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
-    cdef verbs_peer_t *p = &s.peers[peer]
-    if link_gone(p):
-        return 0
-    p.owes_ring = 1
-    if not s.in_pass:
-        link_drive(s, peer)
-    return 1
-
-
-cdef void verbs_cut(void *self, uint32_t peer) noexcept nogil:
-    """From any thread. The queue pair goes with the fabric; in the error state it exchanges nothing."""
-    cdef verbs_peer_t *p = &(<verbs_t *>self).peers[peer]
-    u32_store_relaxed(&p.cut, 1)
-    if p.qp != NULL:
-        link_error(p.qp)
-
-
-cdef void verbs_prepare_wait(void *self) noexcept nogil:
-    """Arms the completion queues, after which the caller looks for work once more."""
-    cdef verbs_t *s = <verbs_t *>self
-    verbs_enter(s)
-    verbs_leave(s)               # before arming: it says whether completions of what was sent are waited for
-    if arm(s) and take_completions(s):
-        verbs_leave(s)
-        arm(s)
-
-
-cdef int verbs_wait(void *self, int64_t timeout_ns) noexcept nogil:
-    cdef verbs_t *s = <verbs_t *>self
-    cdef int found = event_wait_two(s.bell_fd, s.channel.fd, -1 if timeout_ns < 0 else <int>(timeout_ns // 1000000))
-    if found & 2:
-        verbs_prepare_wait(self)
-        take_events(s)           # also one whose completion was taken before
-    return 1 if found else 0
-
-
-cdef void verbs_finish_wait(void *self) noexcept nogil:
-    pass
+        p.connected = 0
+        if p.qp != NULL:
+            ibv_destroy_qp(p.qp)
+        free(p.queue)
+        free(p.lanes)
+        free(p.flying)
+        free(p.receives)
+        free(p.letters)
+        p.qp = NULL
+        p.queue = NULL
+        p.lanes = NULL
+        p.flying = NULL
+        p.receives = NULL
+        p.letters = NULL
+    # A queue is not destroyed before all of its events are acknowledged.
+    if s.send_cq != NULL:
+        ibv_ack_cq_events(s.send_cq, s.send_events)
+        ibv_destroy_cq(s.send_cq)
+    if s.receive_cq != NULL:
+        ibv_ack_cq_events(s.receive_cq, s.receive_events)
+        ibv_destroy_cq(s.receive_cq)
+    if s.channel != NULL:
+        ibv_destroy_comp_channel(s.channel)
+    s.send_cq = s.receive_cq = NULL
+    s.channel = NULL
 
 
 @cython.no_gc_clear              # its queue pairs go before the device
@@ -281,9 +139,10 @@ cdef class VerbsFabric(Fabric):
 
     `device`: its name, "" for the first one whose `port` is active; `gid_index`: -1 for the one that fits (RoCE v2 over
     IPv4 first, on InfiniBand the first); `failed_fd`: an eventfd that is rung when a connection breaks; `queue`:
-    entries that wait for a peer at most; `depth`: work requests in a send queue of the device; `rings`: that a peer may
-    make before they are taken; `ack_timeout`: 4.096 us * 2 ** ack_timeout until the device sends something again,
-    `retries` times; `inline_max`: bytes that a work request carries itself at most, less where the device can't.
+    entries that wait for a peer at most, at least what reserve() asks for; `depth`: work requests in a send queue of
+    the device; `rings`: that a peer may make before they are taken; `ack_timeout`: 4.096 us * 2 ** ack_timeout until
+    the device sends something again, `retries` times; `inline_max`: bytes that a work request carries itself at most,
+    less where the device can't.
 
     ValueError where a number makes no sense, RdmaUnavailable where the device can't do what is needed.
     """
@@ -316,6 +175,7 @@ cdef class VerbsFabric(Fabric):
         self.retries = retries
         self.device = VerbsDevice(device, port, gid_index)
         s.capacity = queue
+        s.n_lanes = LANES_FIXED
         s.inline_max = min(inline_max, POST_INLINE_MAX)
         s.bell_fd = bell_fd
         s.peers = <verbs_peer_t *>calloc(n_peers, sizeof(verbs_peer_t))
@@ -323,21 +183,7 @@ cdef class VerbsFabric(Fabric):
             raise MemoryError()
         self.make_queues(depth, rings)
         s.failed_fd = os.dup(failed_fd) if failed_fd >= 0 else -1
-        self.table.self = s
-        self.table.enter = verbs_enter
-        self.table.leave = verbs_leave
-        self.table.post_list = verbs_post_list
-        self.table.post_read = verbs_post_read
-        self.table.post_compare_swap = verbs_post_compare_swap
-        self.table.post_fetch_add = verbs_post_fetch_add
-        self.table.send = verbs_send
-        self.table.receive = verbs_receive
-        self.table.poll = verbs_poll
-        self.table.ring = verbs_ring
-        self.table.cut = verbs_cut
-        self.table.prepare_wait = verbs_prepare_wait
-        self.table.wait = verbs_wait
-        self.table.finish_wait = verbs_finish_wait
+        set_table(&self.table, s)
 
     cdef int make_queues(self, uint32_t depth, uint32_t rings) except -1:
         """The completion queues, for as much as can complete at once, and what receives are taken into."""
@@ -345,14 +191,14 @@ cdef class VerbsFabric(Fabric):
         cdef uint32_t others = max(1, s.n_peers - 1)
         cdef uint32_t limit = <uint32_t>self.device.limits.max_cqe // others
         cdef ibv_mr *region
-        if limit < 2 + 1 + MAIL_SLOTS:
+        if limit < 2 + OTHER_RECEIVES + MAIL_SLOTS:
             raise RdmaUnavailable(f"{self.device.name} has completion queues of {self.device.limits.max_cqe}: too small"
                                   f" for {s.n_peers} members")
         # Each work request completes once at most, so that no completion queue overflows either.
-        s.depth = min(depth, limit, <uint32_t>self.device.limits.max_qp_wr)
+        s.depth = 1 << <int>(min(depth, limit, <uint32_t>self.device.limits.max_qp_wr).bit_length() - 1)
         s.signal_every = max(1, s.depth // 4)
-        s.rings = min(rings, limit - 1 - MAIL_SLOTS)
-        s.receives = s.rings + 1 + MAIL_SLOTS
+        s.rings = min(rings, limit - OTHER_RECEIVES - MAIL_SLOTS)
+        s.receives = s.rings + OTHER_RECEIVES + MAIL_SLOTS
         s.message_max = min(self.device.link.max_msg_sz, <uint32_t>1 << 30) & ~<uint64_t>63
         s.channel = ibv_create_comp_channel(self.device.context)
         if s.channel == NULL:
@@ -384,6 +230,18 @@ cdef class VerbsFabric(Fabric):
         self.state.row = row.base
         self.state.row_size = row.size
         return row
+
+    def reserve(self, posts, lanes):
+        """As in Fabric. ValueError beyond VERBS_QUEUE_MAX entries, or where some peer has its address already."""
+        entries = 1 << (posts + VERBS_QUEUE_OWN - 1).bit_length()
+        if self.rows:
+            raise ValueError("reserve before the first local_address()")
+        if entries > VERBS_QUEUE_MAX or lanes > VERBS_LANES_MAX:
+            raise ValueError(f"{posts} posts in {lanes} lanes may wait for a peer: at most"
+                             f" {VERBS_QUEUE_MAX - VERBS_QUEUE_OWN} in {VERBS_LANES_MAX} (smaller windows, or fewer"
+                             " topics)")
+        self.state.capacity = max(self.state.capacity, entries)
+        self.state.n_lanes = lanes
 
     def register(self, Mapping memory not None):
         """Registers memory for one-sided access by all peers: returns its key. Before the first local_address(), which
@@ -442,18 +300,21 @@ cdef class VerbsFabric(Fabric):
             raise ValueError(f"a copy of a row of {self.row.size} bytes can't be one of {row.size}, or read-only")
         region = self.device.add_region(row.base, row.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
         p.queue = <verbs_entry *>malloc(s.capacity * sizeof(verbs_entry))
+        p.lanes = <verbs_lane *>calloc(s.n_lanes, sizeof(verbs_lane))
+        p.flying = <uint32_t *>calloc(s.depth, sizeof(uint32_t))
         p.receives = <verbs_receive_t *>calloc(s.receives, sizeof(verbs_receive_t))
         p.letters = <verbs_letter *>malloc(MAIL_SLOTS * sizeof(verbs_letter))
-        if p.queue == NULL or p.receives == NULL or p.letters == NULL:
-            raise MemoryError()
+        if p.queue == NULL or p.lanes == NULL or p.flying == NULL or p.receives == NULL or p.letters == NULL:
+            raise MemoryError(f"no memory for what may wait for peer {peer}: {s.capacity} posts")
         p.row = row.base
         p.told = s.rings
         p.qp = self.device.make_queue_pair(s.send_cq, s.receive_cq, s.depth, s.receives, &inline_max)
         s.inline_max = inline_max          # the same for all queue pairs of one kind
-        bytes_of_all = Mapping.private(s.capacity * POST_INLINE_MAX)
-        p.bytes = (<Mapping>bytes_of_all).base
+        not_inline = None
         if s.inline_max < POST_INLINE_MAX:
-            p.bytes_key = self.device.add_region(p.bytes, s.capacity * POST_INLINE_MAX, 0).lkey
+            not_inline = Mapping.private(s.depth * POST_INLINE_MAX)
+            p.bytes = (<Mapping>not_inline).base
+            p.bytes_key = self.device.add_region(p.bytes, s.depth * POST_INLINE_MAX, 0).lkey
         for i in range(s.receives):
             r = &p.receives[i]
             r.part.addr = <uint64_t>(s.letters_in + (peer * s.receives + i) * <uint64_t>RECEIVE_SIZE)
@@ -473,17 +334,18 @@ cdef class VerbsFabric(Fabric):
             self.rank, p.qp.qp_num, packet, self.device.link.lid, self.device.link.link_layer,
             self.device.link.active_mtu, self.device.gid_bytes, s.rings, self.device.reads,
             Memory(<uintptr_t>row.base, row.size, region.rkey), tuple(memory for _, memory in self.memories))
-        self.rows[peer] = (row, address.pack(), packet, bytes_of_all)
+        self.rows[peer] = (row, address.pack(), packet, not_inline)
         return 0
 
-    def connect(self, peer, bytes address not None):
-        """Makes a peer reachable whose local_address(this member) these bytes are; returns the copy of its row.
+    def connect(self, peer, bytes address not None, Mapping row=None):
+        """Makes a peer reachable whose local_address(this member) these bytes are; returns the copy of its row (`row`,
+        if this end was not made yet).
 
         ValueError where they are not that, or the peer has a connection; OSError where there is no way to it.
         """
         cdef verbs_peer_t *p
         self.check_peer(peer)
-        self.local_address(peer)           # if nobody has asked for it yet
+        self.local_address(peer, row)      # if nobody has asked for it yet
         row, _, packet, _ = self.rows[peer]
         p = &self.state.peers[<uint32_t>peer]
         if p.connected:
@@ -510,7 +372,7 @@ cdef class VerbsFabric(Fabric):
     @property
     def wait_fd(self):
         """Readable when there is something to take; armed as said at the top of this file."""
-        return self.state.channel.fd
+        return self.state.channel.fd if self.state.channel != NULL else -1
 
     @property
     def drained(self):
@@ -541,11 +403,28 @@ cdef class VerbsFabric(Fabric):
         verbs_leave(&self.state)
         return done
 
+    def goodbye(self):
+        """Nothing is posted any more: the peers are told, behind all that waits, so that no end is a failure to them.
+        To be called while nobody drives this fabric; drained says when all of it has arrived."""
+        cdef uint32_t i
+        cdef verbs_peer_t *p
+        for i in range(self.state.n_peers):
+            p = &self.state.peers[i]
+            if not link_gone(p) and not p.left and link_put(&self.state, p, ENTRY_GOODBYE, NULL, 0) != NULL:
+                p.left = 1
+        verbs_leave(&self.state)
+
     def failures(self):
-        """{rank: why its connection is over}, without those that were cut."""
+        """{rank: why its connection broke}, without those that were cut, and without orderly ends: after a goodbye."""
         cdef uint32_t i
         return {i: FAILURES[self.state.peers[i].failed] for i in range(self.state.n_peers)
-                if self.state.peers[i].failed and not u32_load_relaxed(&self.state.peers[i].cut)}
+                if self.state.peers[i].failed not in (0, VERBS_GOODBYE)
+                and not u32_load_relaxed(&self.state.peers[i].cut)}
+
+    @property
+    def departed(self):
+        """Ranks whose connection has ended in order: one of the two sides had said goodbye."""
+        return {i for i in range(self.n_peers) if self.state.peers[<uint32_t>i].failed == VERBS_GOODBYE}
 
     def statistics(self):
         """Counts of all connections so far. `posts`: writes that were posted; `merged`: those that became part of
@@ -554,7 +433,7 @@ cdef class VerbsFabric(Fabric):
         return {"posts": s.n_posts, "merged": s.n_merged, "work_requests": s.n_work_requests,
                 "doorbells": s.n_doorbells, "signalled": s.n_signalled, "inlined": s.n_inlined, "rings": s.n_rings,
                 "grants": s.n_grants, "starved": s.n_starved, "bytes_sent": s.n_bytes,
-                "completions": s.n_completions, "received": s.n_received, "queued_max": s.n_queued_max}
+                "completions": s.n_completions, "received": s.n_received, "waiting_max": s.n_waiting_max}
 
     @property
     def limits(self):
@@ -564,25 +443,17 @@ cdef class VerbsFabric(Fabric):
                 "signal_every": s.signal_every, "reads": self.device.reads,
                 "atomic_with_cpu": self.device.limits.atomic_cap == IBV_ATOMIC_GLOB}
 
-    def __dealloc__(self):
-        cdef verbs_t *s = &self.state
+    def close(self):
+        """Ends all connections, and gives back what is pinned. Not while driven. Idempotent."""
         cdef uint32_t i
-        if s.peers != NULL:
-            for i in range(s.n_peers):
-                if s.peers[i].qp != NULL:
-                    ibv_destroy_qp(s.peers[i].qp)
-                free(s.peers[i].queue)
-                free(s.peers[i].receives)
-                free(s.peers[i].letters)
-            free(s.peers)
-        # A queue is not destroyed before all of its events are acknowledged.
-        if s.send_cq != NULL:
-            ibv_ack_cq_events(s.send_cq, s.send_events)
-            ibv_destroy_cq(s.send_cq)
-        if s.receive_cq != NULL:
-            ibv_ack_cq_events(s.receive_cq, s.receive_events)
-            ibv_destroy_cq(s.receive_cq)
-        if s.channel != NULL:
-            ibv_destroy_comp_channel(s.channel)
-        if s.failed_fd >= 0:
-            c_close(s.failed_fd)
+        for i in range(self.state.n_peers):
+            if self.state.peers[i].connected:
+                link_end(&self.state, i)
+        release(&self.state)
+        self.device = None
+
+    def __dealloc__(self):
+        release(&self.state)
+        free(self.state.peers)
+        if self.state.failed_fd >= 0:
+            c_close(self.state.failed_fd)

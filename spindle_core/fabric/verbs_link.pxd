@@ -17,8 +17,11 @@ cdef enum:
     VERBS_REGIONS_MAX = 64       # of own memory that reads may go into
     VERBS_REQUESTS_MAX = 1024    # asked for and not polled yet
     VERBS_QUEUE_MAX = 1 << 16    # entries
+    VERBS_QUEUE_OWN = 256        # of them for what are no posts
+    VERBS_LANES_MAX = 1024
     VERBS_LIST_MAX = 64          # work requests of one doorbell
     VERBS_RINGS_MAX = 4096
+    OTHER_RECEIVES = 2           # besides those for rings and small messages: for a grant and for a goodbye
     RECEIVE_SIZE = 256           # bytes for a small message
     NO_REQUEST = 0xFFFFFFFF
 
@@ -33,6 +36,7 @@ cdef enum:
     ENTRY_READ = 6
     ENTRY_SWAP = 7
     ENTRY_ADD = 8
+    ENTRY_GOODBYE = 9            # a ring after which nothing is posted any more
 
 # Why a connection is over (verbs_peer_t.failed).
 cdef enum:
@@ -43,10 +47,12 @@ cdef enum:
     VERBS_FAILED_BEHIND = 5      # the own queue is full
     VERBS_FAILED_UNREADY = 6     # no receive was posted where there must be one
     VERBS_FAILED_ERROR = 7       # of device or network
+    VERBS_GOODBYE = 8            # one side had said so: no failure
 
 
+# A work request that waits.
 cdef struct verbs_entry:
-    uint64_t local               # address of the payload: the row, memory for a read, or the entry's own bytes
+    uint64_t local               # address of the payload: the row, or memory for what is read; 0: in `data`
     uint64_t remote              # address
     uint64_t first               # expected value, or what is added
     uint64_t second              # desired value
@@ -54,8 +60,13 @@ cdef struct verbs_entry:
     uint32_t local_key
     uint32_t remote_key
     uint32_t request             # NO_REQUEST: nobody asked for its completion
-    uint8_t kind
-    uint8_t short                # the payload is in the entry's own bytes
+    uint32_t kind
+    char data[POST_INLINE_MAX]
+
+
+# What waits of a lane: 1 + number of its last data and of its last count.
+cdef struct verbs_lane:
+    uint64_t data, guard
 
 
 cdef struct verbs_request:
@@ -92,13 +103,16 @@ cdef struct verbs_peer_t:
     uint32_t remote_row_key
     uint32_t n_memories
     verbs_region memories[VERBS_MEMORIES_MAX]
-    # Sending. Invariant: done <= sent <= last <= done + capacity and sent <= done + depth. Entries below `done` have
-    # completed, below `sent` the device has them, below `last` they wait; `signalled`: behind the last one that says
-    # so when it completes.
+    uint8_t left, leaves         # I have said goodbye to it, it has to me
+    # Sending. Work requests have numbers. Invariant: done <= sent <= last, sent <= done + depth, last <= sent + capacity.
+    # Those below `done` have completed, below `sent` the device has them, below `last` they wait, in
+    # queue[(number - base) % capacity]; `signalled`: behind the last one that says so when it completes.
     verbs_entry *queue
-    char *bytes                  # POST_INLINE_MAX of each entry
+    verbs_lane *lanes
+    uint64_t done, sent, last, signalled, base
+    uint32_t *flying             # request of each work request that the device has, by number % depth
+    char *bytes                  # POST_INLINE_MAX for each of these, where the device can't carry them itself
     uint32_t bytes_key
-    uint64_t done, sent, last, signalled
     # Rings to the peer. Invariant: rung <= rung_limit, which the peer has told.
     uint64_t rung, rung_limit
     uint32_t peer_rings          # rings that it has receives for
@@ -119,13 +133,14 @@ cdef struct verbs_t:
     uint32_t rank, n_peers
     verbs_peer_t *peers
     uint64_t capacity            # of a queue, in entries: a power of two
-    uint32_t depth               # work requests that a send queue of the device holds
+    uint64_t n_lanes
+    uint32_t depth               # work requests that a send queue of the device holds: a power of two
     uint32_t signal_every
     uint32_t rings               # that each peer may have on the way
-    uint32_t receives            # posted per peer: rings, one grant, small messages
+    uint32_t receives            # posted per peer
     uint32_t inline_max          # bytes that a work request can carry itself
     uint64_t message_max         # bytes of one work request
-    ibv_comp_channel *channel
+    ibv_comp_channel *channel    # NULL: closed
     ibv_cq *send_cq
     ibv_cq *receive_cq
     bint send_armed, receive_armed
@@ -155,13 +170,13 @@ cdef struct verbs_t:
     ibv_sge parts[VERBS_LIST_MAX]
     # Counts for statistics()
     uint64_t n_posts, n_merged, n_work_requests, n_doorbells, n_signalled, n_inlined, n_rings, n_grants, n_bytes
-    uint64_t n_completions, n_received, n_queued_max, n_starved
+    uint64_t n_completions, n_received, n_waiting_max, n_starved
 
 
 cdef bint link_gone(verbs_peer_t *p) noexcept nogil
 cdef void link_error(ibv_qp *qp) noexcept nogil
 cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil
-cdef int link_write(verbs_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil
+cdef int link_write(verbs_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
 cdef int link_ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
                   uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil
 cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length

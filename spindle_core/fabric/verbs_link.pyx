@@ -1,23 +1,25 @@
 """One reliable connection between two members of an epoch: what is posted becomes lists of work requests, what the peer
 writes lands in this node's memory by itself.
 
-Sending: posts wait in a queue of fixed size, an entry for each work request, and leave in lists, one doorbell of the
-device for each. The device's own send queue never overflows: `sent - done` entries are in it, and never more than it
-was made for. Every `signal_every`-th work request is signalled, a quarter of that, so that with a full queue some
-completion is always on its way; they complete in order, so one completion stands for all work requests before it. A
-short post is copied into its entry as it is at the post, and goes inline where the device can, else from there; a
-longer one is read from the row when it is sent.
+Sending: posts wait in a queue of fixed size, an entry for each work request, joined with what waits as their lanes
+allow, and leave in lists, one doorbell of the device for each. The device's own send queue never overflows: `sent -
+done` work requests are in it, and never more than it was made for. Every `signal_every`-th one is signalled, a quarter
+of that, so that with a full queue some completion is always on its way; they complete in order, so one completion
+stands for all work requests before it. A short post is copied into its entry as it is at the post, and goes inline
+where the device can, else from registered bytes of its place in the device's queue; a longer one is read from the row
+when it is sent.
 
 Ringing: the last write of a list carries an immediate word. It takes a receive at the peer and completes there, which
 wakes whoever waits for the completion channel; all that was written before is in place by then. A peer without a
-receive would refuse (RNR), so rings are counted. Each side posts R = rings + 1 + MAIL_SLOTS receives, posts each again
+receive would refuse (RNR), so rings are counted. Each side posts R = rings + 2 + MAIL_SLOTS receives, posts each again
 as soon as it has completed, and every word says how many rings may have been made in all: rings + those taken so far.
 Whoever has reached the limit writes on without ringing, and owes the ring. So that credit gets back although neither
 writes, a side whose peer has half of its rings left or less sends a grant: a word that counts as no ring, for which
 there is the one receive more. Only one grant is on its way: the next one is sent when the peer has rung beyond the
 limit that it knew before the last one, so it has taken that, and has posted the receive again before it rang. A peer
-that is at its limit has done so as soon as its rings are taken here, so nobody starves. The MAIL_SLOTS receives are for
-small messages, as many as may be on the way. Their credit, the letters taken, is in every word, too.
+that is at its limit has done so as soon as its rings are taken here, so nobody starves. One receive is for a
+goodbye, after which nothing comes, and no end is a failure; MAIL_SLOTS are for small messages, as many as may be on the
+way. Their credit, the letters taken, is in every word, too.
 
 Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row and
 what was registered for it, by keys that die with the epoch. Order: one queue pair per pair of members, whose device
@@ -35,7 +37,9 @@ from spindle_core.fabric.fabric cimport (
     COMPLETION_RANGE,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
+    POST_GUARD,
     POST_INLINE_MAX,
+    POST_LANE_SHIFT,
     completion_t,
 )
 from spindle_core.fabric.verbs_api cimport (
@@ -84,6 +88,7 @@ cdef enum:
     WORD_RING = 0
     WORD_GRANT = 1
     WORD_LETTER = 2
+    WORD_GOODBYE = 3
 
 
 cdef bint link_gone(verbs_peer_t *p) noexcept nogil:
@@ -91,7 +96,9 @@ cdef bint link_gone(verbs_peer_t *p) noexcept nogil:
 
 
 cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil:
-    if not p.failed:
+    if p.left or p.leaves:
+        p.failed = VERBS_GOODBYE
+    elif not p.failed:
         p.failed = why
         event_ring(s.failed_fd)
     elif p.failed == VERBS_FAILED_CLOSED:
@@ -134,11 +141,7 @@ cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil:
 # ---- sending -------------------------------------------------------------------------------------------------------
 
 cdef inline verbs_entry *entry(verbs_t *s, verbs_peer_t *p, uint64_t number) noexcept nogil:
-    return &p.queue[number & (s.capacity - 1)]
-
-
-cdef inline char *bytes_of(verbs_t *s, verbs_peer_t *p, uint64_t number) noexcept nogil:
-    return p.bytes + (number & (s.capacity - 1)) * POST_INLINE_MAX
+    return &p.queue[(number - p.base) & (s.capacity - 1)]
 
 
 cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length
@@ -146,55 +149,78 @@ cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const voi
     """The next entry, with a payload of at most POST_INLINE_MAX bytes, if any; NULL where the queue is full, after
     which the peer is given up."""
     cdef verbs_entry *e
-    if p.last - p.done >= s.capacity:
+    if p.last == p.sent:
+        p.base = p.last          # a queue that runs empty stays where the cache has it
+    if p.last - p.sent >= s.capacity:
         take_sent(s)
         link_flush(s, <uint32_t>(p - s.peers))
-        if p.failed or p.last - p.done >= s.capacity:
+        if p.failed or p.last - p.sent >= s.capacity:
             fail(s, p, VERBS_FAILED_BEHIND)
             return NULL
     e = entry(s, p, p.last)
     e.kind = kind
     e.length = length
     e.request = NO_REQUEST
-    e.short = data != NULL
+    e.local = 0
     e.remote = p.remote_row
     e.remote_key = p.remote_row_key
     if data != NULL:
-        memcpy(bytes_of(s, p, p.last), data, length)
-        e.local = <uint64_t>bytes_of(s, p, p.last)
-        e.local_key = p.bytes_key
+        memcpy(e.data, data, length)
     p.last += 1
-    if p.last - p.sent > s.n_queued_max:
-        s.n_queued_max = p.last - p.sent
+    if p.last - p.sent > s.n_waiting_max:
+        s.n_waiting_max = p.last - p.sent
     return e
 
 
-cdef int link_write(verbs_t *s, uint32_t peer, uint64_t offset, uint64_t length) noexcept nogil:
-    """Queues a write of a range of my row. One that only repeats or continues the last one becomes part of it."""
+cdef bint join(verbs_t *s, verbs_peer_t *p, uint64_t number, uint64_t offset, uint64_t length, bint touching
+               ) noexcept nogil:
+    """A write that waits carries this one as well: it is the same range, or (`touching`) the one behind it. What is
+    longer than a short post then is read from the row."""
+    cdef verbs_entry *e = entry(s, p, number)
+    if e.kind != ENTRY_WRITE:
+        return False
+    if e.remote == p.remote_row + offset and e.length == length:
+        if e.local == 0:
+            memcpy(e.data, s.row + offset, length)
+    elif touching and e.remote + e.length == p.remote_row + offset and e.length + length <= s.message_max:
+        if e.local == 0 and e.length + length <= POST_INLINE_MAX:
+            memcpy(e.data + e.length, s.row + offset, length)
+        elif e.local == 0:
+            e.local = <uint64_t>(s.row + offset - e.length)
+            e.local_key = s.row_key
+        e.length += <uint32_t>length
+    else:
+        return False
+    s.n_merged += 1
+    return True
+
+
+cdef int link_write(verbs_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil:
+    """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows (fabric.pxd)."""
     cdef verbs_peer_t *p = &s.peers[peer]
-    cdef verbs_entry *e
+    cdef verbs_entry *e = NULL
+    cdef verbs_lane *lane = NULL
     cdef uint64_t part
     s.n_posts += 1
     if length == 0:
         p.owes_ring = 1
         return 0
-    if p.last > p.sent:
-        e = entry(s, p, p.last - 1)
-        if e.kind == ENTRY_WRITE and e.short and e.remote == p.remote_row + offset and e.length == length:
-            memcpy(<char *>e.local, s.row + offset, length)
-            s.n_merged += 1
+    if 0 < flags >> POST_LANE_SHIFT < s.n_lanes:
+        lane = &p.lanes[flags >> POST_LANE_SHIFT]
+        if flags & POST_GUARD:
+            # Not where data wait behind it: it would overtake what it guards.
+            if lane.guard > p.sent and lane.guard > lane.data and join(s, p, lane.guard - 1, offset, length, False):
+                return 0
+        elif lane.data > p.sent and join(s, p, lane.data - 1, offset, length, True):
             return 0
-        if (e.kind == ENTRY_WRITE and not e.short and length > POST_INLINE_MAX
-                and e.remote + e.length == p.remote_row + offset and e.length + length <= s.message_max):
-            e.length += <uint32_t>length
-            s.n_merged += 1
-            return 0
+    elif p.last > p.sent and join(s, p, p.last - 1, offset, length, length > POST_INLINE_MAX):
+        return 0
     if length <= POST_INLINE_MAX:
         e = link_put(s, p, ENTRY_WRITE, s.row + offset, <uint32_t>length)
         if e == NULL:
             return -1
         e.remote = p.remote_row + offset
-        return 0
+        length = 0
     while length:
         part = length if length < s.message_max else s.message_max
         e = link_put(s, p, ENTRY_WRITE, NULL, <uint32_t>part)
@@ -205,6 +231,10 @@ cdef int link_write(verbs_t *s, uint32_t peer, uint64_t offset, uint64_t length)
         e.remote = p.remote_row + offset
         offset += part
         length -= part
+    if lane != NULL and flags & POST_GUARD:
+        lane.guard = p.last
+    elif lane != NULL:
+        lane.data = p.last
     return 0
 
 
@@ -225,7 +255,7 @@ cdef int link_ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64
             or kind != ENTRY_READ and offset & 7):
         complete(s, peer, cookie, COMPLETION_RANGE, 0)
         return 0
-    if p.last - p.done + parts > s.capacity:
+    if p.last - p.sent + parts > s.capacity:
         return -EAGAIN
     while s.requests[s.next_request].busy:
         s.next_request = (s.next_request + 1) % VERBS_REQUESTS_MAX
@@ -281,6 +311,7 @@ cdef inline bint grant_due(verbs_t *s, verbs_peer_t *p) noexcept nogil:
 cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint32_t k) noexcept nogil:
     """Makes entry `number` the work request list[k]; returns whether it is signalled."""
     cdef verbs_entry *e = entry(s, p, number)
+    cdef uint64_t place = number & (s.depth - 1)
     cdef ibv_send_wr *w = &s.list[k]
     cdef ibv_sge *part = &s.parts[k]
     cdef bint signalled = e.request != NO_REQUEST or e.kind == ENTRY_MARK or (number + 1) % s.signal_every == 0
@@ -289,12 +320,18 @@ cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint
     w.sg_list = part
     w.num_sge = 1 if e.length else 0
     w.send_flags = IBV_SEND_SIGNALED if signalled else 0
+    p.flying[place] = e.request
     part.addr = e.local
     part.length = e.length
     part.lkey = e.local_key
-    if e.short and 0 < e.length <= s.inline_max:
+    if e.local == 0 and 0 < e.length <= s.inline_max:
+        part.addr = <uint64_t>e.data
         w.send_flags |= IBV_SEND_INLINE
         s.n_inlined += 1
+    elif e.local == 0 and e.length:
+        memcpy(p.bytes + place * POST_INLINE_MAX, e.data, e.length)
+        part.addr = <uint64_t>(p.bytes + place * POST_INLINE_MAX)
+        part.lkey = p.bytes_key
     if e.kind == ENTRY_SWAP or e.kind == ENTRY_ADD:
         w.opcode = IBV_WR_ATOMIC_CMP_AND_SWP if e.kind == ENTRY_SWAP else IBV_WR_ATOMIC_FETCH_AND_ADD
         w.wr.atomic.remote_addr = e.remote
@@ -314,6 +351,9 @@ cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint
         w.opcode = IBV_WR_RDMA_WRITE_WITH_IMM
         w.imm_data = word(s, p, WORD_GRANT)
         s.n_grants += 1
+    elif e.kind == ENTRY_GOODBYE:
+        w.opcode = IBV_WR_RDMA_WRITE_WITH_IMM
+        w.imm_data = word(s, p, WORD_GOODBYE)
     if e.kind != ENTRY_READ:
         s.n_bytes += e.length
     return signalled
@@ -339,7 +379,7 @@ cdef int post_some(verbs_t *s, verbs_peer_t *p, uint32_t peer) noexcept nogil:
         if kind == ENTRY_WRITE or kind == ENTRY_RING:
             last_write = <int>k
             p.owes_ring = 1
-        elif kind == ENTRY_LETTER or kind == ENTRY_GRANT:
+        elif kind == ENTRY_LETTER or kind == ENTRY_GRANT or kind == ENTRY_GOODBYE:
             last_write = -1      # wakes the peer for all before it
             p.owes_ring = 0
     s.list[n - 1].next = NULL
@@ -364,7 +404,7 @@ cdef void link_flush(verbs_t *s, uint32_t peer) noexcept nogil:
     """Hands over what waits, as much as the device's queue takes, and the ring that is owed, if there is credit."""
     cdef verbs_peer_t *p = &s.peers[peer]
     while not link_gone(p):
-        if p.sent == p.last and p.owes_ring and p.rung < p.rung_limit and p.last - p.done < s.capacity:
+        if p.sent == p.last and p.owes_ring and p.rung < p.rung_limit:
             link_put(s, p, ENTRY_RING, NULL, 0)
         if post_some(s, p, peer) <= 0:
             return
@@ -374,11 +414,11 @@ cdef void link_drive(verbs_t *s, uint32_t peer) noexcept nogil:
     """As link_flush; then the credit and the mark that are due."""
     cdef verbs_peer_t *p = &s.peers[peer]
     link_flush(s, peer)
-    if grant_due(s, p) and p.last - p.done < s.capacity:
+    if grant_due(s, p) and p.last - p.sent < s.capacity:
         link_put(s, p, ENTRY_GRANT, NULL, 0)
         p.granting = 1
         link_flush(s, peer)
-    if s.draining and p.sent == p.last and p.signalled < p.sent and p.last - p.done < s.capacity:
+    if s.draining and p.sent == p.last and p.signalled < p.sent:
         link_put(s, p, ENTRY_MARK, NULL, 0)
         link_flush(s, peer)
 
@@ -407,7 +447,7 @@ cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     cdef uint32_t peer = <uint32_t>(c.wr_id >> 48)
     cdef uint64_t number = c.wr_id & ((<uint64_t>1 << 48) - 1)
     cdef verbs_peer_t *p = &s.peers[peer]
-    cdef verbs_entry *e
+    cdef uint32_t request = p.flying[number & (s.depth - 1)]
     cdef verbs_request *r
     s.n_completions += 1
     if c.status != IBV_WC_SUCCESS:
@@ -415,14 +455,13 @@ cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
         return 1
     if p.ended:
         return 0
-    e = entry(s, p, number)
     p.done = number + 1
-    if e.request == NO_REQUEST:
+    if request == NO_REQUEST:
         return 1 if p.sent < p.last else 0
-    r = &s.requests[e.request]
+    r = &s.requests[request]
     r.busy = 0
     s.n_requests -= 1
-    complete(s, peer, r.cookie, COMPLETION_OK, s.results[e.request] if r.atomic else 0)
+    complete(s, peer, r.cookie, COMPLETION_OK, s.results[request] if r.atomic else 0)
     return 1
 
 
@@ -456,9 +495,9 @@ cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     if not c.wc_flags & IBV_WC_WITH_IMM:
         good = False
     elif c.opcode == IBV_WC_RECV_RDMA_WITH_IMM:
-        good = w >> 30 == WORD_RING or w >> 30 == WORD_GRANT
-        if w >> 30 == WORD_RING:
-            p.rings_taken += 1
+        good = w >> 30 != WORD_LETTER and not p.leaves
+        p.rings_taken += w >> 30 == WORD_RING
+        p.leaves |= w >> 30 == WORD_GOODBYE
     else:
         good = w >> 30 == WORD_LETTER and c.byte_len <= MAIL_SIZE_MAX and p.letters_in - p.letters_taken < MAIL_SLOTS
         if good:

@@ -40,7 +40,7 @@ class Step:
 
 
 def pytest_command(*what: str) -> str:
-    """Without the fixtures that look for what a test has left behind: they take seconds there, and a guest goes whole."""
+    """Without the fixtures that look for what a test has left behind: they take seconds, and a guest goes whole."""
     program = Path(sys.executable).parent / "pytest"
     return (f"{shlex.quote(str(program))} -q --noconftest -p no:cacheprovider --durations=8"
             f" --junit-xml=/exchange/results.xml {' '.join(what)}")

@@ -48,6 +48,9 @@ class Peer:
                    for entry in self.context.query_gid_table(32) if entry.gid_type == e.IBV_GID_TYPE_ROCE_V2]
         self.gid_index, self.gid = next((index, gid) for index, gid in entries if ":ffff:" in gid)
         self.pd = PD(self.context)
+
+    def begin(self, rank: int) -> dict[str, Any]:
+        """A new end of a connection; the last one is left behind. Answers with its address."""
         self.cq = CQ(self.context, 256)
         cap = QPCap(max_send_wr=64, max_recv_wr=RECEIVES, max_send_sge=1, max_recv_sge=1)
         self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
@@ -62,6 +65,7 @@ class Peer:
             self.post_receive(slot)
         self.theirs: Any = None
         self.received: list[dict[str, Any]] = []
+        return self.address(rank)
 
     def post_receive(self, slot: int) -> None:
         part = SGE(self.inbox.buf + slot * 256, 256, self.inbox.lkey)

@@ -37,12 +37,12 @@ needs_verbs = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "verbs")
 
 
 class VerbsPeer:
-    def __init__(self, rank: int, n: int, row_size: int = ROW_SIZE, **more: Any) -> None:
+    def __init__(self, rank: int, n: int, row_size: int = ROW_SIZE, row: Mapping | None = None, **more: Any) -> None:
         from spindle_core.fabric.verbs import VerbsFabric
 
         self.bell_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.fabric = VerbsFabric(rank, n, self.bell_fd, **more)
-        self.row = self.fabric.make_row(f"row-{rank}", row_size)
+        self.row = self.fabric.make_row(f"row-{rank}", row_size) if row is None else self.fabric.adopt_row(row)
         self.memory = Mapping.create(f"memory-{rank}", MEMORY_SIZE)
         self.key = self.fabric.register(self.memory)
         self.driving = threading.Lock()  # as the predicate thread's turn

@@ -1,0 +1,221 @@
+"""What the predicates call of the verbs fabric: the functions of fabric.pxd over one verbs_t."""
+from libc.errno cimport EAGAIN, EINVAL, EPIPE
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.atomics cimport u32_store_relaxed
+from spindle_core.events cimport event_wait_two
+from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, MAIL_SLOTS, completion_t, fabric_t, post_t
+from spindle_core.fabric.verbs_link cimport (
+    ENTRY_ADD,
+    ENTRY_LETTER,
+    ENTRY_READ,
+    ENTRY_SWAP,
+    VERBS_REQUESTS_MAX,
+    arm,
+    link_ask,
+    link_drive,
+    link_end,
+    link_error,
+    link_gone,
+    link_put,
+    link_write,
+    take_completions,
+    take_events,
+    verbs_letter,
+    verbs_peer_t,
+    verbs_t,
+)
+
+cdef enum:
+    RANGE_COST = 4096            # bytes: a work request more costs device and bus as much, or rather more
+    IDLE_BEFORE_ARMING = 2
+    IDLE_BETWEEN_EVENTS = 8
+
+
+cdef void end_gone(verbs_t *s) noexcept nogil:
+    """Whoever was cut, or has failed, is not looked at any more."""
+    cdef uint32_t i
+    for i in range(s.n_peers):
+        if s.peers[i].connected and not s.peers[i].ended and link_gone(&s.peers[i]):
+            link_end(s, i)
+
+
+cdef int verbs_enter(void *self) noexcept nogil:
+    """Takes what has completed and come; returns how much that was. Until verbs_leave() posts are only queued."""
+    cdef verbs_t *s = <verbs_t *>self
+    cdef int done
+    if s.channel == NULL:
+        return 0
+    done = take_completions(s)
+    if done == 0:
+        s.idle += 1
+        if s.idle % IDLE_BETWEEN_EVENTS == 0:
+            take_events(s)       # one that belongs to nothing: some devices send such
+        if s.idle >= IDLE_BEFORE_ARMING and arm(s):
+            done = take_completions(s)
+    if done:
+        s.idle = 0
+    end_gone(s)
+    s.in_pass = True
+    return done
+
+
+cdef void verbs_leave(void *self) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef verbs_peer_t *p
+    cdef uint32_t i
+    cdef bint waiting = False, on_the_way = False
+    s.in_pass = False
+    for i in range(s.n_peers):
+        p = &s.peers[i]
+        if link_gone(p):
+            continue
+        link_drive(s, i)
+        waiting |= p.sent < p.last
+        on_the_way |= p.done < p.last or p.owes_ring != 0
+    s.waiting = waiting
+    s.draining = s.draining and on_the_way
+
+
+cdef int verbs_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef uint32_t i
+    for i in range(n):
+        if (not link_gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
+                and posts[i].length <= s.row_size - posts[i].offset):
+            link_write(s, posts[i].peer, posts[i].flags, posts[i].offset, posts[i].length)
+    if not s.in_pass:
+        verbs_leave(s)
+    return 0
+
+
+cdef int verbs_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
+                         uint64_t cookie) noexcept nogil:
+    if length >= 1 << 30:
+        return -EINVAL
+    return link_ask(<verbs_t *>self, peer, ENTRY_READ, key, offset, length, into, 0, 0, cookie)
+
+
+cdef int verbs_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
+                                 uint64_t desired, uint64_t cookie) noexcept nogil:
+    return link_ask(<verbs_t *>self, peer, ENTRY_SWAP, key, offset, 8, NULL, expected, desired, cookie)
+
+
+cdef int verbs_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
+                              uint64_t cookie) noexcept nogil:
+    return link_ask(<verbs_t *>self, peer, ENTRY_ADD, key, offset, 8, NULL, value, 0, cookie)
+
+
+cdef int verbs_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef verbs_peer_t *p = &s.peers[peer]
+    if link_gone(p):
+        return -EPIPE
+    if length > MAIL_SIZE_MAX:
+        return -EINVAL
+    if p.letters_sent - p.letters_credited >= MAIL_SLOTS or p.last - p.sent >= s.capacity:
+        return -EAGAIN
+    p.letters_sent += 1
+    link_put(s, p, ENTRY_LETTER, data, length)
+    if not s.in_pass:
+        link_drive(s, peer)
+    return 0
+
+
+cdef int verbs_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef uint32_t i, rank
+    cdef verbs_peer_t *p
+    cdef verbs_letter *letter
+    for i in range(s.n_peers):
+        rank = (s.mail_next + i) % s.n_peers
+        p = &s.peers[rank]
+        if p.letters_in == p.letters_taken or link_gone(p):
+            continue
+        letter = &p.letters[p.letters_taken % MAIL_SLOTS]
+        if letter.size > capacity:
+            return -EINVAL
+        memcpy(into, letter.data, letter.size)
+        p.letters_taken += 1
+        s.mail_next = rank + 1
+        peer[0] = rank
+        p.owes_ring = 1          # its word tells what was taken
+        if not s.in_pass:
+            link_drive(s, rank)
+        return <int>letter.size
+    return -EAGAIN
+
+
+cdef int verbs_poll(void *self, completion_t *completions, int n) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef int i = 0
+    end_gone(s)
+    while i < n and s.completions_tail < s.completions_head:
+        completions[i] = s.completions[s.completions_tail % VERBS_REQUESTS_MAX]
+        s.completions_tail += 1
+        i += 1
+    return i
+
+
+cdef int verbs_ring(void *self, uint32_t peer) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef verbs_peer_t *p = &s.peers[peer]
+    if link_gone(p):
+        return 0
+    p.owes_ring = 1
+    if not s.in_pass:
+        link_drive(s, peer)
+    return 1
+
+
+cdef void verbs_cut(void *self, uint32_t peer) noexcept nogil:
+    """From any thread. The queue pair goes with the fabric; in the error state it exchanges nothing."""
+    cdef verbs_peer_t *p = &(<verbs_t *>self).peers[peer]
+    u32_store_relaxed(&p.cut, 1)
+    if p.qp != NULL:
+        link_error(p.qp)
+
+
+cdef void verbs_prepare_wait(void *self) noexcept nogil:
+    """Arms the completion queues, after which the caller looks for work once more."""
+    cdef verbs_t *s = <verbs_t *>self
+    verbs_enter(s)
+    verbs_leave(s)               # before arming: it says whether completions of what was sent are waited for
+    if s.channel != NULL and arm(s) and take_completions(s):
+        verbs_leave(s)
+        arm(s)
+
+
+cdef int verbs_wait(void *self, int64_t timeout_ns) noexcept nogil:
+    cdef verbs_t *s = <verbs_t *>self
+    cdef int timeout_ms = -1 if timeout_ns < 0 else <int>(timeout_ns // 1000000)
+    cdef int found = event_wait_two(s.bell_fd, s.channel.fd if s.channel != NULL else -1, timeout_ms)
+    if found & 2:
+        verbs_prepare_wait(self)
+        take_events(s)           # also one whose completion was taken before
+    return 1 if found else 0
+
+
+cdef void verbs_finish_wait(void *self) noexcept nogil:
+    pass
+
+
+cdef void set_table(fabric_t *table, verbs_t *s) noexcept:
+    """Makes the table that of this fabric."""
+    table.self = s
+    table.range_cost = RANGE_COST
+    table.enter = verbs_enter
+    table.leave = verbs_leave
+    table.post_list = verbs_post_list
+    table.post_read = verbs_post_read
+    table.post_compare_swap = verbs_post_compare_swap
+    table.post_fetch_add = verbs_post_fetch_add
+    table.send = verbs_send
+    table.receive = verbs_receive
+    table.poll = verbs_poll
+    table.ring = verbs_ring
+    table.cut = verbs_cut
+    table.prepare_wait = verbs_prepare_wait
+    table.wait = verbs_wait
+    table.finish_wait = verbs_finish_wait
