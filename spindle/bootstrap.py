@@ -86,7 +86,8 @@ def fabrics_of(config: NodeConfig) -> tuple[tuple[str, ...], str]:
     """By which fabrics this node can be reached, and the network of its RDMA device ("": none). Raises ConfigError
     if RDMA is asked for and isn't there."""
     network = ""
-    if config.fabric == VERBS or (config.fabric == "auto" and config.listen is not None):
+    # What goes over RDMA is never encrypted, so who asks for that gets TCP.
+    if config.fabric == VERBS or (config.fabric == "auto" and config.listen is not None and not config.encrypt):
         from spindle.rdma_network import rdma_network
 
         network = rdma_network(config.rdma_device)

@@ -57,7 +57,8 @@ LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("group", "never")
 RESTART_MODES = ("majority", "all", "any")
 FORM_MODES = ("majority", "all", "alone")
-FABRICS = ("auto", "shm", "tcp", "verbs")
+VERBS = "verbs"
+FABRICS = ("auto", "shm", "tcp", VERBS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,6 +399,8 @@ class NodeConfig:
             raise ConfigError("[network] secret: certificates are set, too; choose one of both")
         if self.listen is None and self.fabric == "auto" and self.contacts:
             raise ConfigError("[network] listen: must be set where contacts are, as the others have to reach this node")
+        if self.encrypt and self.fabric == VERBS:
+            raise ConfigError('[network] encrypt = true: RDMA devices do not encrypt; take fabric = "tcp" or "auto"')
         if self.contacts and not self.node_id:
             raise ConfigError("[node] id: must be set where [network] contacts are, another one on each node")
         if self.advertise and not 0 < split_address(self.advertise)[1] <= 65535:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from spindle import rdma_network as module
+from spindle.bootstrap import fabrics_of
+from spindle.config import NodeConfig
+from spindle.errors import ConfigError
 from spindle.rdma_network import rdma_network
 
 
@@ -56,3 +59,11 @@ def test_the_first_active_device_counts(tmp_path: Path) -> None:
 def test_the_mask_is_the_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert module._netmask("lo") == "255.0.0.0" and module._netmask("none") == ""
+
+
+def test_what_is_to_be_encrypted_does_not_go_over_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "rdma_network", lambda name: "roce 10.0.0.0/24")
+    config = NodeConfig(runtime_dir=tmp_path, listen="127.0.0.1:0", encrypt=True)
+    assert fabrics_of(config) == (("shm", "tcp"), "")
+    with pytest.raises(ConfigError, match="RDMA devices do not encrypt"):
+        NodeConfig(runtime_dir=tmp_path, fabric="verbs", encrypt=True)
