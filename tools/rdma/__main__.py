@@ -63,11 +63,37 @@ def judge_tests(guests: list[Guest]) -> str:
     return ""
 
 
+def judge_group(guests: list[Guest]) -> str:
+    """All saw the same before the last one's power was cut, and those that are left the same after it."""
+    for guest in guests:
+        survives = guest.node < len(guests) - 1
+        if not guest.says("fabric verbs"):
+            return f"guest {guest.node}: not over verbs, or not so far"
+        if survives and (guest.status != 0 or not guest.says("done")):
+            return f"guest {guest.node}: has not survived"
+        if not survives and not guest.killed:
+            return f"guest {guest.node}: was not cut off"
+    orders = [[line for line in guest.lines if line.startswith("order ")] for guest in guests]
+    if len({lines[0] for lines in orders}) != 1 or len({lines[1] for lines in orders[:-1]}) != 1:
+        return "they do not agree on the order"
+    return ""
+
+
 STEPS = (
     Step(
-        "fabric", "conformance, faults and the core's order over verbs, in one guest",
+        "fabric", "conformance within a process and between several, accounting, faults, a program over pyverbs",
         (pytest_command("tests/spindle_core/fabric/test_verbs.py"),),
-        240, judge_tests,
+        300, judge_tests,
+    ),
+    Step(
+        "core", "one order across views over verbs; posts for each message",
+        (pytest_command("tests/spindle_core/test_over_verbs.py"),),
+        180, judge_tests,
+    ),
+    Step(
+        "group", "three nodes on three guests; the power of one is cut, the others go on",
+        tuple(f"{shlex.quote(sys.executable)} tools/rdma/group.py" for _ in range(3)),
+        180, judge_group, kill=(2, "cut my power"),
     ),
 )
 
