@@ -328,7 +328,7 @@ def failover(kills: int, stops: int, joins: int, as_json: bool, **options: Any) 
     "--only",
     "sections",
     multiple=True,
-    help="A section: machine, core, switches, delays, dds, latency, idle, startup; repeatable. [default: all]",
+    help="A section: machine, core, tcp, switches, delays, dds, latency, idle, startup; repeatable. [default: all]",
 )
 @click.option(
     "--markdown",

@@ -172,6 +172,23 @@ def core_section(plan: Plan) -> list[Line]:
     return lines
 
 
+def tcp_section(plan: Plan) -> list[Line]:
+    """The core over connections, each run beside one of the limit: one stream over loopback."""
+    lines = []
+    for size, least_ratio, least_rate in ((KB, 0.0, 250_000), (TEN_KB, 0.6, 0)):
+        options = MulticastOptions(size=size, fabric="tcp")
+        scaled = replace(options, count=max(100, int(options.messages_each * plan.scale)))
+        found = checked(multicast.run(scaled, repeat=plan.repeat, with_limit=True))
+        command = command_of(options, plan.repeat, with_limit=True)
+        line = rate_line(f"core over tcp, {size} bytes", found, command, least_rate)
+        line.value = (f"{found['ratio_to_limit']:.2f} of one stream ({found['limit_bytes_per_s'] / 1e9:.2f} GB/s)"
+                      f" leaves all nodes: {line.value}")
+        if least_ratio:
+            line.target, line.met = f"at least {least_ratio:g} of one stream", found["ratio_to_limit"] >= least_ratio
+        lines.append(line)
+    return lines
+
+
 def dds_section(plan: Plan) -> list[Line]:
     lines = []
     for single, wanted in ((False, 1_000_000), (True, 400_000)):
@@ -298,6 +315,7 @@ def startup_section(plan: Plan) -> list[Line]:
 SECTIONS: dict[str, tuple[str, Callable[[Plan], list[Line]]]] = {
     "machine": ("This machine", machine_section),
     "core": ("Core", core_section),
+    "tcp": ("Core over TCP", tcp_section),
     "switches": ("Switches", switches_section),
     "delays": ("Silent and delayed senders", delay_section),
     "dds": ("DDS API in Python", dds_section),
