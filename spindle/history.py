@@ -29,8 +29,8 @@ CHUNK_MESSAGES = 1024
 WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
 LAG_POLL_S = 0.005  # between two looks at a log that has not reached the cut yet
 
-Message = tuple[bytes, int, int, int, int, int, int]
-"""payload, sender, sequence, view id, source_ns, writer id, reception_ns (0: now)."""
+Message = tuple[bytes, int, int, int, int, int, int, int]
+"""payload, sender, sequence, view id, source_ns, writer id, reception_ns (0: now), relay (see log_record)."""
 
 
 def local_reader(engine: Engine, log: DeliveryLog, cursor: Cursor) -> LogReader:
@@ -95,7 +95,8 @@ class Donation:
             size += len(payload)
             messages.append(pb.HistoryMessage(
                 payload=payload, sender=info.sender, sequence=info.sequence, view_id=info.view_id,
-                source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp))
+                source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp,
+                relay=info.relay))
         return messages, self.cut is not None and self._reader.position_index >= self.cut
 
     def close(self) -> None:
@@ -110,6 +111,7 @@ def received(chunk: pb.HistoryChunk) -> list[Message]:
     if any(one.writer_id > WRITER_ID_MAX for one in chunk.messages):
         raise WireError(f"a history of topic {chunk.topic_id} names a writer beyond {WRITER_ID_MAX}")
     return [
-        (one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id, one.reception_ns)
+        (one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id, one.reception_ns,
+         one.relay)
         for one in chunk.messages
     ]

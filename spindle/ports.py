@@ -65,12 +65,19 @@ class Placed:
 
 @dataclasses.dataclass(eq=False)
 class WriterPort:
-    """A writer of an application: its inbox, which the node reads."""
+    """A writer of an application: its inbox, which the node reads.
+
+    relayed   identity of a writer on a host without a node, 0 for others; see `spindle.relay`
+    draining  after close: done when all that was committed is delivered everywhere
+    """
 
     topic: str
     topic_id: int
     inbox: Inbox
+    slots: int = 0
+    relayed: int = 0
     closed: bool = False
+    draining: asyncio.Task[None] | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -226,6 +233,11 @@ class LocalTopic:
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
         self._history.extend(messages)
+        relayed = [(one[7] << 15 | one[5] & 0x7FFF, one[4]) for one in messages if one[7]]
+        if relayed:
+            with self.engine.parked():
+                for writer, source_ns in relayed:
+                    self.engine.relayed.note(writer, source_ns)
         if messages:
             self._last = (messages[-1][3], messages[-1][2])
             if self.first_order == NOTHING:
@@ -272,9 +284,9 @@ class LocalTopic:
         """Appends messages from the front of `queue` as far as there is room, then waits a little."""
         taken = 0
         while queue and not isinstance(queue[0], Donation):
-            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns = queue[0]
+            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns, relay = queue[0]
             if self.log is not None and not self.log.append(
-                    payload, sender, sequence, view_id, source_ns, writer_id, reception_ns):
+                    payload, sender, sequence, view_id, source_ns, writer_id, reception_ns, relay):
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()

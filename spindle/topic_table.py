@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 DRAIN_POLL_S = 0.001  # first pause between two looks at a closing writer's inbox; doubles up to the next
 DRAIN_POLL_MAX_S = 0.05
+RELAY_SHIFT = 15  # the identity of a relayed writer without its writer id
 CLOSE_WAIT_S = 2.0  # close_writer returns after this, the rest goes on by itself
-WRITER_ID_MAX = 65535
+WRITER_ID_MAX = 0x7FFF  # those above belong to relayed writers, see spindle.relay
 LOG = logging.getLogger("spindle.node")
 
 
@@ -96,8 +97,8 @@ class TopicTable:
         topic.spec.check_same(spec)
         return topic.info
 
-    async def open_writer(self, name: str, slots: int) -> WriterPort:
-        """A new inbox of `slots` slots (0: chosen) that this node sends from."""
+    async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
+        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
@@ -107,8 +108,9 @@ class TopicTable:
             await self._until_member(local, sender=True)
             slots = slots or self._config.inbox_slots or choose_inbox_slots(local.spec.size_max)
             self._writer_ids = self._writer_ids % WRITER_ID_MAX + 1
+            writer_id = (relayed & WRITER_ID_MAX) + WRITER_ID_MAX + 1 if relayed else self._writer_ids
             try:
-                inbox = Inbox(local.spec.size_max, slots, self._writer_ids)
+                inbox = Inbox(local.spec.size_max, slots, writer_id, relayed >> RELAY_SHIFT)
                 self._engine.add_inbox(local.topic_id, inbox)
             except ValueError as error:
                 raise TopicLimit(f"topic {name!r}: {error}") from error
@@ -119,7 +121,7 @@ class TopicTable:
             local.writers_wanted -= 1
             self._wish(local)
             raise
-        port = WriterPort(name, local.topic_id, inbox)
+        port = WriterPort(name, local.topic_id, inbox, slots, relayed)
         local.writers.append(port)
         return port
 
@@ -163,7 +165,7 @@ class TopicTable:
         if port.closed or self._stopped is not None:
             return
         port.closed = True
-        task = asyncio.get_running_loop().create_task(self._drain(port))
+        task = port.draining = asyncio.get_running_loop().create_task(self._drain(port))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         await asyncio.wait({task}, timeout=CLOSE_WAIT_S)
@@ -328,8 +330,8 @@ class TopicTable:
             if not self._engine.deliver_to_trim(topic.topic_id, trim):
                 rest = self._engine.take_undelivered(topic.topic_id, trim)
                 self._local(topic).keep([
-                    (payload, sender, sequence, view.view_id, source_ns, writer_id, 0)
-                    for payload, sender, sequence, source_ns, writer_id in rest
+                    (payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay)
+                    for payload, sender, sequence, source_ns, writer_id, relay in rest
                 ])
 
     def before_install(self, view: View) -> list[Donation]:

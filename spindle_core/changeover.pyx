@@ -12,10 +12,11 @@ from spindle_core.counters cimport C_CORRUPT
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
-from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, slot_header
 from spindle_core.predicates.deliver cimport deliver, deliver_trimmed, null_rounds
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
+from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport advance_committed, claim, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport flush_posts, lock_subgroup, post_to_all, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
@@ -139,12 +140,15 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
     run = u64_load_relaxed(&h.run)
     if h.index == index and h.kind == SLOT_NULL and 0 < run <= <uint64_t>1 << 62:
         sender.null_until = index + run
-    elif h.index != index or h.kind != SLOT_DATA or size > s.size_max:
+    elif (h.index != index or size > s.size_max
+          or not (h.kind == SLOT_DATA or (h.kind == SLOT_RELAYED and 0 < run < <uint64_t>1 << 32))):
         epoch.node.counters[C_CORRUPT] += 1
         sender.null_until = <uint64_t>-1
     else:
         kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
-                     h.writer_id))
+                     h.writer_id, run if h.kind == SLOT_RELAYED else 0))
+        if h.kind == SLOT_RELAYED and epoch.node.relayed != NULL:
+            relayed_note(epoch.node.relayed, relayed_identity(<uint32_t>run, h.writer_id), h.source_ns)
     return 0
 
 
@@ -245,6 +249,8 @@ cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) noexcept:
             index = claim(new, 1)
             fill_header(new, index, h.size, h.writer_id, h.source_ns)
             to = slot_of(new.senders[new.my_sender].slots, new, index)
+            to.kind = h.kind
+            to.run = h.run
             memcpy(<char *>to + sizeof(slot_header), <char *>h + sizeof(slot_header), h.size)
             mark_ready(new, index, 1)
             n += 1

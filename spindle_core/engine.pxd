@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.memory cimport Mapping
+from spindle_core.relayed cimport RelayedTable
 from spindle_core.thread cimport driver_t
 
 
@@ -27,6 +28,7 @@ cdef class Engine:
     cdef uint32_t ticket                 # of the last parking
     cdef bint took_over                  # parked by holding `driving` while the predicate thread is blocked
     cdef int resume_fd
+    cdef readonly RelayedTable relayed   # what was delivered of writers on hosts without a node
     cdef uint64_t virtual_ns             # of the last step_once(); 0: the system's clock
     cdef bint stopped
 

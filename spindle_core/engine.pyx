@@ -43,6 +43,7 @@ from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.inbox cimport Inbox
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride
 from spindle_core.memory cimport Mapping
+from spindle_core.relayed cimport RelayedTable
 from spindle_core.state cimport INBOXES_MAX, subgroup_t, upcall_fn
 from spindle_core.step cimport step
 from spindle_core.thread cimport drive, driver_t, stop_driving, try_to_drive
@@ -93,6 +94,7 @@ cdef class Engine:
         self.counters = counters if counters is not None else Counters.create()
         self.counters_kept = self.counters.mapping.view()   # Counters.close() must not take them from the thread
         self.bindings = {}
+        self.relayed = RelayedTable()
         self.lock = threading.RLock()
         self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
         self.bell.seal_writes()
@@ -261,6 +263,7 @@ cdef class Engine:
         epoch.node.null_sends = w.null_sends
         epoch.node.post_after_unlock = w.post_after_unlock
         epoch.node.counters = self.counters.values
+        epoch.node.relayed = self.relayed.entries
         epoch.node.control_fd = self.control_fd
         self.park()
         try:
@@ -413,8 +416,8 @@ cdef class Engine:
         """After deliver_to_trim() returned False: takes what it could not deliver out of the slots, so that the view
         can change without waiting for a reader. Nothing below the trim is left in the epoch then.
 
-        Returns [(payload, sender node id, sequence, source_ns, writer_id), ...] in delivery order, for the caller to
-        append to the log before it releases the topic's delivery. At most one window of each sender; of one whose
+        Returns [(payload, sender node id, sequence, source_ns, writer_id, relay), ...] in delivery order, to be
+        appended to the log before the topic's delivery is released. At most one window of each sender; of one whose
         slot is damaged, what came before that.
         """
         cdef Epoch epoch = self.installed()

@@ -22,6 +22,7 @@ cdef struct inbox_t:
     uint64_t persist_count
     int space_fd
     uint16_t writer_id
+    uint32_t relay               # as in log_record
 
 
 cdef class Inbox:

@@ -50,13 +50,14 @@ cdef int YIELDS = 8  # a full ring is usually drained within microseconds: give 
 cdef class Inbox:
     """The node's side of one writer's ring: `slots` messages of up to `size_max` bytes.
 
-    Raises ValueError outside 1..MESSAGE_SIZE_MAX bytes, 1..WINDOW_MAX slots, 0..65535 writer_id.
+    `relay`: of a writer on a host without a node. Raises ValueError outside 1..MESSAGE_SIZE_MAX bytes, 1..WINDOW_MAX
+    slots, 0..65535 writer_id.
     """
 
     def __cinit__(self):
         self.space_fd = -1
 
-    def __init__(self, size_max, slots, writer_id):
+    def __init__(self, size_max, slots, writer_id, uint32_t relay=0):
         if not 1 <= size_max <= MESSAGE_SIZE_MAX:
             raise ValueError(f"size_max {size_max}: must be between 1 and {MESSAGE_SIZE_MAX} bytes")
         if not 1 <= slots <= WINDOW_MAX:
@@ -78,6 +79,7 @@ cdef class Inbox:
         s.stride = stride
         s.space_fd = self.space_fd
         s.writer_id = writer_id
+        s.relay = relay
         s.progress.size_max = size_max
         s.progress.slots = slots
         s.progress.writer_id = writer_id

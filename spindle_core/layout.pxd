@@ -9,7 +9,7 @@ cdef extern from "layout.h" nogil:
     const uint32_t ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE, ROW_SUBGROUPS_OFFSET
     const uint32_t INBOX_SLOTS_OFFSET, LOG_RING_OFFSET, CURSOR_START_OFFSET
     const int CONTROL_HEARTBEAT, CONTROL_WEDGED, CONTROL_COLUMNS_COUNT
-    const int SLOT_DATA, SLOT_NULL
+    const int SLOT_DATA, SLOT_NULL, SLOT_RELAYED
     const int LOG_DATA, LOG_JUMP
 
     cdef struct row_header:
@@ -77,6 +77,7 @@ cdef extern from "layout.h" nogil:
         uint64_t source_ns
         uint64_t reception_ns
         uint32_t sender
+        uint32_t relay
         uint64_t view_id
 
     cdef struct log_header:

@@ -6,7 +6,7 @@ from spindle_core.layout cimport log_record
 
 cdef class MessageInfo:
     cdef uint64_t _source_ns, _reception_ns, _sequence, _view_id, _index
-    cdef uint32_t _sender
+    cdef uint32_t _sender, _relay
     cdef uint16_t _writer
 
 

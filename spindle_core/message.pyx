@@ -41,6 +41,11 @@ cdef class MessageInfo:
         return self._writer
 
     @property
+    def relay(self):
+        """With `writer`: which writer on a host without a node it is; 0 for writers of applications beside a node."""
+        return self._relay
+
+    @property
     def sequence(self):
         """Sequence number: place in the delivery order of its epoch; the same on every node."""
         return self._sequence
@@ -68,6 +73,7 @@ cdef object make_info(type info_type, const log_record *r):
     info._view_id = r.view_id
     info._index = r.index
     info._sender = r.sender
+    info._relay = r.relay
     info._writer = r.writer_id
     return info
 

@@ -9,6 +9,7 @@ from spindle_core.delivery cimport log_t
 from spindle_core.fabric.fabric cimport fabric_t, post_t
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport row_header, slot_header, subgroup_columns
+from spindle_core.relayed cimport relayed_t
 
 cdef enum:
     POSTS_MAX = 1024             # posts collected before they are handed over; flushed when full
@@ -115,6 +116,7 @@ cdef struct node_t:
     fabric_t *fabric
     fabric_t *past               # of the epoch before, while its last posts are on their way; NULL otherwise
     uint64_t *counters
+    relayed_t *relayed           # NULL: not noted
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
     bint wedged                  # nothing is sent, received or delivered any more in this epoch
     uint64_t now_ns              # UTC, of this pass

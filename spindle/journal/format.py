@@ -15,7 +15,8 @@ Why a commit record: MCAP has a CRC for a chunk's content, none for what is arou
 the chunk's header, the indexes and itself, and with the chunk's own CRC everything. It also holds what MCAP has no
 field for. Of each message:
 
-    sender, writer   metadata of its channel: there is one channel per writer, all with the topic's name
+    sender, writer   metadata of its channel: there is one channel per writer, all with the topic's name. The number of
+                     a writer on a host without a node has 48 bits; the low 16 are what its messages carry as writer
     view id          `view` of its commit; a commit never spans two views
     sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
     index            place in the node's delivery log: `index` of its commit plus its place in the chunk

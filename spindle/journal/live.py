@@ -62,6 +62,8 @@ class Info(Protocol):
     @property
     def writer(self) -> int: ...
     @property
+    def relay(self) -> int: ...  # not 0: of a writer on a host without a node
+    @property
     def sequence(self) -> int: ...
     @property
     def view_id(self) -> int: ...
@@ -134,7 +136,7 @@ class JournalFile:
         channel_records: list[bytes] = []
         entries: dict[int, list[int]] = {}
         # Channels stand before all messages of the chunk, so a reader finds them without walking it.
-        for key in {(info.sender, info.writer): None for _, info in run}:
+        for key in {(info.sender, info.relay << 16 | info.writer): None for _, info in run}:
             if key not in self._channels:
                 self._channels[key] = len(self._channels) + 1
                 channel_records.append(encode_channel(self.head, self._channels[key], *key))
@@ -155,7 +157,7 @@ class JournalFile:
             published = info.source_timestamp
             if not 0 < published <= U64_MAX:
                 published = log_time
-            channel = self._channels[info.sender, info.writer]
+            channel = self._channels[info.sender, info.relay << 16 | info.writer]
             size = len(payload)
             parts.append(pack(opcode, MESSAGE_FIXED + size, channel, sequence & 0xFFFFFFFF, log_time, published))
             parts.append(payload)

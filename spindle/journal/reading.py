@@ -30,7 +30,7 @@ class JournalMessage:
 
     topic: str
     sender: int  # node id
-    writer: int  # number of the writer on the sending node
+    writer: int  # number of the writer on the sending node; beyond 16 bits: see spindle.journal.format
     view_id: int  # in which it was delivered
     sequence: int  # sequence number in the delivery order, 64 bits
     index: int  # place in the node's delivery log of that life

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerMessage(_message.Message):
-    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded")
+    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer")
     CURRENT_VIEW_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,8 @@ class PeerMessage(_message.Message):
     RESTART_SUMMARY_FIELD_NUMBER: _ClassVar[int]
     RESTART_RECORD_FIELD_NUMBER: _ClassVar[int]
     RESTART_RECORDED_FIELD_NUMBER: _ClassVar[int]
+    RELAY_QUERY_FIELD_NUMBER: _ClassVar[int]
+    RELAY_ANSWER_FIELD_NUMBER: _ClassVar[int]
     current_view: View
     join: JoinRequest
     topic_request: TopicRequest
@@ -45,7 +47,9 @@ class PeerMessage(_message.Message):
     restart_summary: RestartSummary
     restart_record: RestartRecord
     restart_recorded: RestartRecorded
-    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ...) -> None: ...
+    relay_query: RelayQuery
+    relay_answer: RelayAnswer
+    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "incarnation", "address", "pid", "uid", "name", "view_floor", "host", "endpoint", "fabrics", "rdma_network")
@@ -360,7 +364,7 @@ class RestartRecorded(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +372,7 @@ class HistoryMessage(_message.Message):
     SOURCE_NS_FIELD_NUMBER: _ClassVar[int]
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     RECEPTION_NS_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -375,7 +380,8 @@ class HistoryMessage(_message.Message):
     source_ns: int
     writer_id: int
     reception_ns: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ...) -> None: ...
+    relay: int
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ("kind", "text", "cast_out")
@@ -386,3 +392,29 @@ class Farewell(_message.Message):
     text: str
     cast_out: bool
     def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., cast_out: bool = ...) -> None: ...
+
+class RelayQuery(_message.Message):
+    __slots__ = ("number", "client", "turn", "writer", "group_id", "view_id")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    client: bytes
+    turn: int
+    writer: int
+    group_id: int
+    view_id: int
+    def __init__(self, number: _Optional[int] = ..., client: _Optional[bytes] = ..., turn: _Optional[int] = ..., writer: _Optional[int] = ..., group_id: _Optional[int] = ..., view_id: _Optional[int] = ...) -> None: ...
+
+class RelayAnswer(_message.Message):
+    __slots__ = ("number", "sent_ns", "refusal")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SENT_NS_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    sent_ns: int
+    refusal: str
+    def __init__(self, number: _Optional[int] = ..., sent_ns: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...

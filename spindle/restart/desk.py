@@ -439,7 +439,8 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
 def plain(message: object) -> Message:
     """A journal's message as it goes into a delivery log."""
     one = message
-    return (one.payload, one.sender, one.sequence, one.view_id, one.publish_time, one.writer, one.log_time)  # type: ignore[attr-defined]
+    return (one.payload, one.sender, one.sequence, one.view_id, one.publish_time,  # type: ignore[attr-defined]
+            one.writer & 0xFFFF, one.log_time, one.writer >> 16 & 0xFFFFFFFF)  # type: ignore[attr-defined]
 
 
 def order_of(message: Message) -> Order:
@@ -456,10 +457,10 @@ async def in_chunks(messages: Iterator[Message]) -> AsyncIterator[pb.HistoryChun
             if message is None:
                 chunk.last = True
                 break
-            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns = message
+            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns, relay = message
             size += len(payload)
             chunk.messages.add(payload=payload, sender=sender, sequence=sequence, view_id=view_id,
-                               source_ns=source_ns, writer_id=writer_id, reception_ns=reception_ns)
+                               source_ns=source_ns, writer_id=writer_id, reception_ns=reception_ns, relay=relay)
         return chunk
 
     last = False

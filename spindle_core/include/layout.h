@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 1u
+#define LAYOUT_VERSION 2u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -99,7 +99,8 @@ _Static_assert(sizeof(struct subgroup_columns) == CACHE_LINE, "one line per subg
 
 enum slot_kind {
     SLOT_DATA = 1,
-    SLOT_NULL = 2              /* stands for `run` nulls; nothing else in it is meaningful */
+    SLOT_NULL = 2,             /* stands for `run` nulls; nothing else in it is meaningful */
+    SLOT_RELAYED = 3           /* data of a writer on a host without a node, whose number is `run` */
 };
 
 struct slot_header {
@@ -107,7 +108,7 @@ struct slot_header {
     uint32_t size;             /* payload bytes */
     uint16_t kind;             /* enum slot_kind */
     uint16_t writer_id;        /* writer on the sending node */
-    uint64_t run;              /* nulls: how many indices this slot stands for */
+    uint64_t run;              /* nulls: how many indices this slot stands for; relayed: see log_record */
     uint64_t source_ns;        /* source timestamp, UTC ns */
 };
 _Static_assert(sizeof(struct slot_header) == 32, "slot header");
@@ -173,7 +174,7 @@ struct log_record {
     uint64_t source_ns;
     uint64_t reception_ns;
     uint32_t sender;           /* node id */
-    uint32_t reserved0;
+    uint32_t relay;            /* with writer_id: which writer on a host without a node this is; 0: of a node's host */
     uint64_t view_id;
 };
 _Static_assert(sizeof(struct log_record) == CACHE_LINE, "record header is one line");

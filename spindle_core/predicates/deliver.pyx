@@ -32,7 +32,8 @@ from spindle_core.counters cimport (
 )
 from spindle_core.delivery cimport log_commit, log_publish, log_reserve, log_ring_readers, log_set_blocked
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
-from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, log_record, slot_header
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, log_record, slot_header
+from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport slot_of
 from spindle_core.sst cimport flush_posts, push, push_columns
 from spindle_core.state cimport (
@@ -76,7 +77,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
     cdef sender_t *sender = &s.senders[rank]
     cdef slot_header *h = slot_of(sender.slots, s, index)
     cdef uint32_t size
-    cdef uint64_t run
+    cdef uint64_t run = 0
     cdef delivery_t *d
     cdef log_record *r
     if u64_load_relaxed(&h.index) != index:
@@ -88,8 +89,12 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         sender.null_until = index + run
         return SKIPPED
     size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
-    if h.kind != SLOT_DATA or size > s.size_max:
+    if size > s.size_max:
         return DAMAGED
+    if h.kind != SLOT_DATA:
+        run = u64_load_relaxed(&h.run)
+        if h.kind != SLOT_RELAYED or run == 0 or run >> 32:
+            return DAMAGED
     if s.log != NULL:
         r = <log_record *>log_reserve(s.log, size)
         if r == NULL:
@@ -98,6 +103,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         r.source_ns = h.source_ns
         r.reception_ns = node.now_ns
         r.sender = sender.node_id
+        r.relay = <uint32_t>run
         r.writer_id = h.writer_id
         r.view_id = node.epoch
         memcpy(<char *>r + sizeof(log_record), <char *>h + sizeof(slot_header), size)
@@ -114,6 +120,8 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         p.n_batch += 1
         if not s.upcall_batches or p.n_batch == UPCALL_BATCH:
             flush_upcall(s, p)
+    if run and node.relayed != NULL:
+        relayed_note(node.relayed, relayed_identity(<uint32_t>run, h.writer_id), h.source_ns)
     p.messages += 1
     p.bytes += size
     return TAKEN

@@ -20,7 +20,7 @@ from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_ME
 from spindle_core.events cimport event_ring
 from spindle_core.fabric.fabric cimport POST_RING, slots_lane
 from spindle_core.inbox cimport inbox_t
-from spindle_core.layout cimport SLOT_NULL, align_up, slot_header
+from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
 from spindle_core.smc cimport (
     advance_committed,
     claim,
@@ -85,6 +85,9 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         index = claim(s, 1)
         fill_header(s, index, size, box.writer_id, theirs.source_ns)
         mine = slot_of(s.senders[s.my_sender].slots, s, index)
+        if box.relay:
+            mine.kind = SLOT_RELAYED
+            mine.run = box.relay
         memcpy(<char *>mine + sizeof(slot_header), <char *>theirs + sizeof(slot_header), size)
         mark_ready(s, index, 1)
         box.ack_next_index = index + 1

@@ -32,6 +32,7 @@ class FakeInfo:
     sequence: int
     view_id: int
     index: int
+    relay: int = 0
 
 
 def messages(count: int, start: int = 0, view_id: int = 3, sequence: int = 0, senders: int = 3,
