@@ -122,7 +122,16 @@ class Permissions:
         self._config = config
         self._publish: dict[str, bool] = {}
         self._subscribe: dict[str, bool] = {}
-        if not config.admits(peer.uid, peer.groups):
+        self._application = ""
+        self._everything = False
+        if isinstance(peer, NetworkPeer):
+            from spindle.trust import APPLICATION, NODE
+
+            # That it may be here at all, `spindle.trust` has decided. Whoever could be a node could do everything.
+            if peer.identity is not None:
+                self._application = peer.identity.name if peer.identity.role == APPLICATION else ""
+                self._everything = peer.identity.role == NODE
+        elif not config.admits(peer.uid, peer.groups):
             raise AccessDenied(
                 f"{peer} may not attach to this node: it is run by user {os.geteuid()}, and [access] of its "
                 f"configuration allows neither user {peer.uid} nor a group of {sorted(peer.groups)}. "
@@ -130,12 +139,14 @@ class Permissions:
 
     def may_publish(self, topic: str) -> bool:
         if topic not in self._publish:
-            self._publish[topic] = self._config.may_publish(self.peer.uid, self.peer.groups, topic)
+            self._publish[topic] = self._everything or self._config.may_publish(
+                self.peer.uid, self.peer.groups, topic, self._application)
         return self._publish[topic]
 
     def may_subscribe(self, topic: str) -> bool:
         if topic not in self._subscribe:
-            self._subscribe[topic] = self._config.may_subscribe(self.peer.uid, self.peer.groups, topic)
+            self._subscribe[topic] = self._everything or self._config.may_subscribe(
+                self.peer.uid, self.peer.groups, topic, self._application)
         return self._subscribe[topic]
 
     def may_see(self, topic: str) -> bool:
@@ -158,6 +169,12 @@ class Permissions:
             raise self._denied(f"may neither publish nor subscribe to topic {topic!r}, so it may not declare it",
                                "publish or subscribe")
 
+    @property
+    def _kind(self) -> str:
+        if self.peer.local:
+            return "this user or its groups"
+        return f"application {self._application!r}" if self._application else "a peer of another host without a name"
+
     def _denied(self, what: str, key: str) -> AccessDenied:
-        return AccessDenied(f"{self.peer} {what}: no access rule about this user or its groups allows it. "
+        return AccessDenied(f"{self.peer} {what}: no access rule about {self._kind} allows it. "
                             f"Add the topic to {key} of a rule in [access] rules of the node's configuration")

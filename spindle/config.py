@@ -63,7 +63,8 @@ FABRICS = ("auto", "shm", "tcp", VERBS)
 
 @dataclasses.dataclass(frozen=True)
 class AccessRule:
-    """What one user or one group of users may do. Exactly one of `user`, `uid`, `group`, `gid` is given.
+    """What one user, one group of users, or one application of another host may do. Exactly one of `user`, `uid`,
+    `group`, `gid` and `application` is given; the last is the name in its certificate.
 
     `publish` and `subscribe` are globs over topic names ("*", "flight/*"); an empty tuple allows nothing.
     """
@@ -72,17 +73,19 @@ class AccessRule:
     uid: int | None = None
     group: str = ""
     gid: int | None = None
+    application: str = ""
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("user", "group"):
+        for name in ("user", "group", "application"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f"[[access.rules]] {name} = {getattr(self, name)!r}: must be a name")
-        given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None]
+        given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None,
+                 bool(self.application)]
         if sum(given) != 1:
             raise ConfigError(
-                "[[access.rules]]: each rule must name exactly one of user, uid, group or gid "
+                "[[access.rules]]: each rule must name exactly one of user, uid, group, gid or application "
                 f"(this one names {sum(given)})"
             )
         for name in ("uid", "gid"):
@@ -95,8 +98,11 @@ class AccessRule:
                 raise ConfigError(f'[[access.rules]] {name} = {value!r}: must be a list of globs, as ["flight/*"]')
             object.__setattr__(self, name, tuple(value))
 
-    def matches(self, uid: int, gids: Iterable[int]) -> bool:
-        """True if the rule is about this user. Names are looked up now, so that later changes of users count."""
+    def matches(self, uid: int, gids: Iterable[int], application: str = "") -> bool:
+        """True if the rule is about this user, or this application of another host. Names are looked up now, so that
+        later changes of users count."""
+        if self.application or application:
+            return self.application == application
         if self.uid is not None:
             return self.uid == uid
         if self.gid is not None:
@@ -328,10 +334,10 @@ class NodeConfig:
     allow_users: tuple[str, ...] = _key("access", "users", "strs", "User names that may attach.", ())
     access_rules: tuple[AccessRule, ...] = _key(
         "access", "rules", "rules",
-        "Who may publish and subscribe what. Each rule names one `user`, `uid`, `group` or `gid` and gives lists of "
-        "topic globs, `publish` and `subscribe`. Without rules everybody who may attach may do everything. With rules "
-        "a user may do what any rule about him allows, and nothing else; the node's own user, if no rule is about "
-        "him, everything.",
+        "Who may publish and subscribe what. Each rule names one `user`, `uid`, `group`, `gid` or `application` (of "
+        "another host, as its certificate has it) and gives lists of topic globs, `publish` and `subscribe`. Without "
+        "rules everybody who may attach may do everything. With rules a user may do what any rule about him allows, "
+        "and nothing else; the node's own user, if no rule is about him, everything.",
         (), example='[{ user = "display", publish = [], subscribe = ["flight/*"] }]',
     )  # fmt: skip
     # [limits]
@@ -434,18 +440,18 @@ class NodeConfig:
             return True
         return any(_uid_of(user) == uid for user in self.allow_users)
 
-    def may_publish(self, uid: int, gids: Iterable[int], topic: str) -> bool:
-        """True if an admitted user may open a writer of the topic."""
-        return self._may("publish", uid, list(gids), topic)
+    def may_publish(self, uid: int, gids: Iterable[int], topic: str, application: str = "") -> bool:
+        """True if an admitted user, or an application of another host, may open a writer of the topic."""
+        return self._may("publish", uid, list(gids), topic, application)
 
-    def may_subscribe(self, uid: int, gids: Iterable[int], topic: str) -> bool:
-        """True if an admitted user may open a reader of the topic."""
-        return self._may("subscribe", uid, list(gids), topic)
+    def may_subscribe(self, uid: int, gids: Iterable[int], topic: str, application: str = "") -> bool:
+        """True if an admitted user, or an application of another host, may open a reader of the topic."""
+        return self._may("subscribe", uid, list(gids), topic, application)
 
-    def _may(self, what: str, uid: int, gids: list[int], topic: str) -> bool:
+    def _may(self, what: str, uid: int, gids: list[int], topic: str, application: str) -> bool:
         if not self.access_rules:
             return True
-        about_user = [rule for rule in self.access_rules if rule.matches(uid, gids)]
+        about_user = [rule for rule in self.access_rules if rule.matches(uid, gids, application)]
         if not about_user:
             return uid == os.geteuid()
         from fnmatch import fnmatchcase

@@ -117,7 +117,7 @@ def _toml_value(key: Key, value: Any) -> str:
 
 def _toml_rule(rule: AccessRule) -> str:
     parts = []
-    for name in ("user", "uid", "group", "gid"):
+    for name in ("user", "uid", "group", "gid", "application"):
         who = getattr(rule, name)
         if who not in ("", None):
             parts.append(f"{name} = {who if isinstance(who, int) else _toml_string(who)}")

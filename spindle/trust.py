@@ -76,7 +76,7 @@ class Identity:
             anybody = any(match and match[1] == "any" for match in said)
             return cls(name, NODE, None if anybody else ids)
         if roles == {APPLICATION}:
-            return cls(name, APPLICATION, frozenset())
+            return cls(next(match[2] for match in said if match), APPLICATION, frozenset())
         found = ", ".join(uris) or "none"
         raise AccessDenied(f"certificate {name!r} doesn't say for whom it is: among its names must be the URI "
                            f"spindle:node:ID, spindle:node:any or spindle:application:NAME (found: {found}); "
