@@ -23,7 +23,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Union
 
 from google.protobuf.message import DecodeError
@@ -77,6 +77,7 @@ class OpenPort:
     writer: WriterPort | None = None
     reader: ReaderPort | None = None
     guid: bytes = b""  # empty: not announced
+    number: int = 0
 
 
 class Attachments:
@@ -99,12 +100,19 @@ class Attachments:
             self._answer_opening(conn, error)
             conn.close()
             return
-        app = Application(self, next(self._numbers), conn, opening.name, permissions)
+        app = self._application(credentials)(self, next(self._numbers), conn, opening.name, permissions)
         self.apps[app.number] = app
         self._answer_opening(conn, None)
         task = asyncio.get_running_loop().create_task(app.serve(), name=str(app))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _application(self, credentials: Credentials) -> type[Application]:
+        if credentials.local:
+            return Application
+        from spindle.relay.served import RelayedApplication
+
+        return RelayedApplication
 
     def adopt(self, sock: socket.socket) -> None:
         """Serve a connected socket that did not come through the node's listening one, from its Opening on.
@@ -191,7 +199,7 @@ class Application:
         conn.set_limits(Limits(
             frame_bytes_max=config.frame_max, fds_max=0, frame_time_s=config.handshake_timeout_s,
             queue_bytes_max=QUEUE_BYTES_MAX, frames_waiting_max=REQUESTS_AT_ONCE))
-        conn.last_word = _last_word
+        conn.last_word = last_word
         conn.watch_end(self._on_end)
 
     def __str__(self) -> str:
@@ -263,7 +271,7 @@ class Application:
     def end(self, reason: SpindleError) -> None:
         """Say why and close the connection; serve() does the rest."""
         if not self._conn.closed:
-            self.send(_last_word(reason))
+            self.send(last_word(reason))
             self._conn.close()
 
     def send(self, body: bytes, fds: list[int] | None = None) -> None:
@@ -294,6 +302,9 @@ class Application:
             request = pb.Request.FromString(frame.body)
         except DecodeError as error:
             raise WireError(f"a request can't be read: {error}") from None
+        self._start(request)
+
+    def _start(self, request: pb.Request) -> None:
         if request.number == 0:
             raise WireError("a request has number 0, which stands for the whole connection")
         task = asyncio.get_running_loop().create_task(self._answer(request))
@@ -302,11 +313,11 @@ class Application:
 
     async def _answer(self, request: pb.Request) -> None:
         try:
-            handler = _HANDLERS.get(request.WhichOneof("body") or "")
-            if handler is None:
+            name = _HANDLERS.get(request.WhichOneof("body") or "")
+            if name is None:
                 raise ProtocolMismatch(f"node {self._node.node_id} does not know this request: use the same release of "
                                        "Spindle for node and application")
-            answer = await handler(self, request)
+            answer: Answer = await getattr(self, name)(request)
             if answer is not None:
                 reply, fds = answer
                 reply.number = request.number
@@ -353,7 +364,7 @@ class Application:
             raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
         with self._room_for_port():
-            port = await self._node.open_writer(wanted.topic, slots=wanted.slots)
+            port = await self._node.open_writer(wanted.topic, slots=wanted.slots, relayed=self._identity(wanted))
             number = await self._keep(OpenPort(wanted.topic, writer=port), endpoint)
         if number is None:
             return None
@@ -361,6 +372,10 @@ class Application:
         reply = pb.Reply(writer=pb.WriterOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), writer_id=inbox.writer_id))
         return reply, [inbox.ring.fd, inbox.progress.fd, inbox.space_fd, engine.bell_fd]
+
+    def _identity(self, wanted: pb.OpenWriter) -> int:
+        """Of a writer that is relayed, see `spindle.relay`; those of this host have none."""
+        return 0
 
     async def _open_reader(self, request: pb.Request) -> Answer:
         wanted = request.open_reader
@@ -387,7 +402,7 @@ class Application:
         if self._ended:
             await self._close_logged(port)
             return None
-        number = next(self._port_numbers)
+        number = port.number = next(self._port_numbers)
         self._ports[number] = port
         if endpoint is not None:
             try:
@@ -463,19 +478,20 @@ class Application:
             self._opening -= 1
 
 
-def _last_word(error: SpindleError) -> bytes:
+def last_word(error: SpindleError) -> bytes:
+    """A NodeFrame that says why the connection is closed."""
     kind, text = error_to_wire(error)
     return pb.NodeFrame(refusal=pb.Refusal(number=0, kind=kind, text=text)).SerializeToString()
 
 
-_HANDLERS: dict[str, Callable[[Application, pb.Request], Awaitable[Answer]]] = {
-    "declare_topic": Application._declare_topic,
-    "open_writer": Application._open_writer,
-    "open_reader": Application._open_reader,
-    "close_port": Application._close_requested,
-    "watch": Application._watch,
-    "list_endpoints": Application._list_endpoints,
-    "list_topics": Application._list_topics,
-    "get_view": Application._get_view,
-    "get_status": Application._get_status,
+_HANDLERS = {  # by the body of the request: methods of Application
+    "declare_topic": "_declare_topic",
+    "open_writer": "_open_writer",
+    "open_reader": "_open_reader",
+    "close_port": "_close_requested",
+    "watch": "_watch",
+    "list_endpoints": "_list_endpoints",
+    "list_topics": "_list_topics",
+    "get_view": "_get_view",
+    "get_status": "_get_status",
 }

@@ -52,6 +52,8 @@ from spindle.position import Position
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.reception import Reception, refuse
+from spindle.relay.desk import KINDS as RELAY_KINDS
+from spindle.relay.desk import RelayDesk
 from spindle.restart.desk import KINDS
 from spindle.topic_table import TopicTable, check_start_index
 from spindle.topics import TopicInfo, TopicSpec
@@ -97,6 +99,7 @@ class Node:
         self._serving = False  # enough of the contacts have been members
         self._application_handler: ApplicationHandler | None = None
         self._listeners: list[Callable[[Event], None]] = []
+        self.relays: RelayDesk  # of external clients
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started = self._closed = False
@@ -135,6 +138,7 @@ class Node:
                         switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
                                           config.null_sends, config.post_after_unlock))
                     self._peers.me = me
+                    self.relays = RelayDesk(self.node_id, self._peers.send, self.engine)
                     self._changes = Changes(
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_left=self._changed.set, fail=self.fail, on_journal_failure=self._journal_failed)
@@ -246,6 +250,7 @@ class Node:
             self._network.close()
         self._peers.refusing = stopped
         if self._started:
+            self.relays.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
             self.engine.stop()
@@ -292,12 +297,13 @@ class Node:
         """Agrees with the group on the topic. Raises TopicMismatch, TopicLimit, NodeStopped."""
         return await self._running().declare(spec)
 
-    async def open_writer(self, topic: str, *, slots: int = 0) -> WriterPort:
-        """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen.
+    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0) -> WriterPort:
+        """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen;
+        `relayed`: see WriterPort.
 
         Raises TopicUnknown, TopicLimit, JournalError, NodeStopped.
         """
-        return await self._running().open_writer(topic, slots)
+        return await self._running().open_writer(topic, slots, relayed)
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                           after: Sequence[Position] = ()) -> ReaderPort:
@@ -390,6 +396,8 @@ class Node:
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind in RELAY_KINDS:
+            self.relays.take(peer.node_id, message)
         elif kind in KINDS or (kind == "history" and message.history.number):
             self._changes.topics.desk.take(peer.node_id, message)
         elif kind == "history":
@@ -433,6 +441,7 @@ class Node:
         if not self._serving:
             self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()
+        self.relays.installed(view)
         self._tell(Event(VIEW, view=self.view()))
         for topic in view.topics:
             if before is None or before.topic(topic.spec.name) is None:

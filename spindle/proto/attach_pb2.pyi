@@ -37,16 +37,20 @@ class DeclareTopic(_message.Message):
     def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ...) -> None: ...
 
 class OpenWriter(_message.Message):
-    __slots__ = ("topic", "slots", "endpoint", "guid")
+    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     GUID_FIELD_NUMBER: _ClassVar[int]
+    RELAYED_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     slots: int
     endpoint: bytes
     guid: bytes
-    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+    relayed: int
+    resumed: bool
+    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ...) -> None: ...
 
 class OpenReader(_message.Message):
     __slots__ = ("topic", "keep_all", "from_history", "start_index", "endpoint", "guid", "after")
@@ -153,14 +157,18 @@ class Reply(_message.Message):
     def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class WriterOpened(_message.Message):
-    __slots__ = ("port", "topic", "writer_id")
+    __slots__ = ("port", "topic", "writer_id", "slots", "sent_ns")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SENT_NS_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
     writer_id: int
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ...) -> None: ...
+    slots: int
+    sent_ns: int
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ..., slots: _Optional[int] = ..., sent_ns: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
     __slots__ = ("port", "topic", "start", "continued", "ends")

@@ -97,7 +97,7 @@ class StandInNode:
             self.logs[spec.name] = DeliveryLog(1 << 20)
         return self._topics[spec.name]
 
-    async def open_writer(self, topic: str, *, slots: int = 0) -> StandInWriter:
+    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0) -> StandInWriter:
         await self.hold.wait()
         port = StandInWriter(topic, Inbox(self._known(topic).spec.size_max, slots or 16, len(self.open_ports) + 1))
         self.open_ports.add(port)

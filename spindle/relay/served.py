@@ -1,0 +1,335 @@
+"""An application on another host, at the node that serves it.
+
+Why an application like any other: what it opens are real readers and writers of this node, with its permissions and
+limits, so the group sees no difference. Only that memory can't be shared: its messages come in frames and are put into
+an inbox here, and what its readers get is taken from the log here and sent.
+
+Rules:
+- Bounded memory: a writer has no more messages on the way than its inbox has slots, a reader gets no more bytes than
+  the application has granted, and the next batch is taken when the last one has left. A client that is slow holds up
+  its own readers and writers, and, with a reader that keeps all, writers of that topic, as a local application does.
+- Whatever is malformed, too much or out of order ends this connection and nothing else.
+- The end of the connection closes everything, like that of a local application: what has come is still sent. `flushed`
+  is done when all of it is delivered everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from spindle.attachment import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
+from spindle.errors import ConfigError, SpindleError, WireError
+from spindle.proto import attach_pb2 as pb
+from spindle.proto import relay_pb2 as rb
+
+if TYPE_CHECKING:
+    from spindle.access import Permissions
+    from spindle.attachment import Attachments
+    from spindle.ports import ReaderPort, WriterPort
+    from spindle.wire import Connection, Frame
+    from spindle_core.engine import Engine
+    from spindle_core.reader import LogReader
+    from spindle_core.remote import RelayWriter
+
+BATCH_BYTES = 256 << 10  # payload of one frame, if its messages are smaller
+BATCH_MESSAGES = 512
+QUEUED_MAX = 512 << 10  # bytes that wait for the connection before the next batch is taken
+FRAME_OVERHEAD = 512 << 10  # of a frame with messages: a batch beside the largest one
+FRAME_TIME_S = 30.0  # for a frame to come: networks are slower than sockets of one host
+PULSE_S = 1.0  # the application hears something at least so often
+CLIENT_BYTES = 16
+RELAYED_MAX = 1 << 47  # identities of relayed writers are below this
+
+
+@dataclasses.dataclass(eq=False)
+class Feed:
+    """A reader of the application: what it is sent, in bytes of the log."""
+
+    number: int
+    reader: LogReader
+    stride_max: int
+    credit: int = 0
+    sent: int = 0
+    lost: int = 0  # as it was told
+
+
+@dataclasses.dataclass(eq=False)
+class Intake:
+    """A writer of the application: its inbox."""
+
+    number: int
+    writer: RelayWriter
+    told: tuple[int, int, int] = (0, 0, 0)
+
+
+class RelayedApplication(Application):
+    """One attached application of another host. See the module."""
+
+    def __init__(self, all_apps: Attachments, number: int, conn: Connection, name: str, permissions: Permissions
+    ) -> None:
+        super().__init__(all_apps, number, conn, name, permissions)
+        self.client = b""
+        self.turn = 0
+        self.flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._feeds: dict[int, Feed] = {}
+        self._intakes: dict[int, Intake] = {}
+        self._drains: set[asyncio.Task[None]] = set()
+        self._work = asyncio.Event()  # for the pump
+        self._size_max = 0
+        self._newest_port = 0
+        conn.last_word = lambda error: in_frame(last_word(error))
+        self._adjust_limits(0)
+
+    def __str__(self) -> str:
+        return f"external application {self.number} {self.name!r} of {self.permissions.peer}"
+
+    def status(self) -> dict[str, Any]:
+        return {**super().status(), "address": self.permissions.peer.address}  # type: ignore[union-attr]
+
+    def send(self, body: bytes, fds: list[int] | None = None) -> None:
+        super().send(in_frame(body))
+
+    def _adjust_limits(self, size_max: int) -> None:
+        """Frames may carry a message of so many bytes from now on."""
+        self._size_max = max(self._size_max, size_max)
+        room = self._size_max + FRAME_OVERHEAD
+        self._conn.set_limits(dataclasses.replace(
+            self._conn.limits, frame_time_s=FRAME_TIME_S, frame_bytes_max=max(self._node.config.frame_max, room),
+            queue_bytes_max=QUEUE_BYTES_MAX + room))
+
+    # --- the life of the connection
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._pump()), loop.create_task(self._pulse())]
+        try:
+            await super().serve()
+        finally:
+            for task in tasks:
+                task.cancel()
+            if self._drains:
+                await asyncio.wait(self._drains)
+            if not self.flushed.done():
+                self.flushed.set_result(None)
+
+    def _on_end(self, error: SpindleError | None) -> None:
+        self._work.set()
+        super()._on_end(error)
+
+    def _begin(self, frame: Frame) -> None:
+        try:
+            side = rb.ClientSide.FromString(frame.body)
+            kind = side.WhichOneof("body")
+            if kind == "request":
+                if not self.client:
+                    raise WireError("a request came before Begin")
+                self._start(pb.Request.FromString(side.request))
+                return
+        except DecodeError as error:
+            raise WireError(f"a frame can't be read: {error}") from None
+        self._room.release()  # only requests run at the same time
+        if kind == "messages":
+            self._take_messages(side.messages)
+        elif kind == "credit":
+            self._take_credit(side.credit)
+        elif kind == "begin":
+            self._take_begin(side.begin)
+        elif kind is not None:
+            raise WireError(f"a frame has a body that this release doesn't know: {kind}")
+
+    def _take_begin(self, begin: rb.Begin) -> None:
+        if self.client or len(begin.client) != CLIENT_BYTES or not begin.turn:
+            raise WireError("Begin comes once, with a client and a turn")
+        self._node.relays.begin(begin.client, begin.turn, self)
+        self.client, self.turn = begin.client, begin.turn
+
+    # --- writers
+
+    async def _open_writer(self, request: pb.Request) -> Answer:
+        wanted = request.open_writer
+        if not 1 <= wanted.relayed < RELAYED_MAX or not wanted.relayed >> 15:
+            raise ConfigError(f"{wanted.relayed} can't be the identity of a relayed writer")
+        if any(port.writer is not None and port.writer.relayed == wanted.relayed for port in self._ports.values()):
+            raise ConfigError(f"writer {wanted.relayed:x} is open already")
+        self.permissions.check_publish(wanted.topic)
+        sent_ns = 0
+        if wanted.resumed:
+            sent_ns = await self._node.relays.claim(self.client, self.turn, wanted.relayed)
+        answer = await super()._open_writer(request)
+        if answer is None:
+            return None
+        reply, _ = answer
+        port = self._ports[reply.writer.port].writer
+        assert port is not None
+        self._newest_port = max(self._newest_port, reply.writer.port)
+        self._adjust_limits(self._topic(wanted.topic).spec.size_max)
+        self._intakes[reply.writer.port] = self._intake(reply.writer.port, port)
+        reply.writer.slots = port.slots
+        reply.writer.sent_ns = sent_ns
+        return reply, []
+
+    def _identity(self, wanted: pb.OpenWriter) -> int:
+        return wanted.relayed
+
+    def _intake(self, number: int, port: WriterPort) -> Intake:
+        from spindle_core.memory import Mapping
+        from spindle_core.remote import RelayWriter
+
+        engine, inbox = self._node.engine, port.inbox
+        writer = RelayWriter(
+            Mapping.attach(os.dup(inbox.ring.fd), writable=True), Mapping.attach(os.dup(inbox.progress.fd)),
+            os.dup(inbox.space_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd))
+        intake = Intake(number, writer)
+        writer.arm()
+        asyncio.get_running_loop().add_reader(writer.fileno(), self._progressed, intake)
+        return intake
+
+    def _take_messages(self, messages: rb.Messages) -> None:
+        intake = self._intakes.get(messages.port)
+        if intake is None:
+            if 0 < messages.port <= self._newest_port:
+                return  # sent before it heard that the port is closed
+            raise WireError(f"messages for port {messages.port}, which is no writer of this application")
+        try:
+            intake.writer.relay(messages.messages)
+        except (ValueError, SpindleError, TimeoutError) as error:
+            raise WireError(f"messages for port {messages.port} are refused: {error}") from None
+
+    def _progressed(self, intake: Intake) -> None:
+        intake.writer.clear()
+        figures = intake.writer.arm()
+        if figures != intake.told:
+            intake.told = figures
+            consumed, acknowledged, persisted = figures
+            self._send_side(rb.NodeSide(progress=rb.Progress(
+                port=intake.number, consumed=consumed, acknowledged=acknowledged, persisted=persisted)))
+
+    # --- readers
+
+    async def _open_reader(self, request: pb.Request) -> Answer:
+        answer = await super()._open_reader(request)
+        if answer is None:
+            return None
+        reply, _ = answer
+        port = self._ports[reply.reader.port].reader
+        assert port is not None
+        self._newest_port = max(self._newest_port, reply.reader.port)
+        self._feeds[reply.reader.port] = self._feed(reply.reader.port, port, bool(request.open_reader.after))
+        return reply, []
+
+    def _feed(self, number: int, port: ReaderPort, goes_on: bool) -> Feed:
+        from spindle_core.remote import log_cost
+
+        spec = self._topic(port.topic).spec
+        self._adjust_limits(spec.size_max)
+        reader = reader_of(self._node.engine, port, skips=goes_on and spec.level.ordered)
+        feed = Feed(number, reader, log_cost(spec.size_max))
+        asyncio.get_running_loop().add_reader(reader.fileno(), self._data, feed)
+        return feed
+
+    def _data(self, feed: Feed) -> None:
+        feed.reader.clear()
+        self._work.set()
+
+    def _take_credit(self, credit: rb.Credit) -> None:
+        feed = self._feeds.get(credit.port)
+        if feed is not None and credit.bytes > feed.credit:
+            feed.credit = credit.bytes
+            self._work.set()
+
+    async def _pump(self) -> None:
+        """Sends what readers are granted, batch by batch; the next one when the last has left."""
+        with contextlib.suppress(WireError):
+            while not self._ended:
+                busy = False
+                for feed in list(self._feeds.values()):
+                    if self._feed_some(feed):
+                        busy = True
+                        await self._conn.drain(QUEUED_MAX)
+                if busy:
+                    await asyncio.sleep(0)
+                    continue
+                if any(self._more(feed) for feed in self._feeds.values()):
+                    continue
+                await self._work.wait()
+                self._work.clear()
+
+    async def _pulse(self) -> None:
+        while not self._ended:
+            await asyncio.sleep(PULSE_S)
+            self._send_side(rb.NodeSide())
+
+    def _more(self, feed: Feed) -> bool:
+        """True if there is something to send at once; otherwise it will ring."""
+        return feed.sent < feed.credit and feed.reader.arm() and feed.reader.pending > 0
+
+    def _feed_some(self, feed: Feed) -> bool:
+        """One batch, as far as it is granted; True if there was any."""
+        from spindle_core.remote import log_cost
+
+        if feed.sent >= feed.credit:
+            return False
+        messages: list[rb.Delivery] = []
+        size = 0
+        while size < BATCH_BYTES and len(messages) < BATCH_MESSAGES and feed.sent < feed.credit:
+            room = min(feed.credit - feed.sent, BATCH_BYTES - size)
+            pairs = feed.reader.take_pairs(max(1, min(BATCH_MESSAGES - len(messages), room // feed.stride_max)))
+            if not pairs:
+                break
+            for payload, info in pairs:
+                size += len(payload)
+                feed.sent += log_cost(len(payload))
+                messages.append(rb.Delivery(
+                    payload=payload, sender=info.sender, sequence=info.sequence, view_id=info.view_id,
+                    source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp))
+        lost = feed.reader.lost
+        if not messages and lost == feed.lost:
+            return False
+        deliveries = rb.Deliveries(port=feed.number, messages=messages, lost=lost - feed.lost)
+        feed.lost = lost
+        self._send_side(rb.NodeSide(deliveries=deliveries))
+        return True
+
+    def _send_side(self, side: rb.NodeSide) -> None:
+        with contextlib.suppress(WireError):
+            self._conn.send(side.SerializeToString())
+
+    # --- closing
+
+    async def _close_port(self, port: OpenPort) -> None:
+        loop = asyncio.get_running_loop()
+        intake = self._intakes.pop(port.number, None)
+        if intake is not None:
+            loop.remove_reader(intake.writer.fileno())
+            intake.writer.close()
+        feed = self._feeds.pop(port.number, None)
+        if feed is not None:
+            loop.remove_reader(feed.reader.fileno())
+            feed.reader.close()
+        try:
+            await super()._close_port(port)
+        finally:
+            if port.writer is not None and port.writer.draining is not None:
+                self._drains.add(port.writer.draining)
+
+
+def in_frame(body: bytes) -> bytes:
+    """A NodeFrame of attach.proto, as it travels here."""
+    return rb.NodeSide(node=body).SerializeToString()
+
+
+def reader_of(engine: Engine, port: ReaderPort, skips: bool) -> LogReader:
+    """A reader of the port's log in this process, with descriptors of its own."""
+    from spindle_core.memory import Mapping
+    from spindle_core.reader import LogReader
+
+    return LogReader(
+        Mapping.attach(os.dup(port.log_mapping.fd)), Mapping.attach(os.dup(port.cursor.mapping.fd), writable=True),
+        os.dup(port.cursor.data_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd), port.start.place,
+        skips)
