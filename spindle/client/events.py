@@ -16,6 +16,7 @@ ENDPOINT_REMOVED = "endpoint_removed"  # `endpoint` was withdrawn, or its applic
 TOPIC_ADDED = "topic_added"  # `topic` was declared
 VIEW = "view"  # `view` was installed
 MISSED = "missed"  # events were dropped because a callback was slow: ask endpoints(), topics() and view() again
+TURNED = "turned"  # another node serves the session, and its readers and writers go on; `text` says which and why
 GONE = "gone"  # the node has stopped or died, `text` says why; always the last event, the session is over
 
 

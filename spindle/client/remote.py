@@ -1,0 +1,189 @@
+"""attach_remote(): a session with a node on another host, for applications on hosts that have none.
+
+Why it looks like any other session: readers take from logs and writers put into inboxes in this process's memory, so
+all that is built on sessions works; a connection to a node, and to the next one when that is gone, moves what is there.
+
+What it promises: `docs/protocol.md`, "External clients". In short: messages of a writer are in the topic's order once
+and in their order, whatever nodes die, as long as a member of the topic survives; readers go on where they stood.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from spindle.client.nodes import NodeAddresses, nodes_wanted
+from spindle.client.remote_channel import RemoteChannel
+from spindle.client.remote_ports import RemoteReader, RemoteWriter
+from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
+from spindle.errors import ConfigError, SpindleError
+from spindle.position import Position
+from spindle.topics import TopicInfo
+
+if TYPE_CHECKING:
+    from spindle_core.counters import Counters
+
+
+def attach_remote(nodes: Sequence[str] | str | NodeAddresses | None = None, domain_id: int = 0, *, name: str = "",
+                  timeout_s: float = 5.0, patience_s: float | None = 0.0,
+                  certificate: str | os.PathLike[str] | None = None, key: str | os.PathLike[str] | None = None,
+                  authority: str | os.PathLike[str] | None = None, secret: str | os.PathLike[str] | None = None,
+                  plain: bool | None = None) -> Session:
+    """A session with one of these nodes, whichever answers first in their order; later with others.
+
+    nodes: "host:port", ...; None = as environment or client file say, see `spindle.client.nodes`; so are the keys.
+    timeout_s: for the first node to answer.
+    patience_s: how long nodes are looked for when the present one has gone and none of the others serves; None = as
+        long as it takes, 0 = each is tried once. Until then calls wait.
+    Raises NoDaemon, AccessDenied, ProtocolMismatch, ConfigError, TimeoutError.
+    """
+    if isinstance(nodes, NodeAddresses):
+        wanted: NodeAddresses | None = nodes
+    else:
+        wanted = nodes_wanted(nodes, certificate=certificate, key=key, authority=authority, secret=secret, plain=plain)
+    if wanted is None:
+        raise ConfigError("no node is named: give nodes, or $SPINDLE_NODES")
+    name = name or os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+    channel = RemoteChannel(wanted, domain_id, name[:128], patience_s)
+    channel.start(timeout_s)
+    return RemoteSession(channel, name)
+
+
+class RemoteSession(Session):
+    """An attachment to a node of another host; see `Session`. `node_id` and `group_id` are the present node's."""
+
+    _channel: RemoteChannel  # type: ignore[assignment]
+
+    def __init__(self, channel: RemoteChannel, name: str) -> None:
+        self._channel = channel
+        self.domain_id = channel.domain_id
+        self.embedded = False
+        self.name = name
+        self._watching = False
+        self._finalizer = weakref.finalize(self, _end, channel, None)  # type: ignore[arg-type]
+
+    @property
+    def node_id(self) -> int:  # type: ignore[override]
+        return self._channel.node_id
+
+    @property
+    def node_pid(self) -> int:  # type: ignore[override]
+        """Of the node, on its own host."""
+        return self._channel.node_pid
+
+    @property
+    def group_id(self) -> int:  # type: ignore[override]
+        return self._channel.group_id
+
+    @property
+    def address(self) -> str:
+        """host:port of the present node."""
+        return self._channel.address
+
+    def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
+                    keep_unacknowledged: bool = False) -> WriterHandle:
+        """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
+        writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid)
+        info = self._channel.open_writer(writer)
+        return RemoteWriterHandle(self, writer, info)
+
+    def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
+                    after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
+                    guid: bytes = b"") -> ReaderHandle:
+        """As Session.open_reader."""
+        from spindle.attachment_codec import position_to_wire
+        from spindle.proto import attach_pb2 as pb
+
+        reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)
+        info = self._channel.open_reader(reader, pb.OpenReader(
+            topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index, endpoint=endpoint,
+            guid=guid, after=map(position_to_wire, [] if after is None else [after, *earlier])))
+        return RemoteReaderHandle(self, reader, info)
+
+    def _topic(self, name: str) -> TopicInfo:
+        from spindle.errors import TopicUnknown
+
+        for one in self.topics():
+            if one.spec.name == name:
+                return one
+        raise TopicUnknown(f"topic {name!r} was not declared in domain {self.domain_id}: declare it first")
+
+    def counters(self) -> Counters:
+        """Not over a network: a node's counters are a page of its memory."""
+        raise SpindleError("a node's counters can't be read from another host: use status(), or its metrics endpoint")
+
+    def __repr__(self) -> str:
+        state = "ended" if self.gone else "remote"
+        return (f"<Session of {self.name!r} with node {self.node_id} at {self.address}, domain {self.domain_id}, "
+                f"{state}>")
+
+
+class RemoteWriterHandle(WriterHandle):
+    """A writer of a RemoteSession."""
+
+    def __init__(self, session: RemoteSession, writer: RemoteWriter, topic: TopicInfo) -> None:
+        self.session = session
+        self.topic = topic
+        self.inbox = writer.inbox
+        self.closed = False
+        self._writer = writer
+        self._channel = session._channel
+
+    @property
+    def port(self) -> int:  # type: ignore[override]
+        return self._writer.port
+
+    @property
+    def writer_id(self) -> int:  # type: ignore[override]
+        """At the present node."""
+        return self._writer.writer_id
+
+    def close(self) -> None:
+        """As WriterHandle.close; waits a moment until what was committed is delivered everywhere."""
+        if not self.closed:
+            self.closed = True
+            self.inbox.close()
+            self._channel.close_writer(self._writer)
+
+
+class RemoteReaderHandle(ReaderHandle):
+    """A reader of a RemoteSession."""
+
+    def __init__(self, session: RemoteSession, reader: RemoteReader, topic: TopicInfo) -> None:
+        assert reader.reader is not None
+        self.session = session
+        self.topic = topic
+        self.log = reader.reader
+        self.closed = False
+        self._reader = reader
+        self._channel = session._channel
+
+    @property
+    def port(self) -> int:  # type: ignore[override]
+        return self._reader.port
+
+    @property
+    def start(self) -> Position:  # type: ignore[override]
+        return self._reader.start
+
+    @property
+    def continued(self) -> bool:  # type: ignore[override]
+        """Nothing is missing before what the present node brings."""
+        return self._reader.continued
+
+    @property
+    def ends(self) -> tuple[Position, ...]:  # type: ignore[override]
+        return self._reader.ends
+
+    def close(self) -> None:
+        """As ReaderHandle.close."""
+        if not self.closed:
+            self.closed = True
+            self.log.close()
+            self._channel.close_reader(self._reader)
+
+
+__all__ = ["RemoteSession", "attach_remote"]

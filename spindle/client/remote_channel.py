@@ -1,0 +1,609 @@
+"""The connection of a session whose node is on another host, and the next one when that node is gone.
+
+Threads: the *keeper* reads the connection; when it ends, it finds the next node and opens there what is open here. The
+*pump* sends what writers have committed, and says how much more readers may be sent; readers and writers ring it. A
+third one, started with the first listener, runs callbacks.
+
+Rules:
+- Any thread may send requests; one whose node goes away meanwhile is asked again at the next. Each is safe to repeat:
+  what the dead node had opened for it is gone.
+- `_changed` guards what the threads share, and is never held while waiting for the network. `_flow` is held by the pump
+  from taking messages to sending them, so that none is sent on a connection that is over after it was rewound.
+- A node that says nothing for SILENCE_S is given up: it sends a pulse every second, if it lives.
+- The channel ends once, with close(), or when no node serves within the session's patience: every port is marked gone,
+  every waiting request fails, then GONE is the last event.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from spindle.attachment_codec import PROTOCOL_VERSION, event_from_wire, spec_to_wire, topic_from_wire
+from spindle.client.attaching import OPENING_MAGIC, _check_opening, _parse, _release
+from spindle.client.channel import THREAD_END_S, Dispatcher, _again
+from spindle.client.events import GONE, MISSED, TURNED, Event
+from spindle.client.nodes import NodeAddresses, close_quietly, connect
+from spindle.errors import (
+    AccessDenied,
+    ConfigError,
+    NoDaemon,
+    NodeStopped,
+    ProtocolMismatch,
+    SpindleError,
+    TopicUnknown,
+    WireError,
+    error_from_wire,
+)
+from spindle.proto import attach_pb2 as pb
+from spindle.proto import opening_pb2
+from spindle.proto import relay_pb2 as rb
+from spindle.wire import BlockingConnection, Frame
+
+if TYPE_CHECKING:
+    from spindle.client.remote_ports import RemoteReader, RemoteWriter
+    from spindle.topics import TopicInfo
+
+REQUEST_TIMEOUT_S = 30.0
+SILENCE_S = 4.0
+CONNECT_TIMEOUT_S = 3.0  # for one node, if there are others
+PAUSE_S, PAUSE_MAX_S = 0.05, 0.5  # between two rounds of looking for a node; doubles
+CLOSE_FLUSH_S = 2.0  # how long a closing writer waits until what it had committed is delivered
+IDLE_S = 1.0
+CLIENT_BYTES = 16
+
+
+class _Lost(Exception):
+    """The connection ended while something was asked on it."""
+
+
+class _Call:
+    __slots__ = ("answered", "error", "reply")
+
+    def __init__(self) -> None:
+        self.answered = threading.Event()
+        self.reply: pb.Reply | None = None
+        self.error: SpindleError | None = None
+
+
+class _Link:
+    """One connection to one node, introduced."""
+
+    def __init__(self, conn: BlockingConnection, address: str, welcome: pb.Welcome) -> None:
+        self.conn = conn
+        self.address = address
+        self.welcome = welcome
+        self.calls: dict[int, _Call] = {}
+        self.readers: dict[int, RemoteReader] = {}  # by the node's port numbers
+        self.writers: dict[int, RemoteWriter] = {}
+        self.lost = False
+
+    def __str__(self) -> str:
+        return f"node {self.welcome.node_id} at {self.address}"
+
+    def send(self, side: rb.ClientSide, timeout_s: float = 5.0) -> None:
+        """Raises _Lost."""
+        try:
+            self.conn.send(side.SerializeToString(), timeout_s=timeout_s)
+        except (SpindleError, TimeoutError):
+            self.conn.close()  # whoever reads it notices
+            raise _Lost from None
+
+
+class RemoteChannel:
+    """See the module. `start()` once."""
+
+    def __init__(self, nodes: NodeAddresses, domain_id: int, name: str, patience_s: float | None) -> None:
+        from spindle_core.remote import Bell
+
+        self.domain_id = domain_id
+        self.bell = Bell()
+        self._nodes = nodes
+        self._trust = nodes.trust()
+        self._name = name
+        self._patience_s = patience_s
+        self._client = os.urandom(CLIENT_BYTES)
+        self._turn = 0
+        self._next = 0  # of the addresses: where to look first
+        self._pid = os.getpid()
+        self._forked = False
+        self._changed = threading.Condition(threading.RLock())
+        self._flow = threading.Lock()
+        self._link: _Link | None = None  # the present one, once all ports are open there
+        self._last: _Link | None = None  # the newest, whatever state it is in
+        self._number = 0
+        self._readers: tuple[RemoteReader, ...] = ()
+        self._writers: tuple[RemoteWriter, ...] = ()
+        self._watching = False
+        self._end_error: SpindleError | None = None
+        self._closing = threading.Event()
+        self._dispatcher = Dispatcher("spindle events")
+        self._keeper = threading.Thread(target=self._keep, name="spindle connection", daemon=True)
+        self._pumper = threading.Thread(target=self._pump, name="spindle pump", daemon=True)
+        _channels.add(self)
+
+    def start(self, timeout_s: float) -> None:
+        """Attaches to the first node that serves. Raises why none does."""
+        deadline = time.monotonic() + timeout_s
+        pause_s = PAUSE_S
+        while True:
+            try:
+                self._link = self._last = self._find(max(0.1, deadline - time.monotonic()))
+                break
+            except SpindleError as error:
+                # A site that is just starting is waited for, as the others' time allows.
+                if not isinstance(error, NodeStopped) or time.monotonic() + pause_s > deadline:
+                    raise
+                time.sleep(pause_s)
+        self._keeper.start()
+        self._pumper.start()
+
+    # --- the present node
+
+    @property
+    def node_id(self) -> int:
+        return self._last.welcome.node_id if self._last is not None else 0
+
+    @property
+    def node_pid(self) -> int:
+        return self._last.welcome.pid if self._last is not None else 0
+
+    @property
+    def group_id(self) -> int:
+        return self._last.welcome.view.group_id if self._last is not None else 0
+
+    @property
+    def address(self) -> str:
+        return self._last.address if self._last is not None else ""
+
+    @property
+    def end_error(self) -> SpindleError | None:
+        return self._end_error
+
+    @property
+    def ended(self) -> bool:
+        return self._end_error is not None or self._forked
+
+    def add_listener(self, callback: Callable[[Event], None]) -> None:
+        self._dispatcher.add(callback)
+        self._watching = True
+        if self._end_error is not None and not self._closing.is_set():
+            self._dispatcher.put(Event(GONE, text=str(self._end_error)))
+
+    # --- requests
+
+    def request(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: Any) -> tuple[pb.Reply, Frame]:
+        """As Channel.request; the frame has no descriptors."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            link = self._present(deadline, body)
+            try:
+                return self._ask(link, deadline, **body), Frame(b"", [])
+            except _Lost:
+                continue
+
+    def _present(self, deadline: float, body: dict[str, Any]) -> _Link:
+        """The link, waited for while there is none. Raises the end, or TimeoutError."""
+        with self._changed:
+            while True:
+                self._check()
+                if self._link is not None and not self._link.lost:
+                    return self._link
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    raise TimeoutError(f"no node serves yet that could be asked ({next(iter(body))}); the last one was "
+                                       f"{self._last}")
+
+    def _check(self) -> None:
+        if self._forked:
+            raise SpindleError(
+                f"this session was made by process {self._pid} and does not work in its child {os.getpid()} after "
+                "fork(): attach again in the child (with multiprocessing, prefer the start method 'spawn')")
+        if self._end_error is not None:
+            raise _again(self._end_error)
+
+    def _ask(self, link: _Link, deadline: float, **body: Any) -> pb.Reply:
+        """Raises the node's refusal, _Lost, TimeoutError."""
+        call = self._send_call(link, body)
+        if threading.current_thread() is self._keeper:
+            while not call.answered.is_set():
+                self._take(link, link.conn.receive(SILENCE_S))
+        elif not call.answered.wait(max(0.0, deadline - time.monotonic())):
+            raise TimeoutError(f"{link} did not answer {next(iter(body))} in time; it may be waiting for a view change "
+                               "(see `spindle status`)")
+        if call.error is not None:
+            raise call.error
+        if call.reply is None:
+            raise _Lost
+        return call.reply
+
+    def _send_call(self, link: _Link, body: dict[str, Any]) -> _Call:
+        call = _Call()
+        with self._changed:
+            if link.lost:
+                raise _Lost
+            self._number = number = self._number % 0xFFFFFFFF + 1
+            link.calls[number] = call
+        link.send(rb.ClientSide(request=pb.Request(number=number, **body).SerializeToString()))
+        return call
+
+    # --- readers and writers
+
+    def open_writer(self, writer: RemoteWriter) -> TopicInfo:
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        body = {"open_writer": writer.request()}
+        while True:
+            link = self._present(deadline, body)
+            try:
+                opened = self._ask(link, deadline, **body).writer
+            except _Lost:
+                continue
+            with self._changed:
+                if link.lost:
+                    continue
+                writer.opened(opened)
+                link.writers[opened.port] = writer
+                self._writers += (writer,)
+            return topic_from_wire(opened.topic)
+
+    def open_reader(self, reader: RemoteReader, wanted: pb.OpenReader) -> TopicInfo:
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        body = {"open_reader": wanted}
+        while True:
+            link = self._present(deadline, body)
+            try:
+                opened = self._ask(link, deadline, **body).reader
+            except _Lost:
+                continue
+            with self._changed:
+                if link.lost:
+                    continue
+                reader.opened(opened)
+                link.readers[opened.port] = reader
+                self._readers += (reader,)
+            self.bell.ring()
+            return topic_from_wire(opened.topic)
+
+    def close_writer(self, writer: RemoteWriter) -> None:
+        self._flush([writer])
+        with self._changed:
+            self._writers = tuple(one for one in self._writers if one is not writer)
+        self._close_port(writer)
+
+    def close_reader(self, reader: RemoteReader) -> None:
+        with self._changed:
+            self._readers = tuple(one for one in self._readers if one is not reader)
+        self._close_port(reader)
+
+    def _close_port(self, port: RemoteReader | RemoteWriter) -> None:
+        """Tells the node, if there is one; whoever is next never hears of it."""
+        with self._changed:
+            link, number = self._link, port.port
+            port.port = 0
+            if link is None or link.lost or not number:
+                return
+            link.readers.pop(number, None)
+            link.writers.pop(number, None)
+        try:
+            self._ask(link, time.monotonic() + REQUEST_TIMEOUT_S, close_port=pb.ClosePort(port=number))
+        except _Lost:
+            pass
+
+    def _flush(self, writers: list[RemoteWriter]) -> None:
+        """Waits a moment until all that they had committed is delivered everywhere."""
+        deadline = time.monotonic() + CLOSE_FLUSH_S
+        self.bell.ring()
+        with self._changed:
+            while any(one.unsettled for one in writers) and not self.ended and time.monotonic() < deadline:
+                self._changed.wait(0.05)
+        left = sum(one.unsettled for one in writers)
+        if left and not self._forked:
+            import logging
+
+            logging.getLogger("spindle.client").warning(
+                "%d closed writers had messages that were not delivered everywhere after %g s; some may be lost",
+                left, CLOSE_FLUSH_S)
+
+    # --- the pump
+
+    def _pump(self) -> None:
+        while not self.ended:
+            try:
+                if not self._move():
+                    self.bell.doze()
+                    if not self._move():
+                        self.bell.wait(IDLE_S)
+                    self.bell.awake()
+            except _Lost:
+                self.bell.wait(0.01)  # the keeper is about to notice
+
+    def _move(self) -> bool:
+        """Sends what there is to send; True if there was anything. Raises _Lost."""
+        link = self._link
+        if link is None or link.lost:
+            return False
+        moved = False
+        for reader in self._readers:
+            with self._changed:
+                port = reader.port
+                granted = reader.grant() if port and not link.lost else 0
+            if granted:
+                link.send(rb.ClientSide(credit=rb.Credit(port=port, bytes=granted)))
+        for writer in self._writers:
+            with self._flow:
+                with self._changed:
+                    port = writer.port
+                    batch = writer.batch() if port and not link.lost else []
+                if batch:
+                    link.send(rb.ClientSide(messages=rb.Messages(
+                        port=port, messages=[rb.Message(payload=payload, source_ns=ns) for payload, ns in batch])))
+                    moved = True
+        return moved
+
+    # --- the keeper
+
+    def _keep(self) -> None:
+        link = self._link
+        assert link is not None
+        error: SpindleError
+        while True:
+            error = self._serve(link)
+            self._lose(link)
+            if self._closing.is_set():
+                self._end(NodeStopped(f"this session with {link} was closed"))
+                return
+            try:
+                following = self._turn_to_next(link, error)
+            except SpindleError as final:
+                self._end(final)
+                return
+            except Exception as bug:  # callers must not wait for ever
+                self._end(SpindleError(f"finding the next node failed: {type(bug).__name__}: {bug}"))
+                raise
+            link = following
+
+    def _serve(self, link: _Link) -> SpindleError:
+        """Reads until the connection ends; returns why."""
+        try:
+            while True:
+                self._take(link, link.conn.receive(SILENCE_S))
+        except SpindleError as error:
+            return error
+        except TimeoutError:
+            return NodeStopped(f"{link} has said nothing for {SILENCE_S:g} s")
+        except Exception as error:
+            return SpindleError(f"reading from {link} failed: {type(error).__name__}: {error}")
+
+    def _take(self, link: _Link, frame: Frame) -> None:
+        """Handles one frame; raises the node's last word."""
+        try:
+            side = rb.NodeSide.FromString(frame.body)
+            kind = side.WhichOneof("body")
+            message = pb.NodeFrame.FromString(side.node) if kind == "node" else None
+        except DecodeError as error:
+            raise WireError(f"{link} sent a message that can't be read: {error}") from None
+        if kind == "deliveries":
+            reader = link.readers.get(side.deliveries.port)
+            if reader is not None:
+                reader.take_in(side.deliveries)
+                self.bell.ring()
+        elif kind == "progress":
+            writer = link.writers.get(side.progress.port)
+            if writer is not None:
+                with self._changed:
+                    writer.progressed(side.progress)
+                    if not writer.unsettled:
+                        self._changed.notify_all()
+                self.bell.ring()
+        elif message is not None:
+            self._take_frame(link, message)
+
+    def _take_frame(self, link: _Link, message: pb.NodeFrame) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "event":
+            self._dispatcher.put(event_from_wire(message.event))
+            return
+        number = message.reply.number if kind == "reply" else message.refusal.number
+        error = error_from_wire(message.refusal.kind, message.refusal.text) if kind == "refusal" else None
+        if error is not None and number == 0:
+            raise error
+        with self._changed:
+            call = link.calls.pop(number, None)
+        if call is not None:
+            call.reply, call.error = message.reply, error
+            call.answered.set()
+
+    def _lose(self, link: _Link) -> None:
+        """The link is over: who waits for an answer asks again."""
+        close_quietly(link.conn)
+        with self._flow, self._changed:
+            link.lost = True
+            if self._link is link:
+                self._link = None
+            calls, link.calls = list(link.calls.values()), {}
+            for reader in self._readers:
+                reader.lost()
+            for writer in self._writers:
+                writer.lost()
+            self._changed.notify_all()
+        for call in calls:
+            call.answered.set()
+
+    def _turn_to_next(self, lost: _Link, error: SpindleError) -> _Link:
+        """The next node, with all ports open there. Raises why there is none."""
+        deadline = None if self._patience_s is None else time.monotonic() + self._patience_s
+        pause_s = PAUSE_S
+        self._next = (self._next + 1) % len(self._nodes.addresses)
+        while True:
+            link: _Link | None = None
+            try:
+                link = self._find(REQUEST_TIMEOUT_S if deadline is None else max(1.0, deadline - time.monotonic()))
+                with self._changed:
+                    self._last = link
+                    if self._closing.is_set():
+                        raise NodeStopped("closed meanwhile")
+                self._resume(link)
+                with self._changed:
+                    self._link = link
+                    self._changed.notify_all()
+                self.bell.ring()
+                self._dispatcher.put(Event(TURNED, text=f"{link} serves now: {error}"))
+                self._dispatcher.put(Event(MISSED, text=f"while turning from {lost} to {link}"))
+                return link
+            except (_Lost, SpindleError, TimeoutError) as problem:
+                if link is not None:
+                    self._lose(link)
+                final = isinstance(problem, (PermissionError, ValueError, ProtocolMismatch))
+                over = deadline is not None and time.monotonic() + pause_s > deadline
+                if self._closing.is_set():
+                    raise NodeStopped("this session was closed") from None
+                if link is not None and not final:
+                    self._next = (self._next + 1) % len(self._nodes.addresses)
+                    if self._attempts_left(link):
+                        continue
+                if final or over:
+                    raise NodeStopped(
+                        f"{lost} has stopped or died ({error}), and no other node serves: {problem}. Samples already "
+                        "received can be taken; attach again once one does") from None
+            self._closing.wait(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _attempts_left(self, link: _Link) -> bool:
+        """A node that was lost while turning to it: the others are tried at once."""
+        return len(self._nodes.addresses) > 1 and link.address != self._nodes.addresses[self._next]
+
+    def _find(self, timeout_s: float) -> _Link:
+        """A link to the first node that serves, from `_next` on. Raises why none does."""
+        addresses = self._nodes.addresses
+        problems: list[SpindleError] = []
+        each_s = timeout_s if len(addresses) == 1 else min(CONNECT_TIMEOUT_S, timeout_s)
+        for k in range(len(addresses)):
+            number = (self._next + k) % len(addresses)
+            try:
+                link = self._open(addresses[number], each_s)
+            except (SpindleError, TimeoutError) as error:
+                problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
+            else:
+                self._next = number
+                return link
+        for kind in (AccessDenied, ProtocolMismatch, ConfigError, NodeStopped):
+            for problem in problems:
+                if isinstance(problem, kind):
+                    raise problem
+        raise NoDaemon(f"no node of domain {self.domain_id} serves: {'; '.join(map(str, problems))}. Start one, or "
+                       "check the addresses ($SPINDLE_NODES)")
+
+    def _open(self, address: str, timeout_s: float) -> _Link:
+        label = f"the node at {address}"
+        conn = connect(address, self._trust, timeout_s)
+        try:
+            conn.send(opening_pb2.Opening(
+                magic=OPENING_MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=self.domain_id,
+                name=self._name, release=_release()).SerializeToString(), timeout_s=timeout_s)
+            _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
+            side = _parse(rb.NodeSide, conn.receive(timeout_s), label)
+            message = pb.NodeFrame.FromString(side.node)
+            if message.WhichOneof("body") == "refusal":
+                raise error_from_wire(message.refusal.kind, message.refusal.text)
+            if message.WhichOneof("body") != "welcome":
+                raise WireError(f"{label} did not begin with a welcome")
+            self._turn += 1
+            begin = rb.ClientSide(begin=rb.Begin(client=self._client, turn=self._turn))
+            conn.send(begin.SerializeToString(), timeout_s=timeout_s)
+            return _Link(conn, address, message.welcome)
+        except DecodeError as error:
+            conn.close()
+            raise WireError(f"{label} sent a message that can't be read: {error}") from None
+        except BaseException:
+            conn.close()
+            raise
+
+    def _resume(self, link: _Link) -> None:
+        """Opens there what is open here: readers first, so that nothing is delivered between a writer and them."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        if self._watching:
+            self._ask(link, deadline, watch=pb.Watch())
+        for reader in self._readers:
+            opened = self._open_there(link, deadline, reader, open_reader=reader.request()).reader
+            with self._changed:
+                if reader in self._readers:
+                    reader.opened(opened)
+                    link.readers[opened.port] = reader
+        for writer in self._writers:
+            opened_writer = self._open_there(link, deadline, writer, open_writer=writer.request()).writer
+            with self._flow, self._changed:
+                if writer in self._writers:
+                    writer.opened(opened_writer)
+                    link.writers[opened_writer.port] = writer
+                self._changed.notify_all()
+
+    def _open_there(self, link: _Link, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> pb.Reply:
+        try:
+            return self._ask(link, deadline, **body)
+        except TopicUnknown:  # another group, that of a restart
+            self._ask(link, deadline, declare_topic=pb.DeclareTopic(spec=spec_to_wire(port.topic.spec)))
+            return self._ask(link, deadline, **body)
+
+    # --- ending
+
+    def _end(self, error: SpindleError) -> None:
+        with self._changed:
+            if self._end_error is not None:
+                return
+            self._end_error = error
+            self._changed.notify_all()
+        self.bell.end()
+        self._mark_gone()
+        self.bell.ring()
+        if not self._closing.is_set():
+            self._dispatcher.put(Event(GONE, text=str(error)))
+        self._dispatcher.finish()
+
+    def close(self) -> None:
+        """Ends the session; waits a moment for what writers had committed. Idempotent, callable from every thread."""
+        if self._forked or self._closing.is_set():
+            return
+        if self._end_error is None and self._writers:
+            self._flush(list(self._writers))
+        self._closing.set()
+        if self._last is not None:
+            close_quietly(self._last.conn)
+        if self._keeper.ident is None:
+            self._end(NodeStopped("this session was closed"))
+        elif threading.current_thread() not in (self._keeper, self._pumper):
+            self._keeper.join(THREAD_END_S)
+            self.bell.ring()
+            self._pumper.join(THREAD_END_S)
+        self._dispatcher.finish()
+        self._dispatcher.join(THREAD_END_S)
+
+    def forked(self) -> None:
+        """In the child after fork(). Takes no lock: another thread may have held it in the parent."""
+        self._forked = True
+        if self._last is not None:
+            self._last.conn._sock.close()
+        self._mark_gone()
+
+    def _mark_gone(self) -> None:
+        """Wakes whoever waits at a reader or writer; later calls fail at once."""
+        for reader in self._readers:
+            if reader.reader is not None:
+                reader.reader.mark_gone()
+        for writer in self._writers:
+            writer.inbox.mark_gone()
+
+
+_channels: weakref.WeakSet[RemoteChannel] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for channel in list(_channels):
+        channel.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

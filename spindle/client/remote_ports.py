@@ -1,0 +1,205 @@
+"""Readers and writers of an application on a host without a node: rings in its own memory, and how far they are.
+
+Why the same rings as beside a node: whoever reads and writes, sleeps or is woken sees no difference. What a node does
+at their other end, a thread of this process does here (`spindle.client.remote_channel`).
+
+Rules: everything here is called under the channel's lock, but `RemoteReader.take_in`, which only the thread that reads
+the connection calls. Totals of one connection begin anew with the next; `base` and the like turn them into ours.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from spindle.errors import WireError
+from spindle.levels import Level
+from spindle.ports import choose_inbox_slots
+from spindle.position import Position, farthest, places
+
+if TYPE_CHECKING:
+    from spindle.proto import attach_pb2 as pb
+    from spindle.proto import relay_pb2 as rb
+    from spindle.topics import TopicInfo
+    from spindle_core.remote import Bell
+
+WRITER_BITS = 47  # of a relayed writer's identity
+SLOTS_FACTOR = 4  # slots are held until messages are delivered everywhere, over a longer way than on one host
+SLOTS_MAX = 4096
+BATCH_BYTES = 64 << 10  # payload of one frame, if its messages are smaller
+CREDIT_BYTES = 1 << 20  # on their way to one reader, if messages are smaller
+GUID_BYTES = 12  # of a guid, those that stand for who announced it
+
+
+def new_identity() -> int:
+    """Of a relayed writer: the group tells writers apart by it, at whatever node. Never one whose upper part is 0."""
+    while True:
+        found = int.from_bytes(os.urandom(8), "little") >> (64 - WRITER_BITS)
+        if found >> 15:
+            return found
+
+
+class RemoteWriter:
+    """One writer: its ring, and what of it is on the way to the present node."""
+
+    def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes) -> None:
+        from spindle_core.inbox import InboxWriter
+        from spindle_core.memory import Mapping
+        from spindle_core.remote import Outbox
+
+        size_max = topic.spec.size_max
+        slots = slots or min(SLOTS_MAX, SLOTS_FACTOR * choose_inbox_slots(size_max))
+        self.topic = topic
+        self.identity = new_identity()
+        self.outbox = Outbox(size_max, slots, 0)
+        self.inbox = InboxWriter(
+            Mapping.attach(os.dup(self.outbox.ring.fd), writable=True), Mapping.attach(os.dup(self.outbox.progress.fd)),
+            os.dup(self.outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd), True)
+        self.writer_id = 0
+        self.port = 0  # at the present node; 0: none
+        self.known = False  # some node has it, or has had
+        self._endpoint, self._guid = endpoint, guid
+        self._base = 0  # our messages before the first that the present node was sent
+        self._consumed = 0  # of those that it was sent, what it has taken over
+        self._window = 0
+
+    def request(self) -> pb.OpenWriter:
+        """What opens it at the next node."""
+        from spindle.proto import attach_pb2 as pb
+
+        return pb.OpenWriter(topic=self.topic.spec.name, endpoint=self._endpoint, guid=self._guid,
+                             relayed=self.identity, resumed=self.known)
+
+    def opened(self, reply: pb.WriterOpened) -> None:
+        """It is open there: what the group has had is acknowledged, the rest will be handed out again."""
+        index = self.outbox.index_after(reply.sent_ns) if self.known else 0
+        self.outbox.settle(index, 0)
+        self.outbox.rewind(index)
+        self._base, self._consumed, self._window = index, 0, reply.slots
+        self.port, self.writer_id, self.known = reply.port, reply.writer_id, True
+
+    def lost(self) -> None:
+        """Its node is gone."""
+        self.port = 0
+        if self._guid:  # what is withdrawn with the node never comes back under the same guid
+            self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
+
+    def batch(self) -> list[tuple[bytes, int]]:
+        """What may be sent now: pairs (payload, source timestamp)."""
+        found: list[tuple[bytes, int]] = self.outbox.take(self._base + self._consumed + self._window, BATCH_BYTES)
+        return found
+
+    def progressed(self, progress: rb.Progress) -> None:
+        """Raises WireError if that can't be."""
+        self._consumed = max(self._consumed, progress.consumed)
+        try:
+            self.outbox.settle(self._base + progress.acknowledged,
+                                 self._base + progress.persisted if progress.persisted else 0)
+        except ValueError as error:
+            raise WireError(f"topic {self.topic.spec.name!r}: {error}") from None
+
+    @property
+    def unsettled(self) -> bool:
+        """Something of it is not delivered everywhere yet."""
+        return bool(self.outbox.acknowledged < self.outbox.committed)
+
+
+class RemoteReader:
+    """One reader: its log, how far that is, and what the present node may send."""
+
+    def __init__(self, bell: Bell, topic: TopicInfo, keep_all: bool, endpoint: bytes, guid: bytes) -> None:
+        from spindle_core.delivery import Cursor
+        from spindle_core.memory import Mapping
+        from spindle_core.remote import ArrivalLog, ArrivalReader, log_cost
+
+        largest = log_cost(topic.spec.size_max)
+        self.topic, self.keep_all = topic, keep_all
+        self._window = max(CREDIT_BYTES, 4 * largest)
+        # A message more than is granted may come, and the end of the ring may stay empty for want of room.
+        self.log = ArrivalLog(capacity=self._window + 4 * largest)
+        cursor = Cursor(keep_all=keep_all)
+        self.log.add_reader(cursor)
+        self._cursor = cursor
+        self._bell = bell
+        self.reader: ArrivalReader | None = None  # once it is known where it begins
+        self._new_reader = lambda place: ArrivalReader(
+            Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), writable=True),
+            os.dup(cursor.data_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd), place)
+        self._cost = log_cost
+        self.port = 0
+        self.start = Position(0, 0, 0)
+        self.continued = True
+        self.ends: tuple[Position, ...] = ()
+        self._place = (0, 0)  # behind the last message that came
+        self._places: list[Position] = []  # where it has stood in other groups
+        self._endpoint, self._guid = endpoint, guid
+        self._came = 0  # bytes of the log, ever
+        self._came_before = 0  # those of earlier nodes
+        self._granted = 0
+
+    def request(self) -> pb.OpenReader:
+        """What opens it at the next node, where it stands."""
+        from spindle.attachment_codec import position_to_wire
+        from spindle.proto import attach_pb2 as pb
+
+        been = places(self.ends, self.start.group_id, self._place)
+        earlier = farthest([*self._places, *been[:-1]])
+        self._places = [one for one in earlier if one.group_id != been[-1].group_id]
+        return pb.OpenReader(
+            topic=self.topic.spec.name, keep_all=self.keep_all, start_index=-1, endpoint=self._endpoint,
+            from_history=self.topic.spec.level is not Level.UNORDERED, guid=self._guid,
+            after=map(position_to_wire, [been[-1], *self._places]))
+
+    def opened(self, reply: pb.ReaderOpened) -> None:
+        """It is open there."""
+        from spindle.attachment_codec import position_from_wire
+
+        start = position_from_wire(reply.start)
+        if self.reader is None:
+            self.reader = self._new_reader(start.place)
+        elif start.group_id != self.start.group_id:
+            self._places = farthest([*self._places, *places(self.ends, self.start.group_id, self._place)])
+        self.start, self._place = start, max(start.place, self._place) if start.group_id == self.start.group_id else (
+            start.place)
+        self.ends = tuple(position_from_wire(one) for one in reply.ends)
+        self.continued = reply.continued
+        self.port = reply.port
+        self._came_before, self._granted = self._came, 0
+
+    def lost(self) -> None:
+        """Its node is gone."""
+        self.port = 0
+        if self._guid:
+            self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
+
+    def take_in(self, deliveries: rb.Deliveries) -> None:
+        """Messages of the present node, into the log. Raises WireError if they are more than was granted."""
+        append, cost = self.log.append, self._cost
+        for one in deliveries.messages:
+            if len(one.payload) > self.topic.spec.size_max or one.writer_id > 0xFFFF:
+                raise WireError(f"topic {self.topic.spec.name!r}: a message can't be of this topic")
+            if not append(one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
+                          one.reception_ns):
+                raise WireError(f"topic {self.topic.spec.name!r}: more messages came than there is room for")
+            self._came += cost(len(one.payload))
+            self._place = one.view_id, one.sequence + 1
+        if deliveries.lost and self.reader is not None:
+            self.reader.count_lost(deliveries.lost)
+
+    def grant(self) -> int:
+        """Bytes that the node may have sent in all, if it is worth telling it now; else 0."""
+        done = self._came
+        if self.keep_all:
+            done = self.log.passed()
+            self.log.ask_to_ring(self._came - done > self._window // 2)
+            done = self.log.passed()  # again: it may have made room before it could see that it is to ring
+        granted = self._window + done - self._came_before
+        if granted - self._granted < self._window // 4 and self._granted:
+            return 0
+        self._granted = granted
+        return granted
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+        self.log.close()

@@ -1,0 +1,209 @@
+"""Both ends of rings with a network between: of an application without a node on its host, and of the node it uses.
+
+Why the same rings: writers and readers of an application put into an inbox and take from a log, whoever is behind
+these. Here it is a thread of the application's own process (`Bell`, `Outbox`, `ArrivalLog`), which moves what is in
+them over a connection; at the node it is the relay (`RelayWriter`), which writes into an inbox as an application would.
+
+Rules:
+- A message keeps its slot in the Outbox until every member has delivered it: it may have to be sent again, to another
+  node. So `consumed` and `acknowledged` are one count here.
+- The source timestamps that an Outbox hands out strictly increase, and stay with their messages: by them the group
+  knows what it has had of a writer. One that doesn't is raised to a nanosecond after the last.
+"""
+import os
+
+from libc.stdint cimport uint64_t
+
+from spindle_core.atomics cimport (
+    fence_store_load,
+    u32_store_relaxed,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+)
+from spindle_core.delivery cimport DeliveryLog, log_refresh_cursors, log_set_blocked
+from spindle_core.events cimport c_close, event_clear, event_ring, event_wait
+from spindle_core.inbox cimport Inbox, InboxWriter, inbox_t
+from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride, slot_header
+from spindle_core.memory cimport Mapping
+from spindle_core.reader cimport LogReader
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+
+
+def log_cost(size):
+    """Bytes that a message of `size` bytes takes in a delivery log."""
+    return record_stride(size)
+
+
+cdef class Bell:
+    """The doorbell of a process that serves its own ports: they ring it as they would a node's.
+
+    Use: doze(); look whether there is work; wait() if there is none; awake().
+    """
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self):
+        self.page = Mapping.create("spindle-bell", 4096)
+        self.page.seal_writes()
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.bell = <bell_page *>self.page.base
+        self.bell.magic = BELL_MAGIC
+
+    def doze(self):
+        """From now on the ports ring."""
+        # Pairs with the ports' fence between what they change and their look at `asleep`.
+        u32_store_relaxed(&self.bell.asleep, 1)
+        fence_store_load()
+
+    def awake(self):
+        """They need not ring."""
+        u32_store_relaxed(&self.bell.asleep, 0)
+
+    def wait(self, double timeout_s):
+        """Blocks until rung, without the GIL."""
+        cdef int timeout_ms = <int>(timeout_s * 1000), fd = self.fd
+        with nogil:
+            event_wait(fd, timeout_ms)
+        PyErr_CheckSignals()
+
+    def ring(self):
+        """Wakes whoever waits."""
+        event_ring(self.fd)
+
+    def end(self):
+        """Nobody serves the ports any more."""
+        u64_store_release(&self.bell.stopped, 1)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            c_close(self.fd)
+
+
+cdef class Outbox(Inbox):
+    """The other end of a writer's inbox in the same process: hands out messages, and hears what became of them."""
+
+    def take(self, uint64_t until, Py_ssize_t bytes_max):
+        """[(payload, source timestamp)] of the next messages below index `until`, in their order: at least one if there
+        is any, then no more than `bytes_max` bytes."""
+        cdef inbox_t *s = &self.state
+        cdef slot_header *h
+        # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
+        cdef uint64_t end = u64_load_acquire(&s.header.committed) if self.ring.base != NULL else 0
+        cdef list out = []
+        cdef Py_ssize_t bytes_taken = 0
+        if end > until:
+            end = until
+        while self.taken < end:
+            h = <slot_header *>(s.slots + (self.taken % s.n_slots) * s.stride)
+            bytes_taken += h.size
+            if out and bytes_taken > bytes_max:
+                break
+            if h.source_ns <= self.last_ns:
+                h.source_ns = self.last_ns + 1
+            self.last_ns = h.source_ns
+            out.append((PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size), h.source_ns))
+            self.taken += 1
+        return out
+
+    def index_after(self, uint64_t last_ns):
+        """Index behind the last message that was taken and has this source timestamp or an earlier one."""
+        cdef inbox_t *s = &self.state
+        cdef uint64_t k = s.consumed
+        while (k < self.taken
+               and (<slot_header *>(s.slots + (k % s.n_slots) * s.stride)).source_ns <= last_ns):
+            k += 1
+        return k
+
+    def rewind(self, uint64_t index):
+        """Hands out the messages from `index` on again, with the same timestamps. ValueError if they are gone."""
+        cdef inbox_t *s = &self.state
+        if not s.consumed <= index <= self.taken:
+            raise ValueError(f"message {index} isn't here: there are those from {s.consumed} to {self.taken}")
+        self.taken = index
+        self.last_ns = self.acknowledged_ns
+        if index > s.consumed:
+            self.last_ns = (<slot_header *>(s.slots + ((index - 1) % s.n_slots) * s.stride)).source_ns
+
+    def settle(self, uint64_t acknowledged, uint64_t persisted):
+        """Every member has delivered so many messages, and so many are on disk. ValueError beyond what was taken."""
+        cdef inbox_t *s = &self.state
+        cdef uint64_t waiting
+        if acknowledged > self.taken or persisted > self.taken:
+            raise ValueError(f"{max(acknowledged, persisted)} messages are acknowledged, only {self.taken} were sent")
+        if acknowledged > s.consumed:
+            self.acknowledged_ns = (
+                <slot_header *>(s.slots + ((acknowledged - 1) % s.n_slots) * s.stride)).source_ns
+            s.consumed = acknowledged
+            # SYNC POINT: reuse. Pairs with InboxWriter.free_slot(): these slots are done with.
+            u64_store_release(&s.progress.consumed, acknowledged)
+            u64_store_release(&s.progress.acknowledged, acknowledged)
+        if persisted > u64_load_relaxed(&s.progress.persisted):
+            u64_store_release(&s.progress.persisted, persisted)
+        # Pairs with the writer's fence between space_waiting and its last look.
+        fence_store_load()
+        waiting = u64_load_acquire(&s.header.space_waiting)
+        if waiting != s.space_rung:
+            s.space_rung = waiting
+            event_ring(s.space_fd)
+
+
+cdef class ArrivalLog(DeliveryLog):
+    """The log of one reader, whose messages come over a network."""
+
+    def passed(self):
+        """Bytes of the log (as log_cost counts) that its reader is done with."""
+        log_refresh_cursors(&self.state)
+        return self.state.cursors[0].position if self.state.n_cursors else self.state.tail
+
+    def ask_to_ring(self, bint on):
+        """A reader that keeps all rings the bell when it has made room."""
+        log_set_blocked(&self.state, on)
+
+
+cdef class ArrivalReader(LogReader):
+    """Its reader."""
+
+    def count_lost(self, uint64_t n):
+        """So many messages did not come: the node has overtaken its reader there."""
+        self.lost += n
+
+
+cdef class RelayWriter(InboxWriter):
+    """A node's own end of the inbox of a writer elsewhere: never waits, and tells what becomes of its messages."""
+
+    def relay(self, messages):
+        """Commits messages, each with `payload` and `source_ns`; publishes them together.
+
+        Raises ValueError if their timestamps don't increase, WriteTimeout if there is no room, MessageTooLarge.
+        """
+        cdef uint64_t source_ns
+        cdef bytes payload
+        try:
+            self.usable()
+            for one in messages:
+                payload, source_ns = one.payload, one.source_ns
+                if source_ns <= self.last_ns:
+                    raise ValueError(f"source timestamp {source_ns} comes after {self.last_ns}")
+                self.put(payload, len(payload), source_ns, 0.0)
+                self.last_ns = source_ns
+        finally:
+            self.publish()
+
+    def arm(self):
+        """Asks for one ring of the descriptor with the next progress; returns (consumed, acknowledged, persisted)."""
+        # SYNC POINT: space. Pairs with inbox_progressed().
+        u64_store_release(&self.header.space_waiting, u64_load_relaxed(&self.header.space_waiting) + 1)
+        fence_store_load()
+        return self.consumed, self.acknowledged, self.persisted
+
+    def fileno(self):
+        """The eventfd that is rung after arm()."""
+        return self.space_fd
+
+    def clear(self):
+        """Takes what was rung."""
+        event_clear(self.space_fd)
