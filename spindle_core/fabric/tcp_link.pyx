@@ -63,7 +63,7 @@ cdef enum:
     PLACE_BITS = 56
     FRAME_LENGTH_MAX = 512 << 20
     JOINED_MAX = 256 << 10       # bytes of a write that later ones join
-    IOVECS = 64                  # of one call
+    IOVECS = 256                 # of one call
     RECEIVE_AT_ONCE = 512 << 10  # bytes of one peer, before others get their turn
 
 
