@@ -23,7 +23,7 @@ from spindle.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place,
 from spindle.chaos.hosts import Hosts
 from spindle.chaos.message import decode
 from spindle.chaos.stage import Stage
-from spindle.errors import CastOut, SpindleError
+from spindle.errors import CastOut, NoMajority, SpindleError
 
 START_S = 60.0
 MAJORITY = "majority"
@@ -135,6 +135,8 @@ class Round:
         self._nodes = list(range(1, plan.nodes + 1))
         self._hosts = Hosts(plan.hosts) if plan.hosts else None
         self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace, self._nodes, self._hosts)
+        if self._hosts is not None:  # who starves is told so by all others, and knows no more than that
+            self._stage.excused.add(NoMajority.exit_code)
         self._draw = random.Random(f"faults {plan.seed}")
         self._began = time.monotonic()
         self._events = (directory / "faults.txt").open("w")
@@ -176,7 +178,8 @@ class Round:
             self._stage.start_daemon(node)
 
         def are_ready() -> bool:
-            failed = [life for life in self._stage.history.daemons if life.ended and life.code != CastOut.exit_code]
+            failed = [life for life in self._stage.history.daemons
+                      if life.ended and life.code not in life.excused | {CastOut.exit_code}]
             if failed:
                 raise Broken("start", f"{failed[0]} ended with code {failed[0].code}")
             self._faults.schedule.run()  # who starves while so many start may be cast out

@@ -261,7 +261,8 @@ class Machine(Rules):
             return
         assert self.view is not None
         live = [rank for rank in self._participants.live if self.view.members[rank].node_id not in silent]
-        missing = ", ".join(str(one) for rank, one in enumerate(self.view.members) if rank not in live)
+        missing = ", ".join(f"{one} ({self._dead[one.life].why})" if self._is_dead(one) else str(one)
+                            for rank, one in enumerate(self.view.members) if rank not in live)
         self._fail(NoMajority(
             f"only {len(live)} of {len(self.view.members)} members of view {self.view.view_id} answer, which is no "
             f"majority: the others may go on without this node, so it has stopped. Missing: {missing}. Start it "
