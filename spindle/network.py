@@ -360,14 +360,22 @@ def endpoint_of(config: NodeConfig, bound: Any) -> str:
     contact that is this host's, else where it listens, else its name."""
     if config.advertise:
         return config.advertise
-    port = bound[1]
+    port, address = bound[1], ipaddress.ip_address(bound[0].partition("%")[0])
     for contact in config.contacts:
         host, contact_port = split_address(contact)
-        if contact_port == port and is_own(host):
+        # Where one address is listened at, only that one counts: a host may have several, and another node at each.
+        if contact_port == port and (is_own(host) if address.is_unspecified else resolves_to(host, str(address))):
             return contact
-    address = ipaddress.ip_address(bound[0].partition("%")[0])
     host = socket.gethostname() if address.is_unspecified else str(address)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def resolves_to(host: str, address: str) -> bool:
+    """True if `address` is one of those of `host`."""
+    try:
+        return address in {found[4][0] for found in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)}
+    except OSError:
+        return False
 
 
 def is_own(host: str) -> bool:

@@ -364,4 +364,6 @@ def test_where_a_node_is_reached(runtime_dir: Path) -> None:
     assert endpoint_of(config, ("2001:db8::1", 7402, 0, 0)) == "[2001:db8::1]:7402"
     ours = dataclasses.replace(config, contacts=("192.0.2.1", "localhost:7", "localhost"))
     assert endpoint_of(ours, ("0.0.0.0", 7402)) == "localhost:7402"
+    several = dataclasses.replace(config, contacts=("127.77.0.1", "127.77.0.2"))
+    assert endpoint_of(several, ("127.77.0.2", 7402)) == "127.77.0.2:7402"
     assert endpoint_of(dataclasses.replace(ours, advertise="me:1"), ("0.0.0.0", 7402)) == "me:1"
