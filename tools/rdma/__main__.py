@@ -8,6 +8,7 @@ why; with --strict that is a failure, too.
 from __future__ import annotations
 
 import argparse
+import secrets
 import shlex
 import shutil
 import sys
@@ -79,6 +80,16 @@ def judge_group(guests: list[Guest]) -> str:
     return ""
 
 
+def judge_flight(guests: list[Guest]) -> str:
+    """The same on all: what was delivered, in which order, and the alerts."""
+    for guest in guests:
+        if guest.status != 0 or not guest.says("fabric verbs"):
+            return f"guest {guest.node}: failed, or not over verbs"
+    if len({line for guest in guests for line in guest.lines if line.startswith("flight ")}) != 1:
+        return "they do not agree on what was delivered"
+    return ""
+
+
 STEPS = (
     Step(
         "fabric", "conformance within a process and between several, accounting, faults, a program over pyverbs",
@@ -94,6 +105,11 @@ STEPS = (
         "group", "three nodes on three guests; the power of one is cut, the others go on",
         tuple(f"{shlex.quote(sys.executable)} tools/rdma/group.py" for _ in range(3)),
         180, judge_group, kill=(2, "cut my power"),
+    ),
+    Step(
+        "flight", "the demonstration on three guests: daemons under TLS, publishers on two, what came on each",
+        (f"PYTHONPATH=. {shlex.quote(sys.executable)} tools/rdma/flight.py {secrets.token_hex(32)} verbs",) * 3,
+        300, judge_flight,
     ),
 )
 

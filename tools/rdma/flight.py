@@ -1,0 +1,180 @@
+"""The demonstration across hosts: on each guest a daemon, an alert monitor and a verifier; the publishers on two.
+
+Usage: flight.py SECRET FABRIC, with NODE and PEERS as guests.py sets them and this tree on PYTHONPATH. The programs are
+those of `spindle demo`, unchanged. Hosts tell each other where they are through topics of the group itself, and print
+what must be alike: `flight ...` with the count and the order of each topic, and what the alerts were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dds import DataReader, DataWriter, DomainParticipant, Policy, Qos, Topic
+from spindle.demo.flight import AIR_DATA, ALERTS, ATTITUDE, PUBLISHER_NODE, TOPICS
+from spindle.demo.processes import Child
+
+ROOT = Path(__file__).resolve().parents[2]
+NODE, PEERS = int(os.environ["NODE"]) + 1, os.environ["PEERS"].split(",")
+NODES = list(range(1, len(PEERS) + 1))
+PORT = 7402
+PATIENCE_S = 200.0  # for anything: an emulated processor is slow, and three share two real ones
+FLIGHT = ["--json", "--speed", "32", "--start", "3580", "--duration", "96"]
+EXAMPLES = ROOT / "examples"
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+async def until(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {PATIENCE_S:g} s")
+        await asyncio.sleep(0.1)
+    return found
+
+
+def configuration(directory: Path, secret: str, fabric: str) -> Path:
+    key, path = directory / "secret", directory / "spindle.toml"
+    key.write_text(secret + "\n")
+    key.chmod(0o600)
+    contacts = ", ".join(f'"{peer}:{PORT}"' for peer in PEERS)
+    path.write_text(f"""\
+[node]
+id = {NODE}
+runtime_dir = "{directory}/run"
+[membership]
+join_timeout_s = {PATIENCE_S}
+suspect_timeout_s = 10.0
+[network]
+listen = "{PEERS[NODE - 1]}:{PORT}"
+contacts = [{contacts}]
+secret = "{key}"
+fabric = "{fabric}"
+[limits]
+handshake_timeout_s = 60.0
+open_timeout_s = 100.0
+[journal]
+dir = "{directory}/journal"
+""")
+    return path
+
+
+class Host:
+    """This host's part. `close()` ends every process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {"SPINDLE_RUNTIME_DIR": f"{directory}/run", "SPINDLE_NODE_ID": str(NODE),
+                            "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+        os.environ.update(self.environment)
+        self.children: list[Child] = []
+        self.daemon: Child
+        self.participant: DomainParticipant
+
+    async def child(self, name: str, *arguments: str, on_line: Callable[[str], None] | None = None) -> Child:
+        child = await Child.start(name, arguments, self.directory, environment=self.environment, on_line=on_line)
+        self.children.append(child)
+        return child
+
+    async def start(self, config: Path, fabric: str) -> None:
+        ready = asyncio.Event()
+        self.daemon = await self.child("daemon", "-m", "spindle.cli", "daemon", "--config", str(config),
+                                       on_line=lambda line: ready.set() if " ready" in line else None)
+        await self.daemon.until(ready.is_set, PATIENCE_S, "its readiness")
+        self.participant = DomainParticipant(node_id=NODE)
+        await until(lambda: sorted(self.members()) == NODES, "all hosts in one view")
+        others = [one for one in self.participant.session.status()["members"] if one["node_id"] != NODE]
+        assert {one["fabric"] for one in others} == {fabric}, others
+        say(f"fabric {fabric} to {len(others)} others")
+
+    def members(self) -> tuple[int, ...]:
+        return self.participant.session.view().node_ids
+
+    def note(self, name: str) -> tuple[DataWriter[Any], DataReader[Any]]:
+        """Both ends of a topic on which hosts tell each other where they are; late ones hear it, too."""
+        topic = Topic(self.participant, f"hosts/{name}", bytes, qos=Qos(Policy.Durability.TransientLocal))
+        return (DataWriter(self.participant, topic),
+                DataReader(self.participant, topic, Qos(Policy.History.KeepAll, Policy.Durability.TransientLocal)))
+
+    async def tell_and_hear(self, name: str, word: dict[str, Any]) -> list[dict[str, Any]]:
+        """Says a word to all hosts, and returns those of all, in agreed order."""
+        writer, reader = self.note(name)
+        writer.write(json.dumps({**word, "node": NODE}).encode())
+        heard: list[dict[str, Any]] = []
+        await until(lambda: heard.extend(json.loads(one) for one in reader.take(100)) or len(heard) >= len(NODES),
+                    f"a word of all hosts on {name}")
+        return heard
+
+    async def fly(self) -> None:
+        monitor = await self.child("monitor", str(EXAMPLES / "alert_monitor.py"), "--json")
+        await monitor.until_report("ready", PATIENCE_S)
+        await until(lambda: set(TOPICS) <= {one.spec.name for one in self.participant.session.topics()}, "the topics")
+        verifier = await self.child("verifier", "-m", "spindle.demo.verifier", *TOPICS)
+        await verifier.until_report("ready", PATIENCE_S)
+        await self.tell_and_hear("ready", {})
+        published: dict[str, int] = {}
+        scripts = {AIR_DATA: "air_data_publisher.py", ATTITUDE: "attitude_publisher.py"}
+        mine = [topic for topic in scripts if PUBLISHER_NODE[topic] == NODE]
+        start = repr(time.time() + 20)  # when the slowest interpreter is up; a late one only hurries
+        publishers = {topic: await self.child(topic, str(EXAMPLES / scripts[topic]), *FLIGHT, "--at", start)
+                      for topic in mine}
+        for topic, publisher in publishers.items():
+            published[topic] = (await publisher.until_report("published", PATIENCE_S))["count"]
+        said = await self.tell_and_hear("published", {"published": published})
+        published = {topic: count for one in said for topic, count in one["published"].items()}
+        inputs = sum(published.values())
+        await monitor.until(lambda: monitor.report.get("status", {}).get("heard", 0) >= inputs
+                            and monitor.report["status"].get("held") == 0, PATIENCE_S, "all that was published")
+        await self.tell_and_hear("heard", {})
+        await monitor.end(PATIENCE_S)
+        final = monitor.report["final"]
+        said = await self.tell_and_hear("alerts", {"wrote": final["wrote"], "digest": final["digest"]})
+        published[ALERTS] = sum(one["wrote"].get(ALERTS, 0) for one in said)
+        assert len({one["digest"] for one in said}) == 1, said
+        while True:
+            report = await verifier.ask("report", "report", PATIENCE_S)
+            if {topic: one["count"] for topic, one in report["topics"].items()} == published:
+                break
+            await asyncio.sleep(0.5)
+        hashes = " ".join(f"{topic}={one['count']}:{one['hash'][:16]}" for topic, one in report["topics"].items())
+        say(f"flight {hashes} alerts={final['digest']}")
+        assert verifier.process.stdin is not None
+        verifier.process.stdin.close()
+        await verifier.wait(PATIENCE_S)
+
+    async def close(self) -> None:
+        for child in reversed(self.children):
+            if child.process.returncode is None:
+                await child.end(20.0)
+
+
+async def main() -> int:
+    secret, fabric = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="host-") as made:
+        host = Host(Path(made))
+        try:
+            await host.start(configuration(Path(made), secret, fabric), fabric)
+            await host.fly()
+            host.participant.close()
+            await host.daemon.end(60.0, signal.SIGTERM)
+        except BaseException:
+            say(f"the daemon's log{host.daemon.tail() if hasattr(host, 'daemon') else ' is not there'}")
+            raise
+        finally:
+            await host.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
