@@ -98,6 +98,8 @@ FAILURES = {
 QUEUE_ENTRIES = 4096
 DEPTH = 128
 RINGS = 64
+ACK_TIMEOUT = 14                 # 67 ms
+RETRIES = 6                      # half a second in all; 7 means for ever to some devices
 
 
 cdef void release(verbs_t *s) noexcept:
@@ -152,7 +154,8 @@ cdef class VerbsFabric(Fabric):
         self.state.bell_fd = self.state.failed_fd = -1
 
     def __init__(self, rank, n_peers, int bell_fd=-1, *, str device="", port=1, int gid_index=-1, int failed_fd=-1,
-                 queue=QUEUE_ENTRIES, depth=DEPTH, rings=RINGS, ack_timeout=14, retries=7, inline_max=POST_INLINE_MAX):
+                 queue=QUEUE_ENTRIES, depth=DEPTH, rings=RINGS, ack_timeout=ACK_TIMEOUT, retries=RETRIES,
+                 inline_max=POST_INLINE_MAX):
         if not 0 <= rank < n_peers <= NODES_MAX:
             raise ValueError(f"rank {rank} of {n_peers}: must be 0 <= rank < peers <= {NODES_MAX}")
         if not 8 <= queue <= VERBS_QUEUE_MAX or queue & (queue - 1):
@@ -161,8 +164,8 @@ cdef class VerbsFabric(Fabric):
             raise ValueError(f"a depth of {depth} work requests: must be between 8 and the queue's {queue}")
         if not 2 <= rings <= VERBS_RINGS_MAX:
             raise ValueError(f"{rings} rings: must be between 2 and {VERBS_RINGS_MAX}")
-        if not 1 <= ack_timeout <= 31 or not 0 <= retries <= 7:
-            raise ValueError(f"ack_timeout {ack_timeout}, retries {retries}: must be 1 to 31 and 0 to 7")
+        if not 1 <= ack_timeout <= 31 or not 0 <= retries <= 6:
+            raise ValueError(f"ack_timeout {ack_timeout}, retries {retries}: must be 1 to 31 and 0 to 6")
         if not 1 <= port <= 255:
             raise ValueError(f"port {port}: devices have ports 1 to 255")
         cdef verbs_t *s = &self.state

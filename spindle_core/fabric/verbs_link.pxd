@@ -147,7 +147,6 @@ cdef struct verbs_t:
     bint send_owed, receive_owed             # one was found on an armed queue: its event is here, or about to be
     uint32_t send_events, receive_events     # taken and not acknowledged to the library
     uint64_t idle                # passes in a row that found nothing
-    bint waiting                 # posts wait for completions
     bint draining                # somebody asks whether all has arrived
     bint in_pass                 # posts are sent at the end of the pass
     int bell_fd

@@ -65,16 +65,14 @@ cdef void verbs_leave(void *self) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
     cdef verbs_peer_t *p
     cdef uint32_t i
-    cdef bint waiting = False, on_the_way = False
+    cdef bint on_the_way = False
     s.in_pass = False
     for i in range(s.n_peers):
         p = &s.peers[i]
         if link_gone(p):
             continue
         link_drive(s, i)
-        waiting |= p.sent < p.last
         on_the_way |= p.done < p.last or p.owes_ring != 0
-    s.waiting = waiting
     s.draining = s.draining and on_the_way
 
 
@@ -181,7 +179,7 @@ cdef void verbs_prepare_wait(void *self) noexcept nogil:
     """Arms the completion queues, after which the caller looks for work once more."""
     cdef verbs_t *s = <verbs_t *>self
     verbs_enter(s)
-    verbs_leave(s)               # before arming: it says whether completions of what was sent are waited for
+    verbs_leave(s)
     if s.channel != NULL and arm(s) and take_completions(s):
         verbs_leave(s)
         arm(s)

@@ -276,6 +276,20 @@ def test_a_peer_that_is_gone_is_noticed_by_who_writes_to_it() -> None:
     os.close(rung)
 
 
+def test_who_sleeps_is_woken_by_the_end_of_a_connection() -> None:
+    """A write to a peer that is gone, which nobody waits for, wakes who waits for the fabric."""
+    a, b = make_peers(2, **HASTY)
+    pump([a, b])
+    b.fabric.close()
+    a.fabric.post_writes([(1, 0, 8)])
+    deadline = time.monotonic() + BOUND_S
+    while not a.fabric.failures():
+        assert time.monotonic() < deadline
+        a.fabric.prepare_wait()
+        assert a.fabric.wait(BOUND_S)
+    assert a.fabric.failures() == {1: "it does not answer any more"}
+
+
 def test_after_a_goodbye_no_end_is_a_failure() -> None:
     """Who says goodbye and closes is not accused by who goes on posting, and accuses nobody; all it posted is there."""
     rung = os.eventfd(0, os.EFD_NONBLOCK)
