@@ -1,4 +1,5 @@
-"""Disks that fail: a library built from disk.c, preloaded into the daemons, and the page that tells it what to do.
+"""Disks that fail: a library built from disk.c, preloaded into the daemons, and the page that tells it what to do. With
+clock.c it also has clocks that are wrong.
 
 And what happens to files between two lives of a node: a journal whose end is cut or overwritten, or whose middle is.
 
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("disk.c")
+SOURCES = [Path(__file__).with_name(name) for name in ("disk.c", "clock.c")]
 PAGE = 4096
 WORDS = struct.Struct("=II")
 
@@ -49,7 +50,7 @@ def build(directory: Path) -> Path | None:
     if compiler is None:
         return None
     library = directory / "disk.so"
-    command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE), "-ldl"]
+    command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), *map(str, SOURCES), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return library if done.returncode == 0 else None
 

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import re
 import secrets
 import selectors
@@ -28,6 +29,7 @@ from spindle.chaos.history import DaemonLife, History
 from spindle.chaos.hosts import Hosts
 
 EXTRA_NODES = range(11, 17)  # those that come and go
+CLOCKS_S = (0, 0, -3, 1, 5000, -5000, 400 * 86400, -400 * 86400)  # by which a host's clock may be wrong
 BASE_PORT = 7400  # a node listens at this port plus its number, where there are several hosts
 PR_SET_PDEATHSIG = 1
 VIEW_LINE = re.compile(r"view (\d+): nodes ([\d ]+)$")
@@ -199,6 +201,8 @@ class Stage:
         if self._library is not None:
             environment |= disk.environment(self._library)
         self._numbers += 1
+        if self.hosts is not None:
+            environment["SPINDLE_CHAOS_CLOCK_S"] = str(random.Random(f"clock {node} {self._numbers}").choice(CLOCKS_S))
         enter = self.hosts.entry(self.host_of(node)) if self.hosts is not None else None
         daemon = DaemonProcess(life, self._numbers, arguments, self.directory, environment, disk, enter)
         life.log = daemon.log

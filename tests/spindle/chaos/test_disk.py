@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,20 @@ def test_a_disk_fails_as_told_and_only_there(library: Path, tmp_path: Path, mode
     assert found == WHOLE | EXPECTED[mode]
     assert (disk.spoiled > 0) == (mode is not Mode.PASS)
     disk.close()
+
+
+def test_a_clock_that_is_wrong(tmp_path: Path) -> None:
+    """The wall clock, by whichever call; no other one."""
+    library = build(tmp_path)
+    if library is None:
+        pytest.skip("no C compiler")
+    program = "import time; print(time.time(), time.clock_gettime(time.CLOCK_REALTIME), time.monotonic())"
+    before = time.time(), time.time(), time.monotonic()
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                          env={**os.environ, "LD_PRELOAD": str(library), "SPINDLE_CHAOS_CLOCK_S": "-100000"}).stdout
+    differences = [float(told) - here for told, here in zip(said.split(), before, strict=True)]
+    assert differences[0] == pytest.approx(-100000, abs=100) and differences[1] == pytest.approx(-100000, abs=100)
+    assert 0 <= differences[2] < 100
 
 
 def fill(directory: Path, commits: int) -> None:
