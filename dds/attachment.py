@@ -43,6 +43,7 @@ class Link(Protocol):
     def switch(self, session: Session) -> None: ...
     def fail(self, error: DDSException) -> None: ...
     def wake(self) -> None: ...
+    def turned(self) -> None: ...
 
 
 class Attachment:
@@ -126,6 +127,20 @@ class Attachment:
         self._runtime.wake_watchers()
         if self._again is None:
             self._wake()
+
+    def turned(self, text: str) -> None:
+        """The session has turned to another node by itself (those with nodes of other hosts do)."""
+        with self.changed:
+            self.status.lost_count += 1
+            self.status.lost_count_change += 1
+            self.status.reattached_count += 1
+            self.status.reattached_count_change += 1
+            self.status.node_id = self.session.node_id
+            self.status.text = text
+            links = self._links
+            self.changed.notify_all()
+        for link in links:
+            link.turned()
 
     def _wake(self) -> None:
         for link in self._links:

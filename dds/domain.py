@@ -2,9 +2,11 @@
 
 A participant attaches to the daemon of its host. Without a daemon, `embedded=True` or the environment variable
 SPINDLE_EMBED=1 makes it run a node inside this process; participants of one process and domain then share that node.
+On a host without a node, `nodes` or SPINDLE_NODES say where there are some.
 
-    participant = DomainParticipant()                  # through the host's daemon
-    participant = DomainParticipant(embedded=True)     # with a node of its own process
+    participant = DomainParticipant()                                     # through the host's daemon
+    participant = DomainParticipant(embedded=True)                        # with a node of its own process
+    participant = DomainParticipant(nodes=["host1", "host2:7402"], certificate=..., key=..., authority=...)
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dds import policies, reaper
@@ -88,29 +91,50 @@ class DomainParticipant(Entity):
     node_id      of the node to attach to or, embedded, to be; None = any
     runtime_dir  where the daemons' sockets are; None = as configured by environment
     timeout      for attaching, ns
+    nodes        nodes on other hosts, "host:port" or "host", any of which will do: when the present one goes, the next
+                 is turned to, and readers and writers go on by themselves. None = as SPINDLE_NODES says, unless one of
+                 the three above is given
+    certificate, key, authority, secret   files for that, see spindle.client.nodes; None = as the environment says
     reattach     what to do when the node goes away. False: everything ends with DDSNodeLost; True: look for another,
                  for as long as it takes; a number: for so many ns; None: as SPINDLE_REATTACH says (1 or 0; unset: 0)
 
     With `reattach`, readers go on where they stood, in the same order, and their statuses say whether samples may be
-    missing; writers go on too, and tell what their node had not acknowledged (DataWriter.take_unacknowledged).
+    missing; writers go on too, and tell what their node had not acknowledged (DataWriter.take_unacknowledged). With
+    `nodes`, it says what to do when none of them serves; whatever a dead one had not acknowledged is sent once.
     Raises DDSNodeLost if there is no node, DDSException if it refuses.
     """
 
     def __init__(self, domain_id: int = dds_domain_default, qos: Qos | None = None, listener: Listener | None = None,
                  *, embedded: bool | None = None, node_id: int | None = None,
                  runtime_dir: str | os.PathLike[str] | None = None, timeout: int = 5_000_000_000,
-                 reattach: bool | int | None = None) -> None:
+                 reattach: bool | int | None = None, nodes: Sequence[str] | str | None = None,
+                 certificate: str | os.PathLike[str] | None = None, key: str | os.PathLike[str] | None = None,
+                 authority: str | os.PathLike[str] | None = None, secret: str | os.PathLike[str] | None = None
+                 ) -> None:
         _check_domain_id(domain_id)
         own = policies.check("DomainParticipant", qos, DomainParticipantQos)
         check_listener(listener)
-        if embedded is None:
-            embedded = _switch("SPINDLE_EMBED")
         if reattach is None:
             reattach = _switch("SPINDLE_REATTACH")
+        patience_s = None if reattach is True else reattach / 1e9
+        here = embedded is not None or node_id is not None or runtime_dir is not None
+        elsewhere = nodes is not None or (not here and _nodes_elsewhere())
+        if nodes is not None and here:
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                               "nodes are on other hosts: embedded, node_id and runtime_dir don't go with them")
+        if embedded is None:
+            embedded = _switch("SPINDLE_EMBED")
         shared_domain: int | None = None
         reaper.flush()  # what was forgotten in this domain shall not be in the way
         try:
-            if not embedded:
+            if elsewhere:
+                from spindle.client.remote import attach_remote
+
+                embedded = False
+                attaching: Callable[[], Session] = functools.partial(
+                    attach_remote, nodes, domain_id, name=entity_name(own), timeout_s=timeout / 1e9,
+                    patience_s=patience_s, certificate=certificate, key=key, authority=authority, secret=secret)
+            elif not embedded:
                 from spindle.client import attach
 
                 attaching = functools.partial(
@@ -123,10 +147,10 @@ class DomainParticipant(Entity):
                 attaching = functools.partial(_embed, domain_id, node_id, runtime_dir, entity_name(own))
             session = attaching()
         except Exception as error:
-            raise _no_node(error, embedded) from error
+            raise _no_node(error, embedded, bool(elsewhere)) from error
         self._runtime = Runtime(
             session, functools.partial(_release, shared_domain), None if reattach is False else attaching,
-            None if reattach is True else reattach / 1e9)
+            patience_s)
         self._closer = self._runtime.close
         self._enter(None, own, listener)
         self._runtime.participant = weakref.ref(self)
@@ -174,7 +198,14 @@ def _switch(variable: str) -> bool:
     return text == "1"
 
 
-def _no_node(error: Exception, embedded: bool) -> DDSException:
+def _nodes_elsewhere() -> bool:
+    """True if the environment names nodes of other hosts."""
+    return bool(os.environ.get("SPINDLE_NODES") or os.environ.get("SPINDLE_CLIENT_CONFIG"))
+
+
+def _no_node(error: Exception, embedded: bool, elsewhere: bool) -> DDSException:
+    if elsewhere:
+        return translate(error, "attaching to a node of another host")
     if type(error).__name__ == "NoDaemon" and not embedded:
         return DDSNodeLost(f"{error}. Either start a daemon (`spindle daemon`), or run a node inside this program with "
                            "DomainParticipant(embedded=True) or the environment variable SPINDLE_EMBED=1")

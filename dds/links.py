@@ -120,6 +120,9 @@ class WriterLink:
                 "a writer of topic %r is closed, and nobody has asked for its %d samples that a dead node had not "
                 "acknowledged: take_unacknowledged() has them", self.spec.name, len(self._doubts))
 
+    def turned(self) -> None:
+        """The session has turned to another node, and what was on its way is sent again or has come."""
+
     # --- after the death of the node
 
     def _bury(self) -> None:
@@ -258,6 +261,7 @@ class ReaderLink:
         self._endpoint = endpoint
         self._lock = threading.Lock()
         self._closed = False
+        self._gaps = 0  # of a session that turns to other nodes by itself
         self.guid = runtime.guid_of(ref)
         self.handle = runtime.session.open_reader(
             spec.name, keep_all=keep_all, from_history=from_history, endpoint=endpoint, guid=self.guid)
@@ -297,7 +301,9 @@ class ReaderLink:
                 return
             self.later.append(handle)
             self.error = None
-        continued = handle.continued and readable
+        self._count(handle.continued and readable)
+
+    def _count(self, continued: bool) -> None:
         self.status.count()
         self.status.continued = continued
         if not continued:
@@ -306,6 +312,12 @@ class ReaderLink:
         reader = self.reader()
         if reader is not None:
             reader._switched(continued)
+
+    def turned(self) -> None:
+        """The session has turned to another node: the same log goes on, perhaps behind a gap."""
+        gaps = self.newest.gap_count
+        self._count(gaps == self._gaps)
+        self._gaps = gaps
 
     def advance(self) -> None:
         """The log has been read to its end: the next one is next."""

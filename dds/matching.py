@@ -260,6 +260,9 @@ class Runtime:
             self._announce(event.endpoint)
         elif event.kind == "endpoint_removed" and event.endpoint is not None:
             self._withdraw(event.endpoint.topic, event.endpoint.guid)
+        elif event.kind == "turned":
+            self.attachment.turned(event.text)
+            self.node_changed(lost=False)
         elif event.kind == "missed":
             with self._lock:
                 topics = {one.topic for one in self._local}

@@ -175,6 +175,11 @@ class RemoteReaderHandle(ReaderHandle):
         return self._reader.continued
 
     @property
+    def gap_count(self) -> int:  # type: ignore[override]
+        """How often something may be missing since it was opened."""
+        return self._reader.gap_count
+
+    @property
     def ends(self) -> tuple[Position, ...]:  # type: ignore[override]
         return self._reader.ends
 

@@ -129,6 +129,7 @@ class RemoteReader:
         self.port = 0
         self.start = Position(0, 0, 0)
         self.continued = True
+        self.gap_count = 0
         self.ends: tuple[Position, ...] = ()
         self._place = (0, 0)  # behind the last message that came
         self._places: list[Position] = []  # where it has stood in other groups
@@ -157,10 +158,13 @@ class RemoteReader:
         start = position_from_wire(reply.start)
         if self.reader is None:
             self.reader = self._new_reader(start.place)
-        elif start.group_id != self.start.group_id:
-            self._places = farthest([*self._places, *places(self.ends, self.start.group_id, self._place)])
-        self.start, self._place = start, max(start.place, self._place) if start.group_id == self.start.group_id else (
-            start.place)
+            self._place = start.place
+        else:
+            if start.group_id != self.start.group_id:
+                self._places = farthest([*self._places, *places(self.ends, self.start.group_id, self._place)])
+                self._place = start.place
+            self.gap_count += not reply.continued
+        self.start = start
         self.ends = tuple(position_from_wire(one) for one in reply.ends)
         self.continued = reply.continued
         self.port = reply.port

@@ -79,7 +79,10 @@ class ReaderHandle:
     start      where in the topic's order it begins
     continued  of a reader that was opened with `after`: nothing is missing in between
     ends       of the orders of earlier groups that the topic's journals outlived
+    gap_count  how often something may be missing since; only sessions with nodes of other hosts have such gaps
     """
+
+    gap_count = 0
 
     def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader, start: Position, continued: bool,
                  ends: Sequence[Position] = ()) -> None:

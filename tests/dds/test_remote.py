@@ -1,0 +1,231 @@
+"""Participants on a host without a node: everything as beside one, and nothing lost or repeated when nodes die.
+
+Method: daemons on hosts of their own (`tests.spindle.hosts`), participants in this process that reach them over loopback.
+The checker is a sequence of numbers: each subscriber must have all of them, once and in order.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import dds
+from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
+from tests.dds.test_sub import LONG
+from tests.spindle.hosts import hosts
+from tests.support import wait_until
+
+ALL = Policy.History.KeepAll
+LEVELS = {
+    "unordered": Qos(Policy.Reliability.BestEffort),
+    "atomic": Qos(Policy.Reliability.Reliable(LONG)),
+    "volatile": Qos(Policy.Reliability.Reliable(LONG), Policy.Durability.TransientLocal),
+    "logged": Qos(Policy.Reliability.Reliable(LONG), Policy.Durability.Persistent),
+}
+
+
+@pytest.fixture
+def site(runtime_dir, tmp_path):
+    """Three hosts with journals; each has a directory of its own."""
+    with hosts(runtime_dir, 3, f'journal.dir="{tmp_path}"') as running:
+        yield running
+
+
+def remote(site, *order, **more):
+    """A participant without a node of its own; it goes to these hosts in this order, from 0."""
+    return DomainParticipant(nodes=[site[k].address for k in (order or range(len(site)))], **more)
+
+
+def beside(host):
+    """A participant on the host of a node."""
+    return DomainParticipant(runtime_dir=host.directory)
+
+
+def numbers(count, first=0):
+    return [b"%d" % n for n in range(first, count)]
+
+
+def take_all(reader, count, timeout_s=30.0):
+    got = []
+    deadline = time.monotonic() + timeout_s
+    while len(got) < count and time.monotonic() < deadline:
+        got.extend(reader.take(1000))
+        if len(got) < count:
+            time.sleep(0.001)
+    return got
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_both_ways_at_every_level(site, level):
+    """Goal: a program sees no difference. Method: one participant elsewhere, one beside node 3; both write and read."""
+    with remote(site) as far, beside(site[2]) as near:
+        ends = []
+        for participant in (far, near):
+            topic = Topic(participant, "topic", bytes, qos=LEVELS[level], size_max=1000)
+            ends.append((DataReader(participant, topic, Qos(ALL)), DataWriter(participant, topic)))
+        wait_until(lambda: all(len(reader.get_matched_publications()) == 2 for reader, _ in ends))
+        for n in range(500):
+            for name, (_, writer) in zip((b"far", b"near"), ends, strict=True):
+                writer.write(b"%s %d" % (name, n))
+        got = [take_all(reader, 1000) for reader, _ in ends]
+        assert all(writer.wait_for_acks(LONG) for _, writer in ends)
+        for samples in got:
+            for name in (b"far", b"near"):
+                assert [one for one in samples if one.startswith(name)] == [b"%s %d" % (name, n) for n in range(500)]
+        if level != "unordered":
+            assert got[0] == got[1]
+        assert far.session.node_id == 1 and ends[0][1].get_publication_matched_status().current_count == 2
+
+
+def test_waiting_works_as_beside_a_node(site):
+    """Wait sets, iteration and asyncio are woken by what comes over the network; a loan is filled in place."""
+    with remote(site) as far, beside(site[1]) as near:
+        topics = [Topic(one, "topic", bytes, qos=LEVELS["atomic"], size_max=100) for one in (far, near)]
+        reader, writer = DataReader(far, topics[0]), DataWriter(near, topics[1])
+        back, there = DataReader(near, topics[1]), DataWriter(far, topics[0])
+        waitset = dds.WaitSet(far)
+        waitset.attach(dds.ReadCondition(reader, dds.SampleState.NotRead))
+        threading.Timer(0.2, writer.write, [b"1"]).start()
+        assert waitset.wait(LONG) == 1 and reader.take(10) == [b"1"]
+        threading.Timer(0.2, writer.write, [b"2"]).start()
+        assert reader.take_one(timeout=LONG) == b"2"
+
+        async def one():
+            async for sample in reader.take_aiter(timeout=LONG):
+                return sample
+
+        threading.Timer(0.2, writer.write, [b"3"]).start()
+        assert asyncio.run(one()) == b"3"
+        with there.loan(4) as memory:
+            memory[:] = b"loan"
+        assert take_all(back, 4) == [b"1", b"2", b"3", b"loan"]
+
+
+class Source:
+    """Writes numbers from a thread until `stop`."""
+
+    def __init__(self, writer):
+        self.writer = writer
+        self.count = 0
+        self.errors = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            while not self._stop.is_set():
+                self.writer.write(b"%d" % self.count)
+                self.count += 1
+                if self.count % 50 == 0:
+                    time.sleep(0.001)
+        except Exception as error:
+            self.errors.append(error)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive() and not self.errors
+        return self.count
+
+
+@pytest.mark.parametrize("level", ["atomic", "volatile", "logged"])
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_once_and_in_order_whatever_its_nodes_do(site, level, how):
+    """Goal: every subscriber has every sample once and in order, though the writer's node dies, and the next one.
+    Method: kill -9, or SIGSTOP, in the middle of a stream; subscribers beside node 3, and elsewhere at node 3."""
+    signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+    with remote(site) as far, beside(site[2]) as near, remote(site, 2) as other:
+        qos = LEVELS[level]
+        topics = [Topic(one, "topic", bytes, qos=qos, size_max=200) for one in (far, near, other)]
+        readers = [DataReader(one, topic, Qos(ALL)) for one, topic in zip((near, other), topics[1:], strict=True)]
+        writer = DataWriter(far, topics[0])
+        source = Source(writer)
+        got = [[], []]
+
+        def progress(count):
+            def look():
+                for samples, reader in zip(got, readers, strict=True):
+                    samples.extend(reader.take(10_000))
+                return min(map(len, got)) > count
+
+            wait_until(look, 30)
+
+        progress(1000)
+        assert far.session.node_id == 1
+        os.kill(site[0].running.pid, signals[how])
+        wait_until(lambda: far.session.node_id == 2, 30)
+        progress(len(got[0]) + 1000)
+        if how == "stop":
+            os.kill(site[0].running.pid, signal.SIGKILL)
+        status = far.get_node_status()
+        assert (status.state, status.node_id, status.lost_count, status.reattached_count) == (NodeState.ATTACHED, 2, 1, 1)
+        total = source.stop()
+        assert writer.wait_for_acks(LONG) and writer.take_unacknowledged() == []
+        progress(total - 1)
+        assert got[0] == numbers(total) and got[1] == numbers(total)
+
+
+def test_readers_go_on_at_the_next_node(site):
+    """Goal: nothing missing and nothing twice for a reader whose node dies, where the order is kept elsewhere; where it
+    may not be, it is said. Method: a volatile topic with readers at all nodes, an atomic one with none at the next."""
+    with remote(site, 0, 1) as far, beside(site[2]) as near:
+        kept = [Topic(one, "kept", bytes, qos=LEVELS["volatile"], history_bytes=4 << 20) for one in (far, near)]
+        passing = [Topic(one, "passing", bytes, qos=LEVELS["atomic"]) for one in (far, near)]
+        reader, gap = DataReader(far, kept[0], Qos(ALL)), DataReader(far, passing[0], Qos(ALL))
+        writer, other = DataWriter(near, kept[1]), DataWriter(near, passing[1])
+        source = Source(writer)
+        other.write(b"before")
+        assert gap.take_one(timeout=LONG) == b"before"
+        got = []
+        wait_until(lambda: got.extend(reader.take(1000)) or len(got) > 500, 30)
+        site[0].running.kill()
+        wait_until(lambda: far.session.node_id == 2, 30)
+        before = len(got)
+        wait_until(lambda: got.extend(reader.take(1000)) or len(got) > before + 500, 30)
+        total = source.stop()
+        wait_until(lambda: got.extend(reader.take(1000)) or len(got) >= total, 30)
+        assert got == numbers(total)
+        wait_until(lambda: reader.get_reattached_status().total_count == 1, 10)
+        assert reader.get_reattached_status().gap_count == 0
+        wait_until(lambda: gap.get_reattached_status().gap_count == 1, 10)
+        other.write(b"after")
+        assert gap.take_one(timeout=LONG) == b"after"
+
+
+def test_all_nodes_gone(site):
+    """Without `reattach` a clear error within a second; with it, a wait that ends when a node is back."""
+    with remote(site, 0) as brief, remote(site, 0, reattach=True) as patient:
+        ends = [DataReader(one, Topic(one, "topic", bytes, qos=LEVELS["atomic"])) for one in (brief, patient)]
+        writer = DataWriter(patient, ends[1].topic)
+        killed = time.monotonic()
+        site[0].running.kill()
+        with pytest.raises(DDSNodeLost, match="no other node serves"):
+            ends[0].take_one(timeout=LONG)
+        assert time.monotonic() - killed < 1.0
+        assert brief.get_node_status().state is NodeState.LOST
+        writer.write(b"meanwhile")
+        site[0].start().wait_ready()
+        assert writer.wait_for_acks(LONG)
+        writer.write(b"again")
+        assert ends[1].take_one(timeout=LONG) in (b"meanwhile", b"again")
+
+
+def test_what_does_not_go_together_is_refused(site):
+    with pytest.raises(DDSException, match="on other hosts"):
+        DomainParticipant(nodes=[site[0].address], node_id=1)
+    with pytest.raises(DDSException, match="belong together"):
+        DomainParticipant(nodes=[site[0].address], certificate="x")
+    with pytest.raises(DDSException, match="cannot be reached"):
+        DomainParticipant(nodes=["127.0.0.1:1"])
+
+
+def test_the_environment_says_where(site, monkeypatch):
+    monkeypatch.setenv("SPINDLE_NODES", f" {site[1].address} ,{site[0].address}")
+    with DomainParticipant() as participant:
+        assert participant.session.node_id == 2
+    with beside(site[2]) as participant:  # what is said in the program goes before
+        assert participant.session.node_id == 3
