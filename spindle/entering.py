@@ -3,8 +3,9 @@
 Why apart from the node: all of it is over when the node is a member, and none of it is asked again.
 
 Rules:
-- `enter()` runs under the lock for newcomers of this host (`spindle.bootstrap`); between hosts the rules of
-  `spindle.contacts` stand in for it.
+- `enter()` runs under the lock for newcomers of this host (`spindle.bootstrap`). Where there are contacts, their rules
+  (`spindle.contacts`) stand in for it, so it is let go of before they are asked: who is needed for a group may be
+  another newcomer of this host. Newcomers of one host then connect to each other, which is no way in for either.
 - Whoever is on this host is asked first. A newcomer introduces itself to all members of the view that it is told before
   it asks to join, so that nobody has to look for it later.
 """
@@ -16,10 +17,10 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from spindle.bootstrap import Found, scan
+from spindle.bootstrap import Found, newcomer_lock, scan, socket_path
 from spindle.errors import ConnectionEnded, JoinFailed, NodeStopped, SpindleError
 from spindle.membership.machine import Phase
 from spindle.proto import opening_pb2
@@ -49,16 +50,19 @@ class Entry:
     check()      raises what the node has failed of
     fail(error)  the node must stop
     spawn(work)  a task that ends with the node
+    unlock()     the next newcomer of this host may begin; called once or more
     changed      is set when the view, a connection or a failure has changed
     """
 
     def __init__(self, config: NodeConfig, peers: Peers, changes: Changes, network: Network | None,
                  changed: asyncio.Event, listen: Callable[[], None], check: Callable[[], None],
                  fail: Callable[[SpindleError], None],
-                 spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
+                 spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+                 unlock: Callable[[], Awaitable[None]]) -> None:
         self._config, self._peers, self._changes, self._network = config, peers, changes, network
         self._changed, self._listen, self._check, self._fail, self._spawn = changed, listen, check, fail, spawn
         self._node_id = changes.me.node_id
+        self._unlock, self._unlocked = unlock, False
         self._listening = False
         self._told = (0, -1)  # group id and view id of what this newcomer was told last
 
@@ -69,7 +73,8 @@ class Entry:
             await self._contact(found, deadline)
             # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
             outside = self._changes.view is None and self._changes.machine.phase is Phase.OUTSIDE
-            if outside and not self._peers.connected and not found and await self._may_form(deadline):
+            alone = not self._ways_in() and (self._asks or not found)
+            if outside and alone and await self._may_form(deadline):
                 break
             if self._peers.connected or not outside:
                 self._be_reachable()
@@ -81,11 +86,39 @@ class Entry:
                                  f"{self._config.join_timeout_s:g} s; see their logs, or stop them")
             for one in found:
                 one.close()
-            found[:] = scan(self._config, self._node_id if self._listening else 0)
+            found[:] = await self._scan()
         self._be_reachable()
         self._changes.machine.form(secrets.randbits(64))
         self._changes.drive()
         self._check()
+
+    async def _scan(self) -> list[Found]:
+        own_id = self._node_id if self._listening else 0
+        if not self._unlocked:
+            return scan(self._config, own_id)
+        async with newcomer_lock(self._config.domain_dir, self._config.join_timeout_s):
+            return scan(self._config, own_id)
+
+    def _is_here(self, node_id: int) -> bool:
+        """True if another node of this id has, or had, its socket on this host; if it had, the next scan removes it."""
+        return node_id != self._node_id and socket_path(self._config, node_id).exists()
+
+    async def _let_next_in(self) -> None:
+        self._unlocked = True
+        await self._unlock()
+
+    @property
+    def _asks(self) -> bool:
+        """True if there are contacts to be asked."""
+        return self._network is not None and bool(self._config.contacts)
+
+    def _ways_in(self) -> bool:
+        """True if somebody is connected who may let this node in."""
+        peers = self._peers.connected.values()
+        if not self._asks:
+            return bool(peers)
+        view = self._changes.machine.view
+        return any(not one.looked or (view is not None and view.member(one.node_id) is not None) for one in peers)
 
     def _be_reachable(self) -> None:
         self._listening = True
@@ -94,16 +127,21 @@ class Entry:
     async def _may_form(self, deadline: float) -> bool:
         """Nobody is there on this host. Looks on others: True if this node is to form the group, False if it is
         connected to a member now, or is to look again."""
-        if self._network is None or not self._config.contacts:
+        if self._network is None or not self._asks:
             return True
         from spindle.contacts import Contacts, may_form
 
         self._be_reachable()
+        if self._config.form != "alone":
+            await self._let_next_in()
         contacts = Contacts(self._config, self._network, self._peers)
         forms = self._config.form == "alone"  # or once this node has looked again after it had said so
         while True:
             seen = await contacts.look()
             member = seen.to_join()
+            if self._ways_in() or (member is not None and self._is_here(member.node_id)):
+                self._peers.standing = opening_pb2.OpeningReply.LOOKING
+                return False  # a member on this host, which is reached by its socket
             first = may_form(self._config, contacts.own_place, seen)
             if first and forms and not seen.others_form:
                 return True
@@ -132,6 +170,8 @@ class Entry:
         from spindle.contacts import contacts_in, enough
 
         needed = enough(self._config)
+        if needed:
+            await self._let_next_in()
         while needed and not any(peer.serves for peer in self._peers.connected.values()):
             self._check()
             assert self._changes.view is not None
@@ -187,7 +227,7 @@ class Entry:
         """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
         while self._changes.view is None:
             self._check()
-            if not self._peers.connected and self._changes.machine.phase is Phase.OUTSIDE:
+            if not self._ways_in() and self._changes.machine.phase is Phase.OUTSIDE:
                 return False
             self._changed.clear()
             try:

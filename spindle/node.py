@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -122,7 +123,8 @@ class Node:
         prepare_directory(config)
         try:
             self._bind_network()
-            async with newcomer_lock(config.domain_dir, config.join_timeout_s):
+            async with contextlib.AsyncExitStack() as lock:
+                await lock.enter_async_context(newcomer_lock(config.domain_dir, config.join_timeout_s))
                 found = scan(config)
                 try:
                     self.node_id = config.node_id or lowest_free_id(found, set())
@@ -145,7 +147,7 @@ class Node:
                     self.engine.start()
                     self._started = True
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
-                                        self._listen, self._check_failed, self.fail, self._spawn)
+                                        self._listen, self._check_failed, self.fail, self._spawn, lock.aclose)
                     await self._entry.enter(found, deadline)
                     await self._entry.until_serving(deadline)
                     self._serving = True

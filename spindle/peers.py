@@ -76,6 +76,7 @@ class Peer:
     ended: bool = False  # it is certain that it never acts again
     cut: bool = False  # this node has cast it out
     serves: bool = False  # its group did already when this node connected to it
+    looked: bool = False  # for a group, as far as is known, when the two connected
 
     @property
     def left(self) -> bool:
@@ -150,7 +151,7 @@ class Peers:
         with contextlib.suppress(WireError):
             conn.send(self._reply(error).SerializeToString())
             if error is None:
-                self._add(Peer(opening.node_id, opening.incarnation, conn))
+                self._add(Peer(opening.node_id, opening.incarnation, conn, looked=True))
                 return
         conn.close()
 
@@ -306,7 +307,9 @@ class Peers:
         except BaseException:
             conn.close()
             raise
-        peer = Peer(reply.node_id, reply.incarnation, conn, serves=reply.standing == opening_pb2.OpeningReply.SERVING)
+        standing, of = reply.standing, opening_pb2.OpeningReply
+        peer = Peer(reply.node_id, reply.incarnation, conn, serves=standing == of.SERVING,
+                    looked=standing not in (of.MEMBER, of.SERVING))
         self._add(peer)
         return peer
 

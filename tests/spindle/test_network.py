@@ -177,6 +177,32 @@ async def test_one_of_three_contacts_forms_no_group(site: Site) -> None:
         await site.start(0)
 
 
+@with_site(4)
+async def test_newcomers_of_one_host_may_be_needed_both(site: Site) -> None:
+    """Two nodes on each of two hosts, all contacts: three are a majority, so one host's second node must be there while
+    its first one waits for it."""
+    first, second = (site.directory / f"host-{host}" for host in (0, 1))
+    for directory in (first, second):
+        directory.mkdir()
+    nodes = [site.node(host, runtime_dir=directory) for host, directory in enumerate((first, first, second, second))]
+    await asyncio.gather(*(node.start() for node in nodes))
+    await until(lambda: all(sorted(members(node)) == [1, 2, 3, 4] for node in nodes), "all in one view")
+    fabric = nodes[0].engine.epoch.fabric
+    ranks = {node_id: nodes[0].view().node_ids.index(node_id) for node_id in (2, 3)}
+    assert fabric.part_of(ranks[2]) == "shm" and fabric.part_of(ranks[3]) == "tcp"
+
+
+@with_site(3, contacts=1)
+async def test_who_is_no_contact_doesn_t_keep_the_contact_of_its_host_from_starting(site: Site) -> None:
+    directory = site.directory / "host-0"
+    directory.mkdir()
+    waiting = asyncio.ensure_future(site.node(1, runtime_dir=directory).start())
+    await until(lambda: (directory / "domain-0" / "bootstrap.lock").exists(), "the first one begins")
+    (contact,) = await site.start(0)
+    await waiting
+    await until(lambda: sorted(members(contact)) == [1, 2], "both in one view")
+
+
 @with_site(3)
 async def test_two_of_three_do_and_the_third_joins(site: Site) -> None:
     nodes = await site.start(1, 2)
