@@ -42,7 +42,10 @@ def arguments() -> argparse.Namespace:
                         help="where rounds with violations are kept (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the rounds without violations too")
     parser.add_argument("-v", "--verbose", action="store_true", help="every fault as it happens")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.only and not options.hosts and set(options.only) <= {one.name for one in LINKS}:
+        parser.error("faults of links need several hosts: --hosts 3")
+    return options
 
 
 def main() -> int:

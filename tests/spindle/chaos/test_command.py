@@ -51,3 +51,16 @@ def test_the_summary_says_what_happened_and_where_the_evidence_is() -> None:
     for part in ("2 rounds in 61 s, seed 99", "messages             2,468", "views                14",
                  "6  kill -9 of a leader", "false suspicions     4", "violations           2", "build/chaos/99"):
         assert part in text
+
+
+def test_where_no_hosts_can_be_made_that_is_said() -> None:
+    """Without `ip`, or without root. Nothing is run, and nothing failed."""
+    done = subprocess.run([sys.executable, "-m", "spindle.chaos", "--hosts", "3"], capture_output=True, text=True,
+                          timeout=60, check=False, env={**os.environ, "PATH": "/nonexistent"})
+    assert done.returncode == 0 and done.stdout.startswith("skipped: no hosts can be made here: "), done.stderr
+
+
+def test_faults_of_links_need_links() -> None:
+    done = subprocess.run([sys.executable, "-m", "spindle.chaos", "--only", "links flap"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "--hosts" in done.stderr
