@@ -507,6 +507,7 @@ def test_no_descriptor_left() -> None:
     """)
 
 
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer needs the whole address space")
 def test_no_memory_left() -> None:
     """A peer that can't be connected is not half connected: its socket is closed, and the next try may succeed."""
     assert limited("resource.RLIMIT_AS, (1 << 30, resource.RLIM_INFINITY)", """
