@@ -32,14 +32,19 @@ _SOCKET = re.compile(r"node-([0-9]+)\.sock")
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The node that a command talks to. `node` None means the daemon with the lowest id."""
+    """The node that a command talks to. `node` None means the daemon with the lowest id; `nodes` are on other hosts."""
 
     domain: int = 0
     node: int | None = None
     runtime_dir: Path | None = None
+    nodes: str | None = None
 
     def attach(self, name: str, timeout_s: float = ATTACH_TIMEOUT_S) -> Session:
         """A session with the node. Raises NoDaemon, AccessDenied, ProtocolMismatch, TimeoutError."""
+        if self.nodes:
+            from spindle.client.remote import attach_remote
+
+            return attach_remote(self.nodes, self.domain, name=name, timeout_s=timeout_s)
         from spindle.client.attaching import attach
 
         return attach(
@@ -65,11 +70,14 @@ class Target:
 
 
 def target_options(function: F) -> F:
-    """Adds --domain, --node, --runtime-dir and --debug; the function gets them as `target`."""
+    """Adds --domain, --node, --runtime-dir, --nodes and --debug; the function gets them as `target`."""
 
     @functools.wraps(function)
-    def with_target(domain: int, node: int | None, runtime_dir: Path | None, **more: Any) -> Any:
-        return function(target=Target(domain, node, runtime_dir), **more)
+    def with_target(domain: int, node: int | None, runtime_dir: Path | None, nodes: str | None, **more: Any) -> Any:
+        source = click.get_current_context().get_parameter_source("nodes")
+        if source is click.core.ParameterSource.ENVIRONMENT and (node is not None or runtime_dir is not None):
+            nodes = None  # what was said of this host goes before
+        return function(target=Target(domain, node, runtime_dir, nodes), **more)
 
     decorated: Any = with_target  # the options' types are click's affair
     for option in reversed(
@@ -98,6 +106,12 @@ def target_options(function: F) -> F:
                 envvar="SPINDLE_RUNTIME_DIR",
                 help="Directory of the nodes' sockets.",
             ),
+            click.option(
+                "--nodes",
+                metavar="HOST:PORT,...",
+                envvar="SPINDLE_NODES",
+                help="Nodes on other hosts, for a host without one; keys as $SPINDLE_CERTIFICATE and so on say.",
+            ),
             debug_option,
         ]
     ):
@@ -115,7 +129,7 @@ def complete_topic(ctx: click.Context, _param: click.Parameter, incomplete: str)
     from click.shell_completion import CompletionItem
 
     given = ctx.params
-    target = Target(given.get("domain") or 0, given.get("node"), given.get("runtime_dir"))
+    target = Target(given.get("domain") or 0, given.get("node"), given.get("runtime_dir"), given.get("nodes"))
     try:
         with target.attach("spindle completion", COMPLETION_TIMEOUT_S) as session:
             topics = session.topics()

@@ -19,7 +19,7 @@ from spindle.client.nodes import NodeAddresses, nodes_wanted
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
-from spindle.errors import ConfigError, SpindleError
+from spindle.errors import ConfigError
 from spindle.position import Position
 from spindle.topics import TopicInfo
 
@@ -112,13 +112,25 @@ class RemoteSession(Session):
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self.domain_id}: declare it first")
 
     def counters(self) -> Counters:
-        """Not over a network: a node's counters are a page of its memory."""
-        raise SpindleError("a node's counters can't be read from another host: use status(), or its metrics endpoint")
+        """The node's counters; each snapshot() asks it."""
+        return RemoteCounters(self)
 
     def __repr__(self) -> str:
         state = "ended" if self.gone else "remote"
         return (f"<Session of {self.name!r} with node {self.node_id} at {self.address}, domain {self.domain_id}, "
                 f"{state}>")
+
+
+class RemoteCounters:
+    """What can be had of a node's counters over a network."""
+
+    def __init__(self, session: RemoteSession) -> None:
+        self._session = session
+
+    def snapshot(self) -> dict[str, int]:
+        """As Counters.snapshot."""
+        found: dict[str, int] = self._session.status()["counters"]
+        return found
 
 
 class RemoteWriterHandle(WriterHandle):
