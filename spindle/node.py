@@ -140,7 +140,8 @@ class Node:
                         switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
                                           config.null_sends, config.post_after_unlock))
                     self._peers.me = me
-                    self.relays = RelayDesk(self.node_id, self._peers.send, self.engine)
+                    self.relays = RelayDesk(self.node_id, self._peers.send, self.engine,
+                                            lambda name: self._changes.topics.local.get(name))
                     self._changes = Changes(
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_left=self._changed.set, fail=self.fail, on_journal_failure=self._journal_failed)

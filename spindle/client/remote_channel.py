@@ -117,6 +117,7 @@ class RemoteChannel:
         self._flow = threading.Lock()
         self._link: _Link | None = None  # the present one, once all ports are open there
         self._last: _Link | None = None  # the newest, whatever state it is in
+        self._serving: _Link | None = None  # the last one at which all ports were open
         self._number = 0
         self._readers: tuple[RemoteReader, ...] = ()
         self._writers: tuple[RemoteWriter, ...] = ()
@@ -134,7 +135,7 @@ class RemoteChannel:
         pause_s = PAUSE_S
         while True:
             try:
-                self._link = self._last = self._find(max(0.1, deadline - time.monotonic()))
+                self._link = self._last = self._serving = self._find(max(0.1, deadline - time.monotonic()))
                 break
             except SpindleError as error:
                 # A site that is just starting is waited for, as the others' time allows.
@@ -148,19 +149,19 @@ class RemoteChannel:
 
     @property
     def node_id(self) -> int:
-        return self._last.welcome.node_id if self._last is not None else 0
+        return self._serving.welcome.node_id if self._serving is not None else 0
 
     @property
     def node_pid(self) -> int:
-        return self._last.welcome.pid if self._last is not None else 0
+        return self._serving.welcome.pid if self._serving is not None else 0
 
     @property
     def group_id(self) -> int:
-        return self._last.welcome.view.group_id if self._last is not None else 0
+        return self._serving.welcome.view.group_id if self._serving is not None else 0
 
     @property
     def address(self) -> str:
-        return self._last.address if self._last is not None else ""
+        return self._serving.address if self._serving is not None else ""
 
     @property
     def end_error(self) -> SpindleError | None:
@@ -197,7 +198,7 @@ class RemoteChannel:
                     return self._link
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(f"no node serves yet that could be asked ({next(iter(body))}); the last one was "
-                                       f"{self._last}")
+                                       f"{self._serving}")
 
     def _check(self) -> None:
         if self._forked:
@@ -449,7 +450,7 @@ class RemoteChannel:
                         raise NodeStopped("closed meanwhile")
                 self._resume(link)
                 with self._changed:
-                    self._link = link
+                    self._link = self._serving = link
                     self._changed.notify_all()
                 self.bell.ring()
                 self._dispatcher.put(Event(TURNED, text=f"{link} serves now: {error}"))

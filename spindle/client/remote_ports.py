@@ -73,7 +73,7 @@ class RemoteWriter:
     def opened(self, reply: pb.WriterOpened) -> None:
         """It is open there: what the group has had is acknowledged, the rest will be handed out again."""
         index = self.outbox.index_after(reply.sent_ns) if self.known else 0
-        self.outbox.settle(index, 0)
+        self.outbox.settle(index, index)  # of a logged topic it is on all disks by then
         self.outbox.rewind(index)
         self._base, self._consumed, self._window = index, 0, reply.slots
         self.port, self.writer_id, self.known = reply.port, reply.writer_id, True

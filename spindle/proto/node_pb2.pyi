@@ -394,20 +394,22 @@ class Farewell(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., cast_out: bool = ...) -> None: ...
 
 class RelayQuery(_message.Message):
-    __slots__ = ("number", "client", "turn", "writer", "group_id", "view_id")
+    __slots__ = ("number", "client", "turn", "writer", "group_id", "view_id", "topic")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     number: int
     client: bytes
     turn: int
     writer: int
     group_id: int
     view_id: int
-    def __init__(self, number: _Optional[int] = ..., client: _Optional[bytes] = ..., turn: _Optional[int] = ..., writer: _Optional[int] = ..., group_id: _Optional[int] = ..., view_id: _Optional[int] = ...) -> None: ...
+    topic: str
+    def __init__(self, number: _Optional[int] = ..., client: _Optional[bytes] = ..., turn: _Optional[int] = ..., writer: _Optional[int] = ..., group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class RelayAnswer(_message.Message):
     __slots__ = ("number", "sent_ns", "refusal")

@@ -1,16 +1,22 @@
-"""Carries the questions and answers about external clients between nodes: the input and output of `turning`."""
+"""Carries the questions and answers about external clients between nodes: the input and output of `turning`.
+
+Rule: what a node says to be sent of a logged topic is on its disk by then, so it counts as persisted where it is heard.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle.errors import NodeStopped, SpindleError
+from spindle.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.relay.turning import Action, Answer, Ask, Done, End, Query, Turning
 
 if TYPE_CHECKING:
+    from spindle.ports import LocalTopic
     from spindle.relay.served import RelayedApplication
     from spindle.view import View
     from spindle_core.engine import Engine
@@ -20,10 +26,14 @@ ELSEWHERE = "this application has turned to another node since"
 
 
 class RelayDesk:
-    """See the module. send(node id, message) queues a message to a node; the engine knows what was delivered."""
+    """See the module. send(node id, message) queues a message to a node; the engine knows what was delivered;
+    local(name) is what this node has of a topic."""
 
-    def __init__(self, node_id: int, send: Callable[[int, pb.PeerMessage], bool], engine: Engine) -> None:
+    def __init__(self, node_id: int, send: Callable[[int, pb.PeerMessage], bool], engine: Engine,
+                 local: Callable[[str], LocalTopic | None]) -> None:
         self._send = send
+        self._local = local
+        self._tasks: set[asyncio.Task[None]] = set()
         self._engine = engine
         self._turning = Turning(node_id, self._last_of)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # by number of the claim
@@ -41,7 +51,7 @@ class RelayDesk:
         app.flushed.add_done_callback(lambda _: self._do(self._turning.flushed(app)))
         self._do(actions)
 
-    async def claim(self, client: bytes, turn: int, writer: int) -> int:
+    async def claim(self, client: bytes, turn: int, writer: int, topic: str) -> int:
         """Source timestamp up to which the group has, or will never have, what earlier turns have sent.
 
         Waits as long as a node of the view still has something of it. Raises NodeStopped.
@@ -49,11 +59,13 @@ class RelayDesk:
         if self._stopped is not None:
             raise self._stopped
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        number, actions = self._turning.claim(client, turn, writer)
+        number, actions = self._turning.claim(client, turn, writer, topic)
         self._waiting[number] = future
         try:
             self._do(actions)
-            return await future
+            sent_ns = await future
+            await self._on_disk(topic)
+            return sent_ns
         finally:
             del self._waiting[number]
             self._turning.give_up(number)
@@ -63,7 +75,7 @@ class RelayDesk:
         if message.WhichOneof("body") == "relay_query":
             one = message.relay_query
             self._do(self._turning.asked(node_id, Query(
-                one.number, one.client, one.turn, one.writer, one.group_id, one.view_id)))
+                one.number, one.client, one.turn, one.writer, one.group_id, one.view_id, one.topic)))
         else:
             answer = message.relay_answer
             self._do(self._turning.answered(node_id, answer.number, answer.sent_ns, answer.refusal))
@@ -75,6 +87,8 @@ class RelayDesk:
     def stop(self, error: SpindleError) -> None:
         """Nothing is claimed any more; who waits gets `error`."""
         self._stopped = error
+        for task in self._tasks:
+            task.cancel()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
@@ -85,10 +99,11 @@ class RelayDesk:
                 query = action.query
                 self._send(action.node_id, pb.PeerMessage(relay_query=pb.RelayQuery(
                     number=query.number, client=query.client, turn=query.turn, writer=query.writer,
-                    group_id=query.group_id, view_id=query.view_id)))
+                    group_id=query.group_id, view_id=query.view_id, topic=query.topic)))
             elif isinstance(action, Answer):
-                self._send(action.node_id, pb.PeerMessage(relay_answer=pb.RelayAnswer(
-                    number=action.number, sent_ns=action.sent_ns, refusal=action.refusal)))
+                task = asyncio.get_running_loop().create_task(self._answer(action))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
             elif isinstance(action, End):
                 app: RelayedApplication = action.relay  # type: ignore[assignment]
                 app.end(NodeStopped(ELSEWHERE))
@@ -99,3 +114,15 @@ class RelayDesk:
                         future.set_exception(NodeStopped(action.refusal))
                     else:
                         future.set_result(action.sent_ns)
+
+    async def _answer(self, answer: Answer) -> None:
+        await self._on_disk(answer.topic)
+        self._send(answer.node_id, pb.PeerMessage(relay_answer=pb.RelayAnswer(
+            number=answer.number, sent_ns=answer.sent_ns, refusal=answer.refusal)))
+
+    async def _on_disk(self, topic: str) -> None:
+        """Returns when all that this node has delivered of a logged topic by now is on its disk."""
+        local = self._local(topic)
+        if local is not None and local.member and local.spec.level is Level.LOGGED:
+            with contextlib.suppress(SpindleError):  # it is no member any more, or stops
+                await local.journal_is_durable()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,10 @@ class RelayedApplication(Application):
         self._node.relays.begin(begin.client, begin.turn, self)
         self.client, self.turn = begin.client, begin.turn
 
+    async def _get_status(self, request: pb.Request) -> Answer:
+        status = {**self._all.full_status(), "counters": self._node.counters.snapshot()}
+        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+
     # --- writers
 
     async def _open_writer(self, request: pb.Request) -> Answer:
@@ -160,7 +165,7 @@ class RelayedApplication(Application):
         self.permissions.check_publish(wanted.topic)
         sent_ns = 0
         if wanted.resumed:
-            sent_ns = await self._node.relays.claim(self.client, self.turn, wanted.relayed)
+            sent_ns = await self._node.relays.claim(self.client, self.turn, wanted.relayed, wanted.topic)
         answer = await super()._open_writer(request)
         if answer is None:
             return None

@@ -39,6 +39,7 @@ class Query:
     writer: int
     group_id: int
     view_id: int
+    topic: str = ""  # for whoever carries it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Answer:
     number: int
     sent_ns: int
     refusal: str = ""
+    topic: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +85,7 @@ class _Claim:
     client: bytes
     turn: int
     writer: int
+    topic: str
     waiting: dict[int, int] = dataclasses.field(default_factory=dict)  # node id -> number of the query
     sent_ns: int = 0
 
@@ -142,10 +145,10 @@ class Turning:
 
     # --- claims of this node
 
-    def claim(self, client: bytes, turn: int, writer: int) -> tuple[int, list[Action]]:
+    def claim(self, client: bytes, turn: int, writer: int, topic: str = "") -> tuple[int, list[Action]]:
         """Number of a new claim."""
         number = next(self._numbers)
-        self._claims[number] = _Claim(client, turn, writer)
+        self._claims[number] = _Claim(client, turn, writer, topic)
         return number, self._ask(number)
 
     def give_up(self, claim: int) -> None:
@@ -157,7 +160,8 @@ class Turning:
         claim.waiting, claim.sent_ns = {}, 0
         queries = []
         for node_id in self._nodes:
-            query = Query(next(self._numbers), claim.client, claim.turn, claim.writer, self._group_id, self._view_id)
+            query = Query(next(self._numbers), claim.client, claim.turn, claim.writer, self._group_id, self._view_id,
+                          claim.topic)
             claim.waiting[node_id] = query.number
             queries.append((node_id, query))
         actions: list[Action] = [Ask(node_id, query) for node_id, query in queries if node_id != self.node_id]
@@ -184,7 +188,7 @@ class Turning:
     def asked(self, node_id: int, query: Query) -> list[Action]:
         """A node (or this one) asks."""
         if not self._note(query.client, query.turn):
-            return self._answer(node_id, query.number, 0, "the application has turned to another node since")
+            return self._answer(node_id, query, 0, "the application has turned to another node since")
         actions = self._end_earlier(query.client, query.turn)
         self._pending.append((node_id, query))
         return actions + self._answers()
@@ -194,13 +198,13 @@ class Turning:
         ready = [one for one in self._pending if self._ready(one[1])]
         self._pending = [one for one in self._pending if one not in ready]
         for node_id, query in ready:
-            actions += self._answer(node_id, query.number, self._last_of(query.writer))
+            actions += self._answer(node_id, query, self._last_of(query.writer))
         return actions
 
-    def _answer(self, node_id: int, number: int, sent_ns: int, refusal: str = "") -> list[Action]:
+    def _answer(self, node_id: int, query: Query, sent_ns: int, refusal: str = "") -> list[Action]:
         if node_id == self.node_id:
-            return self.answered(node_id, number, sent_ns, refusal)
-        return [Answer(node_id, number, sent_ns, refusal)]
+            return self.answered(node_id, query.number, sent_ns, refusal)
+        return [Answer(node_id, query.number, sent_ns, refusal, query.topic)]
 
     def _ready(self, query: Query) -> bool:
         if query.group_id != self._group_id or query.view_id > self._view_id:

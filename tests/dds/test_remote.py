@@ -170,6 +170,19 @@ def test_once_and_in_order_whatever_its_nodes_do(site, level, how):
         assert got[0] == numbers(total) and got[1] == numbers(total)
 
 
+def test_what_a_dead_node_had_sent_counts_as_persisted_when_it_is(site):
+    """Goal: a writer that has nothing more to say hears that all of it is on disk. Method: its node dies as soon as
+    everything is delivered, or before."""
+    with remote(site) as far, beside(site[2]) as near:
+        topics = [Topic(one, "topic", bytes, qos=LEVELS["logged"], size_max=200) for one in (far, near)]
+        reader, writer = DataReader(near, topics[1], Qos(ALL)), DataWriter(far, topics[0])
+        for n in range(500):
+            writer.write(b"%d" % n)
+        os.kill(site[0].running.pid, signal.SIGKILL)
+        assert writer.wait_for_acks(LONG, persisted=True)
+        assert take_all(reader, 500) == numbers(500)
+
+
 def test_readers_go_on_at_the_next_node(site):
     """Goal: nothing missing and nothing twice for a reader whose node dies, where the order is kept elsewhere; where it
     may not be, it is said. Method: a volatile topic with readers at all nodes, an atomic one with none at the next."""
