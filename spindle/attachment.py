@@ -148,6 +148,11 @@ class Attachments:
                 magic=OPENING_MAGIC, protocol=PROTOCOL_VERSION, node_id=self.node.node_id, kind=kind, message=text,
                 release=__version__).SerializeToString())
 
+    @property
+    def stopping(self) -> bool:
+        """True once the node is about to end."""
+        return self._stopped is not None
+
     def tell(self, event: Event) -> None:
         """Pass an event of the group on to the applications that watch and may know of it."""
         if event.kind == GONE:

@@ -44,6 +44,7 @@ QUEUED_MAX = 512 << 10  # bytes that wait for the connection before the next bat
 FRAME_OVERHEAD = 512 << 10  # of a frame with messages: a batch beside the largest one
 FRAME_TIME_S = 30.0  # for a frame to come: networks are slower than sockets of one host
 PULSE_S = 1.0  # the application hears something at least so often
+STOPPING_POLL_S = 0.2
 CLIENT_BYTES = 16
 RELAYED_MAX = 1 << 47  # identities of relayed writers are below this
 
@@ -114,9 +115,10 @@ class RelayedApplication(Application):
         finally:
             for task in tasks:
                 task.cancel()
-            if self._drains:
-                await asyncio.wait(self._drains)
-            if not self.flushed.done():
+            while self._drains and not self._all.stopping:
+                _, self._drains = await asyncio.wait(self._drains, timeout=STOPPING_POLL_S)
+            # Of a node that stops nobody may think that all is delivered; the view without it will tell what is.
+            if not self._all.stopping:
                 self.flushed.set_result(None)
 
     def _on_end(self, error: SpindleError | None) -> None:

@@ -183,6 +183,36 @@ def test_what_a_dead_node_had_sent_counts_as_persisted_when_it_is(site):
         assert take_all(reader, 500) == numbers(500)
 
 
+def test_a_logged_topic_goes_on_after_all_nodes_were_down(site):
+    """Goal: the writer's place survives in the journals: nothing comes twice, nothing is missing. Method: all nodes are
+    killed in the middle of a stream, and started anew; a reader then takes the whole topic."""
+    with remote(site, reattach=True) as far:
+        topic = Topic(far, "topic", bytes, qos=LEVELS["logged"], size_max=200, history_bytes=4 << 20)
+        with beside(site[1]) as near:  # so that others than the writer's node have it
+            there = DataReader(near, Topic(near, "topic", bytes, qos=LEVELS["logged"], size_max=200,
+                                           history_bytes=4 << 20), Qos(Policy.History.KeepLast(1)))
+            writer = DataWriter(far, topic)
+            source = Source(writer)
+            wait_until(lambda: there.take(1) and source.count > 2000, 30)
+            for host in site:
+                host.running.process.kill()
+        for host in site:
+            host.running.wait()
+            host.start()
+        for host in site:
+            host.running.wait_ready()
+        wait_until(lambda: far.get_node_status().reattached_count > 0, 60)
+        before = source.count
+        wait_until(lambda: source.count > before + 1000, 60)
+        total = source.stop()
+        assert writer.wait_for_acks(LONG, persisted=True)
+        with beside(site[2]) as late:
+            reader = DataReader(late, Topic(late, "topic", bytes, qos=LEVELS["logged"], size_max=200,
+                                            history_bytes=4 << 20), Qos(ALL, Policy.Durability.Persistent))
+            got = take_all(reader, total)
+            assert got == numbers(total, total - len(got)) and len(got) > 1000
+
+
 def test_readers_go_on_at_the_next_node(site):
     """Goal: nothing missing and nothing twice for a reader whose node dies, where the order is kept elsewhere; where it
     may not be, it is said. Method: a volatile topic with readers at all nodes, an atomic one with none at the next."""
