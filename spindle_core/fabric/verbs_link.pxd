@@ -146,6 +146,8 @@ cdef struct verbs_t:
     bint send_armed, receive_armed
     bint send_owed, receive_owed             # one was found on an armed queue: its event is here, or about to be
     uint32_t send_events, receive_events     # taken and not acknowledged to the library
+    uint64_t n_found             # completions, whatever they were
+    bint restless                # a completion may be there for which no event comes
     uint64_t idle                # passes in a row that found nothing
     bint draining                # somebody asks whether all has arrived
     bint in_pass                 # posts are sent at the end of the pass
@@ -176,8 +178,7 @@ cdef bint link_gone(verbs_peer_t *p) noexcept nogil
 cdef void link_error(ibv_qp *qp) noexcept nogil
 cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil
 cdef int link_write(verbs_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
-cdef int link_ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
-                  uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil
+cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length
                            ) noexcept nogil
 cdef void link_flush(verbs_t *s, uint32_t peer) noexcept nogil
@@ -185,4 +186,4 @@ cdef void link_drive(verbs_t *s, uint32_t peer) noexcept nogil
 cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil
 cdef int take_completions(verbs_t *s) noexcept nogil
 cdef void take_events(verbs_t *s) noexcept nogil
-cdef bint arm(verbs_t *s) noexcept nogil
+cdef int arm(verbs_t *s) noexcept nogil

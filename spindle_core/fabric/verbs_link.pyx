@@ -25,7 +25,6 @@ Rules: words of a peer are checked before they are believed. What a peer can wri
 what was registered for it, by keys that die with the epoch. Order: one queue pair per pair of members, whose device
 places writes in the order posted; no region is registered with relaxed ordering.
 """
-from libc.errno cimport EAGAIN, EINVAL
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -34,7 +33,6 @@ from spindle_core.events cimport event_ring
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     COMPLETION_OK,
-    COMPLETION_RANGE,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
     POST_GUARD,
@@ -84,6 +82,7 @@ cdef enum:
     COMPLETIONS_AT_ONCE = 32
     LOOKS_MAX = 32               # of so many, before the predicates get their turn
     ACKNOWLEDGE_EVERY = 64       # events: acknowledging takes a mutex
+    ARMINGS_MAX = 8
     # A word: limit of rings in 16 bits, letters taken in 14, above them what it is.
     WORD_RING = 0
     WORD_GRANT = 1
@@ -235,63 +234,6 @@ cdef int link_write(verbs_t *s, uint32_t peer, uint32_t flags, uint64_t offset, 
         lane.guard = p.last
     elif lane != NULL:
         lane.data = p.last
-    return 0
-
-
-cdef int link_ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
-                  uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil:
-    """Queues a read or an atomic. What is outside of the peer's memory never leaves, since it would end the
-    connection; so does not what the queue has no room for."""
-    cdef verbs_peer_t *p = &s.peers[peer]
-    cdef verbs_entry *e = NULL
-    cdef uint32_t number, local_key = s.results_key, i
-    cdef uint64_t part, parts = (length + s.message_max - 1) // s.message_max if length else 1
-    if s.n_requests + (s.completions_head - s.completions_tail) >= VERBS_REQUESTS_MAX:
-        return -EAGAIN
-    if link_gone(p):
-        complete(s, peer, cookie, COMPLETION_CUT, 0)
-        return 0
-    if (key >= p.n_memories or offset > p.memories[key].size or length > p.memories[key].size - offset
-            or kind != ENTRY_READ and offset & 7):
-        complete(s, peer, cookie, COMPLETION_RANGE, 0)
-        return 0
-    if p.last - p.sent + parts > s.capacity:
-        return -EAGAIN
-    while s.requests[s.next_request].busy:
-        s.next_request = (s.next_request + 1) % VERBS_REQUESTS_MAX
-    number = s.next_request
-    if kind == ENTRY_READ:
-        for i in range(s.n_regions + 1):
-            if i == s.n_regions:
-                return -EINVAL   # where nothing is registered nothing can land
-            if (<uint64_t>into >= s.regions[i].base
-                    and <uint64_t>into - s.regions[i].base + length <= s.regions[i].size):
-                local_key = s.regions[i].key
-                break
-    else:
-        into = &s.results[number]
-    while e == NULL or length:
-        part = length if length < s.message_max else s.message_max
-        e = link_put(s, p, kind, NULL, <uint32_t>part)
-        if e == NULL:
-            return -EAGAIN       # not here: there was room
-        e.local = <uint64_t>into
-        e.local_key = local_key
-        e.remote = p.memories[key].base + offset
-        e.remote_key = p.memories[key].key
-        e.first = first
-        e.second = second
-        offset += part
-        length -= part
-        into = <char *>into + part
-    e.request = number
-    s.requests[number].busy = 1
-    s.requests[number].atomic = kind != ENTRY_READ
-    s.requests[number].peer = peer
-    s.requests[number].cookie = cookie
-    s.n_requests += 1
-    if not s.in_pass:
-        link_drive(s, peer)
     return 0
 
 
@@ -527,6 +469,7 @@ cdef int take_sent(verbs_t *s) noexcept nogil:
             done += sent_one(s, &found[i])
         if n > 0:
             s.send_owed = s.send_armed
+            s.n_found += <uint64_t>n
     return done
 
 
@@ -542,6 +485,7 @@ cdef int take_received(verbs_t *s) noexcept nogil:
             done += 1
         if n > 0:
             s.receive_owed = s.receive_armed
+            s.n_found += <uint64_t>n
     if done:
         for k in range(s.n_peers):
             if s.peers[k].again != NULL:
@@ -576,7 +520,7 @@ cdef void take_events(verbs_t *s) noexcept nogil:
         s.receive_events = 0
 
 
-cdef bint arm(verbs_t *s) noexcept nogil:
+cdef bint ask_for_events(verbs_t *s) noexcept nogil:
     """Asks for an event at the next completion; True if that is new, so the queues must be looked at once more.
 
     Of what was sent as well, also where nobody waits for that: the end of a connection may show there alone, since not
@@ -589,3 +533,23 @@ cdef bint arm(verbs_t *s) noexcept nogil:
         s.send_armed = ibv_req_notify_cq(s.send_cq, 0) == 0
         new |= s.send_armed
     return new
+
+
+cdef int arm(verbs_t *s) noexcept nogil:
+    """Arms both queues, and looks at them after the last arming: what completes later sends an event. Returns how much
+    is news. SYNC POINT: wake. Pairs with the device: it adds a completion, then looks whether the queue is armed.
+
+    Who finds something after arming may have taken that event, too, so it arms and looks again. Under a flood that
+    would not end; then `restless` says not to sleep.
+    """
+    cdef uint64_t before
+    cdef int news = 0, _i
+    for _i in range(ARMINGS_MAX):
+        if not ask_for_events(s):
+            return news
+        before = s.n_found
+        news += take_completions(s)
+        if s.n_found == before:
+            return news
+    s.restless = True
+    return news

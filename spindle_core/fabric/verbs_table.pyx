@@ -5,7 +5,15 @@ from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_store_relaxed
 from spindle_core.events cimport event_wait_two
-from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, MAIL_SLOTS, completion_t, fabric_t, post_t
+from spindle_core.fabric.fabric cimport (
+    COMPLETION_CUT,
+    COMPLETION_RANGE,
+    MAIL_SIZE_MAX,
+    MAIL_SLOTS,
+    completion_t,
+    fabric_t,
+    post_t,
+)
 from spindle_core.fabric.verbs_link cimport (
     ENTRY_ADD,
     ENTRY_LETTER,
@@ -13,7 +21,7 @@ from spindle_core.fabric.verbs_link cimport (
     ENTRY_SWAP,
     VERBS_REQUESTS_MAX,
     arm,
-    link_ask,
+    complete,
     link_drive,
     link_end,
     link_error,
@@ -22,6 +30,7 @@ from spindle_core.fabric.verbs_link cimport (
     link_write,
     take_completions,
     take_events,
+    verbs_entry,
     verbs_letter,
     verbs_peer_t,
     verbs_t,
@@ -52,8 +61,9 @@ cdef int verbs_enter(void *self) noexcept nogil:
         s.idle += 1
         if s.idle % IDLE_BETWEEN_EVENTS == 0:
             take_events(s)       # one that belongs to nothing: some devices send such
-        if s.idle >= IDLE_BEFORE_ARMING and arm(s):
-            done = take_completions(s)
+        if s.idle >= IDLE_BEFORE_ARMING:
+            done = arm(s) + s.restless
+            s.restless = False
     if done:
         s.idle = 0
     end_gone(s)
@@ -88,21 +98,78 @@ cdef int verbs_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
     return 0
 
 
+cdef int ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
+             uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil:
+    """Queues a read or an atomic. What is outside of the peer's memory never leaves, since it would end the
+    connection; so does not what the queue has no room for."""
+    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_entry *e = NULL
+    cdef uint32_t number, local_key = s.results_key, i
+    cdef uint64_t part, parts = (length + s.message_max - 1) // s.message_max if length else 1
+    if s.n_requests + (s.completions_head - s.completions_tail) >= VERBS_REQUESTS_MAX:
+        return -EAGAIN
+    if link_gone(p):
+        complete(s, peer, cookie, COMPLETION_CUT, 0)
+        return 0
+    if (key >= p.n_memories or offset > p.memories[key].size or length > p.memories[key].size - offset
+            or kind != ENTRY_READ and offset & 7):
+        complete(s, peer, cookie, COMPLETION_RANGE, 0)
+        return 0
+    if p.last - p.sent + parts > s.capacity:
+        return -EAGAIN
+    while s.requests[s.next_request].busy:
+        s.next_request = (s.next_request + 1) % VERBS_REQUESTS_MAX
+    number = s.next_request
+    if kind == ENTRY_READ:
+        for i in range(s.n_regions + 1):
+            if i == s.n_regions:
+                return -EINVAL   # where nothing is registered nothing can land
+            if (<uint64_t>into >= s.regions[i].base
+                    and <uint64_t>into - s.regions[i].base + length <= s.regions[i].size):
+                local_key = s.regions[i].key
+                break
+    else:
+        into = &s.results[number]
+    while e == NULL or length:
+        part = length if length < s.message_max else s.message_max
+        e = link_put(s, p, kind, NULL, <uint32_t>part)
+        if e == NULL:
+            return -EAGAIN       # not here: there was room
+        e.local = <uint64_t>into
+        e.local_key = local_key
+        e.remote = p.memories[key].base + offset
+        e.remote_key = p.memories[key].key
+        e.first = first
+        e.second = second
+        offset += part
+        length -= part
+        into = <char *>into + part
+    e.request = number
+    s.requests[number].busy = 1
+    s.requests[number].atomic = kind != ENTRY_READ
+    s.requests[number].peer = peer
+    s.requests[number].cookie = cookie
+    s.n_requests += 1
+    if not s.in_pass:
+        link_drive(s, peer)
+    return 0
+
+
 cdef int verbs_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
                          uint64_t cookie) noexcept nogil:
     if length >= 1 << 30:
         return -EINVAL
-    return link_ask(<verbs_t *>self, peer, ENTRY_READ, key, offset, length, into, 0, 0, cookie)
+    return ask(<verbs_t *>self, peer, ENTRY_READ, key, offset, length, into, 0, 0, cookie)
 
 
 cdef int verbs_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
                                  uint64_t desired, uint64_t cookie) noexcept nogil:
-    return link_ask(<verbs_t *>self, peer, ENTRY_SWAP, key, offset, 8, NULL, expected, desired, cookie)
+    return ask(<verbs_t *>self, peer, ENTRY_SWAP, key, offset, 8, NULL, expected, desired, cookie)
 
 
 cdef int verbs_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
                               uint64_t cookie) noexcept nogil:
-    return link_ask(<verbs_t *>self, peer, ENTRY_ADD, key, offset, 8, NULL, value, 0, cookie)
+    return ask(<verbs_t *>self, peer, ENTRY_ADD, key, offset, 8, NULL, value, 0, cookie)
 
 
 cdef int verbs_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
@@ -180,14 +247,16 @@ cdef void verbs_prepare_wait(void *self) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
     verbs_enter(s)
     verbs_leave(s)
-    if s.channel != NULL and arm(s) and take_completions(s):
-        verbs_leave(s)
-        arm(s)
+    if s.channel != NULL and arm(s):
+        verbs_leave(s)           # a word may have brought credit for a ring that is owed
 
 
 cdef int verbs_wait(void *self, int64_t timeout_ns) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
     cdef int timeout_ms = -1 if timeout_ns < 0 else <int>(timeout_ns // 1000000)
+    if s.restless:
+        s.restless = False
+        return 1
     cdef int found = event_wait_two(s.bell_fd, s.channel.fd if s.channel != NULL else -1, timeout_ms)
     if found & 2:
         verbs_prepare_wait(self)

@@ -96,7 +96,7 @@ def driver_files(tree: Path, version: str) -> list[Path]:
 def pack(tree: Path, version: str, target: Path) -> None:
     """Writes the initial file system."""
     root = tree / "initial"
-    for place in ("bin", "dev", "proc", "sys", "host", "layer", "root", "drivers"):
+    for place in ("bin", "dev", "proc", "sys", "host", "layer", "guest", "drivers"):
         (root / place).mkdir(parents=True)
     busybox = shutil.which("busybox")
     assert busybox is not None

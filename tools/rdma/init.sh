@@ -17,11 +17,11 @@ share() { $bb mount -t 9p -o "trans=virtio,version=9p2000.L,msize=524288,$3" "$1
 share host /host ro,cache=loose
 $bb mount -t tmpfs none /layer
 $bb mkdir /layer/changed /layer/work
-$bb mount -t overlay -o lowerdir=/host,upperdir=/layer/changed,workdir=/layer/work none /root || give_up "no overlay"
-for place in dev proc sys; do $bb mount -o bind "/$place" "/root/$place"; done
-$bb mkdir -p /root/dev/shm /root/exchange
-for place in dev/shm run tmp; do $bb mount -t tmpfs none "/root/$place"; done
-share exchange /root/exchange rw
-$bb cp /root/exchange/job.sh /root/run/job.sh
-$bb chroot /root /bin/bash /run/job.sh 2>&1
+$bb mount -t overlay -o lowerdir=/host,upperdir=/layer/changed,workdir=/layer/work none /guest || give_up "no overlay"
+for place in dev proc sys; do $bb mount -o bind "/$place" "/guest/$place"; done
+$bb mkdir -p /guest/dev/shm /guest/exchange
+for place in dev/shm run tmp; do $bb mount -t tmpfs none "/guest/$place"; done
+share exchange /guest/exchange rw
+$bb cp /guest/exchange/job.sh /guest/run/job.sh
+$bb chroot /guest /bin/bash /run/job.sh 2>&1
 $bb poweroff -f
