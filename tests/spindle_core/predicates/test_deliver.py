@@ -97,7 +97,7 @@ def test_delivery_goes_on_where_a_slow_reader_stopped_it(
         (8, 65, 4),
         (8, (1 << 32) - 1, 4),  # more than size_max
         (12, 0, 2),
-        (12, 3, 2),
+        (12, 4, 2),
         (12, 65535, 2),  # a kind that doesn't exist
     ],
 )
