@@ -409,7 +409,7 @@ class Life:
 
     def incoming(self) -> list[Conn]:
         """The connections that hold something for this node."""
-        return [conn for conn in self.conns if conn.queue_of(self)]
+        return [conn for conn in self.conns if conn.queue_of(self) and self.world.reaches(self, conn.other(self))]
 
     def receive(self, conn: Conn) -> None:
         """The first thing from a connection. The machine finishes what it has begun before."""

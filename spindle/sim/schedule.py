@@ -34,6 +34,7 @@ CHANGES = {e.START: 1.2, e.LEAVE: 0.4, e.SCAN: 1.5, e.RESUME: 1.5}
 FAULTS = {e.CRASH: 0.5, e.CRASH_IN: 0.5, e.PAUSE: 0.4, e.ACCUSE: 0.15, e.CLOCK: 0.2, e.LATE_JOINER: 0.2,
           e.GIVE_UP: 0.1, e.CUT_LINK: 0.05}
 CLOGS = {e.CLOG: 0.3, e.UNCLOG: 1.5}
+PARTS = {e.PART: 0.2}
 LAND_WEIGHT = 40.0  # copied rows: what was written moves only when it is told to
 
 
@@ -53,6 +54,7 @@ class Schedule:
             weights = {kind: weight for kind, weight in weights.items() if kind not in e.FAULTS}
         if self.setup.fabric == "copied":
             weights |= CLOGS if self._chance(0.5) else {}
+            weights |= PARTS if weights.keys() & e.FAULTS and self._chance(0.5) else {}
             weights[e.LAND] = LAND_WEIGHT * 2 ** self.random.uniform(-2, 1)
         self._kinds = list(weights)
         self._sums = list(itertools.accumulate(weights.values()))
@@ -144,6 +146,8 @@ class Schedule:
             return (kind, self._below(self._tick_ns))
         if kind == e.START:
             return (kind, self._node())
+        if kind == e.PART:
+            return (kind, self._pick((0, self._below(1 << self.pool) << 1)))
         if kind == e.LAND:
             pairs = world.fabric.pending()
             return (kind, *(self._pick(pairs) if pairs else (0, 0)), self._pick((1, 1, 2, 5, 1000, 1000)))

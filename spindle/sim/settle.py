@@ -22,11 +22,14 @@ GRACE_ROUNDS = 10  # that a node in a minority waits
 BUSY_ROUNDS = 20  # after which time goes on although something always happens, such as attempts to connect
 QUIET_ROUNDS = 2  # in which nothing happened: then all is said
 SILENT_ROUNDS = 3
+APART_ROUNDS = 60
 
 
 def settle(world: World, seed: int) -> None:
     """Raises Violation if the run doesn't end as it must."""
     rng = random.Random(seed)
+    if world.side:
+        _live_apart(world, rng)
     _heal(world)
     if not world.running():
         world.apply((e.START, 1))
@@ -61,8 +64,16 @@ def _core(world: World) -> list[Life]:
     return [life for life in world.running() if not life.paused]
 
 
+def _live_apart(world: World, rng: random.Random) -> None:
+    """A partition that is there at the end lasts long enough for one side to go on and the other to stop."""
+    for _ in range(APART_ROUNDS):
+        _round(world, _core(world), rng)
+        _time_passes(world, _core(world))
+
+
 def _heal(world: World) -> None:
     """No fault stays, every writer has something to say once more, and every reader reads."""
+    world.apply((e.PART, 0))
     for life in world.running():
         world.apply((e.RESUME, life.node_id))
         for other in world.running():

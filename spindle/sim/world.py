@@ -59,6 +59,7 @@ class World:
         self.now_ns = 1_000_000_000
         self.steps = 0
         self.causes = 0  # accusations of nodes that were running
+        self.side = 0  # nodes (bits) that a partition separates from the others; 0: there is none
         self.hash = 0
         self.probes: dict[str, int] = {}
         self.check = Checker(self)
@@ -135,6 +136,8 @@ class World:
             return True
         if kind == e.LAND:
             return self._land(*event[1:])
+        if kind == e.PART:
+            return self._part(event[1])
         if kind == e.START:
             return self._start(event[1])
         life = self.current.get(event[1])
@@ -172,6 +175,8 @@ class World:
         life.next_look_ns = self.now_ns
         self.lives.append(life)
         self.current[node_id] = life
+        if self.side:
+            self._separate(life)
         self._members[life.me] = life
         self.steps += 1
         self.note(f"{life} starts")
@@ -499,6 +504,29 @@ class World:
     def _unclog(self, life: Life, other: int) -> bool:
         there = self.current.get(other)
         return there is not None and there is not life and self.fabric.clog(life, there, False)
+
+    def _part(self, side: int) -> bool:
+        """A partition takes the place of the one before."""
+        if self.fabric.certain or side == self.side:
+            return False
+        self.hit("partition")
+        self.side = side
+        for life in self.lives:
+            self._separate(life)
+        self.steps += 1
+        self.mix(side, len(self.lives))
+        return True
+
+    def reaches(self, life: Life, other: Life) -> bool:
+        """True unless a partition is between the two."""
+        return not ((self.side >> life.node_id ^ self.side >> other.node_id) & 1)
+
+    def _separate(self, life: Life) -> None:
+        """What is between this life and all others is held, or not, as the partition has it."""
+        for other in self.lives:
+            if other is not life:
+                self.fabric.clog(life, other, not self.reaches(life, other))
+                self.fabric.clog(other, life, not self.reaches(life, other))
 
     def _land(self, source: int, target: int, lines: int) -> bool:
         if lines:
