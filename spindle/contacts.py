@@ -14,7 +14,7 @@ Rules:
   though they start at the same moment; each would else wait in a group of its own for contacts that are in another.
 - A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
   two groups never both serve, whatever the lookers saw of each other; a node whose group doesn't come to serve within
-  `join_timeout_s` ends, and may try again.
+  `join_timeout_s`, or while another one does, ends, and may try again.
 - "Enough" is asked for when a group begins. From then on the views' own majorities decide.
 """
 
@@ -51,6 +51,7 @@ class Answer:
     node_id: int
     incarnation: int
     standing: int = LOOKING
+    group_id: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,10 @@ class Found:
         """The member through whom to join."""
         members = [one for one in self.answers if one.standing in (MEMBER, SERVING)]
         return min(members, key=lambda one: (one.standing != SERVING, one.place), default=None)
+
+    def serving_elsewhere(self, group_id: int) -> Answer | None:
+        """A member of another group that serves."""
+        return next((one for one in self.answers if one.standing == SERVING and one.group_id != group_id), None)
 
     @property
     def others_form(self) -> bool:
@@ -131,7 +136,7 @@ class Contacts:
             conn.close()
         if self._peers.me is not None and reply.incarnation == self._peers.me.incarnation:
             raise ConnectionEnded("is this node itself")
-        return Answer(place, reply.node_id, reply.incarnation, reply.standing)
+        return Answer(place, reply.node_id, reply.incarnation, reply.standing, reply.group_id)
 
     def say(self, found: Found) -> None:
         """What this node waits for, once per change."""

@@ -39,6 +39,7 @@ CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, 
 OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
 LOOK_AGAIN_S = 0.1  # between two looks at the contacts
 REACH_AGAIN_S = 0.05  # between attempts to reach a member
+LOOK_ELSEWHERE_S = 1.0  # between looks of a group that doesn't serve whether another one does
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
 
@@ -179,13 +180,27 @@ class Entry:
             if here >= needed:
                 break
             self._changed.clear()
+            left_s = max(0.0, deadline - time.monotonic())
             try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+                await asyncio.wait_for(self._changed.wait(), min(left_s, LOOK_ELSEWHERE_S))
             except asyncio.TimeoutError:
-                raise JoinFailed(f"{here} of {len(self._config.contacts)} contacts are members after "
-                                 f"{self._config.join_timeout_s:g} s, {needed} are needed for the group to serve; "
-                                 "start the others, or look at [network] contacts and form") from None
+                await self._look_elsewhere()
+                if time.monotonic() > deadline:
+                    raise JoinFailed(f"{here} of {len(self._config.contacts)} contacts are members after "
+                                     f"{self._config.join_timeout_s:g} s, {needed} are needed for the group to serve; "
+                                     "start the others, or look at [network] contacts and form") from None
         self._peers.standing = opening_pb2.OpeningReply.SERVING
+
+    async def _look_elsewhere(self) -> None:
+        """Raises JoinFailed if contacts serve in another group: then this node's never will."""
+        from spindle.contacts import Contacts
+
+        assert self._changes.view is not None and self._network is not None
+        seen = await Contacts(self._config, self._network, self._peers).look()
+        other = seen.serving_elsewhere(self._changes.view.group_id)
+        if other is not None:
+            raise JoinFailed(f"node {other.node_id} serves in a group that this node could not reach, so it began "
+                             "another one, which will never serve; start it again")
 
     async def _contact(self, found: list[Found], deadline: float) -> None:
         """Introduces this node to all who listen on this host; returns soon when one has answered, as a hanging one may

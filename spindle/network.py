@@ -43,6 +43,7 @@ TLS_RECORD = 0x16  # the first byte of one with
 DATA_VERSION = 1
 INTRODUCING_MAX = 256
 LISTEN_BACKLOG = 128
+ENDING_TIMEOUT_S = 1.0
 REMIND_S = 86400.0  # between warnings that the certificate ends
 UNANSWERED_MS_MIN = 10_000  # what was sent and isn't acknowledged by then ends a connection
 RESEND_MS_MAX = 1000  # between attempts to send again, where the kernel can be told so
@@ -329,6 +330,11 @@ class Network:
             self._sock = None
         for task in self._introducing:
             task.cancel()
+
+    async def ended(self) -> None:
+        """Returns when what close() has cancelled is over: a loop that ends before would say so of each."""
+        if others := self._introducing - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=ENDING_TIMEOUT_S)
 
 
 def _prepare(sock: socket.socket, suspect_timeout_s: float) -> None:

@@ -258,6 +258,8 @@ class Node:
             self._changes.stop()
             self.engine.stop()
         await self._peers.close(error)
+        if self._network is not None:
+            await self._network.ended()
         if self._started:
             await self._changes.topics.close(left=error is None)
         for task in self._tasks - {asyncio.current_task()}:
@@ -441,6 +443,7 @@ class Node:
 
     def _on_installed(self, view: View, before: View | None) -> None:
         self._view = view
+        self._peers.group_id = view.group_id
         if not self._serving:
             self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()

@@ -132,6 +132,7 @@ class Peers:
         self._on_gone, self._on_ended = on_gone, on_ended
         self.network: Network | None = None  # None: this host only
         self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
+        self.group_id = 0  # ... of a member
         self.me: Member | None = None  # once the node has its id
         self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
         self.connected: dict[int, Peer] = {}
@@ -224,7 +225,8 @@ class Peers:
         kind, text = ("", "") if error is None else error_to_wire(error)
         return opening_pb2.OpeningReply(
             magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, incarnation=self.me.incarnation, kind=kind,
-            message=text, release=__version__, standing=self.standing)
+            message=text, release=__version__, standing=self.standing,
+            group_id=self.group_id)
 
     async def reach(self, member: Member, timeout_s: float) -> Peer:
         """The connection to a member, made if there is none. Raises SpindleError if the member isn't there."""

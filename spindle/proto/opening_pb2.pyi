@@ -48,7 +48,7 @@ class Opening(_message.Message):
     def __init__(self, magic: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., protocol: _Optional[int] = ..., domain_id: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., release: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class OpeningReply(_message.Message):
-    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release", "standing")
+    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release", "standing", "group_id")
     class Standing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LOOKING: _ClassVar[OpeningReply.Standing]
@@ -67,6 +67,7 @@ class OpeningReply(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     magic: int
     protocol: int
     node_id: int
@@ -75,4 +76,5 @@ class OpeningReply(_message.Message):
     message: str
     release: str
     standing: OpeningReply.Standing
-    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ..., standing: _Optional[_Union[OpeningReply.Standing, str]] = ...) -> None: ...
+    group_id: int
+    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ..., standing: _Optional[_Union[OpeningReply.Standing, str]] = ..., group_id: _Optional[int] = ...) -> None: ...

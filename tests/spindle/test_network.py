@@ -22,7 +22,7 @@ from unittest import mock
 import pytest
 
 from spindle.config import NodeConfig
-from spindle.contacts import Contacts
+from spindle.contacts import Answer, Contacts, Found
 from spindle.errors import ConfigError, ConnectionEnded, JoinFailed, ListenError, ProtocolMismatch, SpindleError
 from spindle.levels import Level
 from spindle.network import DataHello, Network, endpoint_of
@@ -175,6 +175,30 @@ async def test_one_host_can_be_made_to_use_tcp(site: Site) -> None:
 async def test_one_of_three_contacts_forms_no_group(site: Site) -> None:
     with pytest.raises(JoinFailed, match=r"1 of 3 contacts are there, 2 are needed.*cannot be reached"):
         await site.start(0)
+
+
+@with_site(3, join_timeout_s=30.0)
+async def test_who_began_a_group_beside_one_that_serves_doesn_t_wait_for_it_to_serve(site: Site) -> None:
+    """The first contact finds the third one and forms a group; then only the two others find each other, and theirs
+    serves, which the first one sees when it reaches them again."""
+    apart, look = True, Contacts.look
+
+    async def in_part(contacts: Contacts) -> Any:
+        seen = await look(contacts)
+        hidden = {0: {1, 2}, 1: {0}, 2: {0}}[contacts.own_place or 0] if apart else set()
+        answers = tuple(one for one in seen.answers if one.place not in hidden)
+        if apart and contacts.own_place == 0:
+            answers = (Answer(2, 3, 1),)
+        return Found(answers, seen.silent)
+
+    with mock.patch.object(Contacts, "look", in_part):
+        first = asyncio.ensure_future(site.node(0).start())
+        await site.start(1, 2)
+        await until(lambda: site.nodes[0]._view is not None, "the first one forms a group")
+        apart = False
+        with pytest.raises(JoinFailed, match=r"node [23] serves in a group that this node could not reach"):
+            await first
+    assert sorted(members(site.nodes[1])) == [2, 3]
 
 
 @with_site(4)
