@@ -71,6 +71,8 @@ class Plan:
             nodes = draw.choice([hosts, hosts, max(hosts, nodes)])
             form = draw.choice([MAJORITY, "all"]) if nodes == hosts <= CONTACTS_WITH_MAJORITY else "all"
             settings.append(f"network.form={form}")
+            if form == "all":  # they start again one by one, and each must still be there when the last one comes
+                settings.append("membership.join_timeout_s=60")
         return cls(seed, seconds, nodes, suspect_timeout_s, pause_s, settings, hosts)
 
     def possible(self, kinds: Collection[str]) -> list[str]:
