@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.attachment_codec import PROTOCOL_VERSION, event_from_wire, spec_to_wire, topic_from_wire
-from spindle.client.attaching import OPENING_MAGIC, _check_opening, _parse, _release
+from spindle.attachment_codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.client.channel import THREAD_END_S, Dispatcher, _again
 from spindle.client.events import GONE, MISSED, TURNED, Event
-from spindle.client.nodes import NodeAddresses, close_quietly, connect
+from spindle.client.nodes import NodeAddresses, close_quietly
+from spindle.client.remote_link import Call, Link, Lost, open_link
 from spindle.errors import (
     AccessDenied,
     ConfigError,
@@ -42,9 +42,8 @@ from spindle.errors import (
     error_from_wire,
 )
 from spindle.proto import attach_pb2 as pb
-from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
-from spindle.wire import BlockingConnection, Frame
+from spindle.wire import Frame
 
 if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
@@ -57,43 +56,6 @@ PAUSE_S, PAUSE_MAX_S = 0.05, 0.5  # between two rounds of looking for a node; do
 CLOSE_FLUSH_S = 2.0  # how long a closing writer waits until what it had committed is delivered
 IDLE_S = 1.0
 CLIENT_BYTES = 16
-
-
-class _Lost(Exception):
-    """The connection ended while something was asked on it."""
-
-
-class _Call:
-    __slots__ = ("answered", "error", "reply")
-
-    def __init__(self) -> None:
-        self.answered = threading.Event()
-        self.reply: pb.Reply | None = None
-        self.error: SpindleError | None = None
-
-
-class _Link:
-    """One connection to one node, introduced."""
-
-    def __init__(self, conn: BlockingConnection, address: str, welcome: pb.Welcome) -> None:
-        self.conn = conn
-        self.address = address
-        self.welcome = welcome
-        self.calls: dict[int, _Call] = {}
-        self.readers: dict[int, RemoteReader] = {}  # by the node's port numbers
-        self.writers: dict[int, RemoteWriter] = {}
-        self.lost = False
-
-    def __str__(self) -> str:
-        return f"node {self.welcome.node_id} at {self.address}"
-
-    def send(self, side: rb.ClientSide, timeout_s: float = 5.0) -> None:
-        """Raises _Lost."""
-        try:
-            self.conn.send(side.SerializeToString(), timeout_s=timeout_s)
-        except (SpindleError, TimeoutError):
-            self.conn.close()  # whoever reads it notices
-            raise _Lost from None
 
 
 class RemoteChannel:
@@ -115,9 +77,9 @@ class RemoteChannel:
         self._forked = False
         self._changed = threading.Condition(threading.RLock())
         self._flow = threading.Lock()
-        self._link: _Link | None = None  # the present one, once all ports are open there
-        self._last: _Link | None = None  # the newest, whatever state it is in
-        self._serving: _Link | None = None  # the last one at which all ports were open
+        self._link: Link | None = None  # the present one, once all ports are open there
+        self._last: Link | None = None  # the newest, whatever state it is in
+        self._serving: Link | None = None  # the last one at which all ports were open
         self._number = 0
         self._readers: tuple[RemoteReader, ...] = ()
         self._writers: tuple[RemoteWriter, ...] = ()
@@ -186,10 +148,10 @@ class RemoteChannel:
             link = self._present(deadline, body)
             try:
                 return self._ask(link, deadline, **body), Frame(b"", [])
-            except _Lost:
+            except Lost:
                 continue
 
-    def _present(self, deadline: float, body: dict[str, Any]) -> _Link:
+    def _present(self, deadline: float, body: dict[str, Any]) -> Link:
         """The link, waited for while there is none. Raises the end, or TimeoutError."""
         with self._changed:
             while True:
@@ -208,8 +170,8 @@ class RemoteChannel:
         if self._end_error is not None:
             raise _again(self._end_error)
 
-    def _ask(self, link: _Link, deadline: float, **body: Any) -> pb.Reply:
-        """Raises the node's refusal, _Lost, TimeoutError."""
+    def _ask(self, link: Link, deadline: float, **body: Any) -> pb.Reply:
+        """Raises the node's refusal, Lost, TimeoutError."""
         call = self._send_call(link, body)
         if threading.current_thread() is self._keeper:
             while not call.answered.is_set():
@@ -220,14 +182,14 @@ class RemoteChannel:
         if call.error is not None:
             raise call.error
         if call.reply is None:
-            raise _Lost
+            raise Lost
         return call.reply
 
-    def _send_call(self, link: _Link, body: dict[str, Any]) -> _Call:
-        call = _Call()
+    def _send_call(self, link: Link, body: dict[str, Any]) -> Call:
+        call = Call()
         with self._changed:
             if link.lost:
-                raise _Lost
+                raise Lost
             self._number = number = self._number % 0xFFFFFFFF + 1
             link.calls[number] = call
         link.send(rb.ClientSide(request=pb.Request(number=number, **body).SerializeToString()))
@@ -242,7 +204,7 @@ class RemoteChannel:
             link = self._present(deadline, body)
             try:
                 opened = self._ask(link, deadline, **body).writer
-            except _Lost:
+            except Lost:
                 continue
             with self._changed:
                 if link.lost:
@@ -259,7 +221,7 @@ class RemoteChannel:
             link = self._present(deadline, body)
             try:
                 opened = self._ask(link, deadline, **body).reader
-            except _Lost:
+            except Lost:
                 continue
             with self._changed:
                 if link.lost:
@@ -292,7 +254,7 @@ class RemoteChannel:
             link.writers.pop(number, None)
         try:
             self._ask(link, time.monotonic() + REQUEST_TIMEOUT_S, close_port=pb.ClosePort(port=number))
-        except _Lost:
+        except Lost:
             pass
 
     def _flush(self, writers: list[RemoteWriter]) -> None:
@@ -320,11 +282,11 @@ class RemoteChannel:
                     if not self._move():
                         self.bell.wait(IDLE_S)
                     self.bell.awake()
-            except _Lost:
+            except Lost:
                 self.bell.wait(0.01)  # the keeper is about to notice
 
     def _move(self) -> bool:
-        """Sends what there is to send; True if there was anything. Raises _Lost."""
+        """Sends what there is to send; True if there was anything. Raises Lost."""
         link = self._link
         if link is None or link.lost:
             return False
@@ -368,7 +330,7 @@ class RemoteChannel:
                 raise
             link = following
 
-    def _serve(self, link: _Link) -> SpindleError:
+    def _serve(self, link: Link) -> SpindleError:
         """Reads until the connection ends; returns why."""
         try:
             while True:
@@ -380,7 +342,7 @@ class RemoteChannel:
         except Exception as error:
             return SpindleError(f"reading from {link} failed: {type(error).__name__}: {error}")
 
-    def _take(self, link: _Link, frame: Frame) -> None:
+    def _take(self, link: Link, frame: Frame) -> None:
         """Handles one frame; raises the node's last word."""
         try:
             side = rb.NodeSide.FromString(frame.body)
@@ -404,7 +366,7 @@ class RemoteChannel:
         elif message is not None:
             self._take_frame(link, message)
 
-    def _take_frame(self, link: _Link, message: pb.NodeFrame) -> None:
+    def _take_frame(self, link: Link, message: pb.NodeFrame) -> None:
         kind = message.WhichOneof("body")
         if kind == "event":
             self._dispatcher.put(event_from_wire(message.event))
@@ -419,7 +381,7 @@ class RemoteChannel:
             call.reply, call.error = message.reply, error
             call.answered.set()
 
-    def _lose(self, link: _Link) -> None:
+    def _lose(self, link: Link) -> None:
         """The link is over: who waits for an answer asks again."""
         close_quietly(link.conn)
         with self._flow, self._changed:
@@ -435,18 +397,18 @@ class RemoteChannel:
         for call in calls:
             call.answered.set()
 
-    def _turn_to_next(self, lost: _Link, error: SpindleError) -> _Link:
+    def _turn_to_next(self, lost: Link, error: SpindleError) -> Link:
         """The next node, with all ports open there. Raises why there is none."""
         deadline = None if self._patience_s is None else time.monotonic() + self._patience_s
-        pause_s = PAUSE_S
+        pause_s, tried = PAUSE_S, 0
         self._next = (self._next + 1) % len(self._nodes.addresses)
         while True:
-            link: _Link | None = None
+            link: Link | None = None
             try:
                 link = self._find(REQUEST_TIMEOUT_S if deadline is None else max(1.0, deadline - time.monotonic()))
                 with self._changed:
                     self._last = link
-                    if self._closing.is_set():
+                    if self._closing.is_set():  # close() may have looked for a connection before this one
                         raise NodeStopped("closed meanwhile")
                 self._resume(link)
                 with self._changed:
@@ -456,29 +418,24 @@ class RemoteChannel:
                 self._dispatcher.put(Event(TURNED, text=f"{link} serves now: {error}"))
                 self._dispatcher.put(Event(MISSED, text=f"while turning from {lost} to {link}"))
                 return link
-            except (_Lost, SpindleError, TimeoutError) as problem:
+            except (Lost, SpindleError, TimeoutError) as problem:
                 if link is not None:
                     self._lose(link)
-                final = isinstance(problem, (PermissionError, ValueError, ProtocolMismatch))
-                over = deadline is not None and time.monotonic() + pause_s > deadline
+                    self._next = (self._next + 1) % len(self._nodes.addresses)
+                    tried += 1
                 if self._closing.is_set():
                     raise NodeStopped("this session was closed") from None
-                if link is not None and not final:
-                    self._next = (self._next + 1) % len(self._nodes.addresses)
-                    if self._attempts_left(link):
-                        continue
-                if final or over:
+                final = isinstance(problem, (PermissionError, ValueError, ProtocolMismatch))
+                if link is not None and not final and tried % len(self._nodes.addresses):
+                    continue  # lost while turning to it: the others are tried at once
+                if final or (deadline is not None and time.monotonic() + pause_s > deadline):
                     raise NodeStopped(
                         f"{lost} has stopped or died ({error}), and no other node serves: {problem}. Samples already "
                         "received can be taken; attach again once one does") from None
             self._closing.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def _attempts_left(self, link: _Link) -> bool:
-        """A node that was lost while turning to it: the others are tried at once."""
-        return len(self._nodes.addresses) > 1 and link.address != self._nodes.addresses[self._next]
-
-    def _find(self, timeout_s: float) -> _Link:
+    def _find(self, timeout_s: float) -> Link:
         """A link to the first node that serves, from `_next` on. Raises why none does."""
         addresses = self._nodes.addresses
         problems: list[SpindleError] = []
@@ -499,32 +456,12 @@ class RemoteChannel:
         raise NoDaemon(f"no node of domain {self.domain_id} serves: {'; '.join(map(str, problems))}. Start one, or "
                        "check the addresses ($SPINDLE_NODES)")
 
-    def _open(self, address: str, timeout_s: float) -> _Link:
-        label = f"the node at {address}"
-        conn = connect(address, self._trust, timeout_s)
-        try:
-            conn.send(opening_pb2.Opening(
-                magic=OPENING_MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=self.domain_id,
-                name=self._name, release=_release()).SerializeToString(), timeout_s=timeout_s)
-            _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
-            side = _parse(rb.NodeSide, conn.receive(timeout_s), label)
-            message = pb.NodeFrame.FromString(side.node)
-            if message.WhichOneof("body") == "refusal":
-                raise error_from_wire(message.refusal.kind, message.refusal.text)
-            if message.WhichOneof("body") != "welcome":
-                raise WireError(f"{label} did not begin with a welcome")
-            self._turn += 1
-            begin = rb.ClientSide(begin=rb.Begin(client=self._client, turn=self._turn))
-            conn.send(begin.SerializeToString(), timeout_s=timeout_s)
-            return _Link(conn, address, message.welcome)
-        except DecodeError as error:
-            conn.close()
-            raise WireError(f"{label} sent a message that can't be read: {error}") from None
-        except BaseException:
-            conn.close()
-            raise
+    def _open(self, address: str, timeout_s: float) -> Link:
+        self._turn += 1
+        begin = rb.Begin(client=self._client, turn=self._turn)
+        return open_link(address, self._trust, self.domain_id, self._name, begin, timeout_s)
 
-    def _resume(self, link: _Link) -> None:
+    def _resume(self, link: Link) -> None:
         """Opens there what is open here: readers first, so that nothing is delivered between a writer and them."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if self._watching:
@@ -543,7 +480,7 @@ class RemoteChannel:
                     link.writers[opened_writer.port] = writer
                 self._changed.notify_all()
 
-    def _open_there(self, link: _Link, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> pb.Reply:
+    def _open_there(self, link: Link, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> pb.Reply:
         try:
             return self._ask(link, deadline, **body)
         except TopicUnknown:  # another group, that of a restart
@@ -571,9 +508,11 @@ class RemoteChannel:
             return
         if self._end_error is None and self._writers:
             self._flush(list(self._writers))
-        self._closing.set()
-        if self._last is not None:
-            close_quietly(self._last.conn)
+        with self._changed:
+            self._closing.set()
+            last = self._last
+        if last is not None:
+            close_quietly(last.conn)
         if self._keeper.ident is None:
             self._end(NodeStopped("this session was closed"))
         elif threading.current_thread() not in (self._keeper, self._pumper):
