@@ -133,11 +133,11 @@ class Source:
 
 
 @pytest.mark.parametrize("level", ["atomic", "volatile", "logged"])
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", ["kill", "stop", "leave"])
 def test_once_and_in_order_whatever_its_nodes_do(site, level, how):
     """Goal: every subscriber has every sample once and in order, though the writer's node dies, and the next one.
-    Method: kill -9, or SIGSTOP, in the middle of a stream; subscribers beside node 3, and elsewhere at node 3."""
-    signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+    Method: kill -9, SIGSTOP or SIGTERM in the middle; subscribers beside node 3, and elsewhere at node 3."""
+    signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
     with remote(site) as far, beside(site[2]) as near, remote(site, 2) as other:
         qos = LEVELS[level]
         topics = [Topic(one, "topic", bytes, qos=qos, size_max=200) for one in (far, near, other)]
