@@ -69,6 +69,7 @@ class Plan:
         nodes, pause_s = draw.choice([3, 4, 5, 5, 5]), draw.choice([0.3, 0.7, 1.5])
         if hosts:
             nodes = draw.choice([hosts, hosts, max(hosts, nodes)])
+            pause_s *= 2  # a partition lasts, and there should be a group now and then
             form = draw.choice([MAJORITY, "all"]) if nodes == hosts <= CONTACTS_WITH_MAJORITY else "all"
             settings.append(f"network.form={form}")
             if form == "all":  # they start again one by one, and each must still be there when the last one comes
