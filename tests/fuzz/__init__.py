@@ -8,6 +8,7 @@ corpus and so stays found.
     mutate.py     changes protobuf messages as messages
     control.py    control connections and views: no input or output, one call
     live.py       the same against a running node, its attachment, and a client
+    external.py   applications on hosts without a node, and what their node says to them
     disk.py       journals, and what is kept beside them
     memory.py     rows of peers, inboxes of applications
     samples.py    what applications say to each other: samples, Qos

@@ -26,7 +26,7 @@ WORK = Path("build/fuzz")
 HANG_S = 20  # for one input
 MEMORY_MIB = 2048
 FIGURES = re.compile(r"^#(\d+)\s+\S+\s+(?:cov: (\d+) ft: \d+ )?corp: (\d+)/", re.MULTILINE)
-MODULES = ("tests.fuzz.control", "tests.fuzz.disk", "tests.fuzz.memory", "tests.fuzz.samples",
+MODULES = ("tests.fuzz.control", "tests.fuzz.disk", "tests.fuzz.memory", "tests.fuzz.samples", "tests.fuzz.external",
            "tests.fuzz.live")
 
 

@@ -27,6 +27,7 @@ from spindle.client.attaching import open_session
 from spindle.client.embedding import EmbeddedNode
 from spindle.client.session import Session
 from spindle.config import NodeConfig
+from spindle.config_keys import split_address
 from spindle.errors import ConfigError, SpindleError
 from spindle.frames import FrameDecoder, Limits, encode
 from spindle.membership.codec import message_to_wire
@@ -74,11 +75,18 @@ class Host:
             logger.propagate = False  # warnings of refused connections, thousands of them
         self.node = EmbeddedNode(NodeConfig(
             runtime_dir=self._base, handshake_timeout_s=LATE_S, open_timeout_s=2, default_size_max=1024,
-            log_capacity=1 << 20, log_hot=1 << 16, frame_max=1 << 16, name="fuzzed"))
+            log_capacity=1 << 20, log_hot=1 << 16, frame_max=1 << 16, name="fuzzed", listen="127.0.0.1:0"))
         self.node.start()
         self.session: Session = open_session(self.node.connect(), 0, "good", ANSWER_S, label="node")
         self.session.declare_topic(PLAIN)
         self.inputs = itertools.count()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it takes connections from other hosts."""
+        attachments = self.node._attachments
+        assert attachments is not None and attachments.node._network is not None
+        return split_address(attachments.node._network.endpoint)
 
     def check(self) -> None:
         """The node serves others as if nothing had been."""
@@ -143,6 +151,8 @@ def _words_of_peers() -> list[bytes]:
         pb.PeerMessage(endpoint_added=attach.Endpoint(guid=b"g", node_id=STRANGER, topic="plain")),
         pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=b"g")),
         pb.PeerMessage(history=pb.HistoryChunk(view_id=9, topic_id=1, last=True)),
+        pb.PeerMessage(relay_query=pb.RelayQuery(number=1, client=bytes(16), turn=2, writer=1 << 20, view_id=1)),
+        pb.PeerMessage(relay_answer=pb.RelayAnswer(number=1, sent_ns=5)),
         pb.PeerMessage(farewell=pb.Farewell(kind="NodeStopped", text="bye")),
         pb.PeerMessage(),
     ]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import control, disk, live, memory, samples
+from tests.fuzz import control, disk, external, live, memory, samples
 from tests.fuzz.target import TARGETS, Target
 
-MODULES = (control, disk, live, memory, samples)
-SLOW = {"visitor", "answer", "journal"}
+MODULES = (control, disk, external, live, memory, samples)
+SLOW = {"visitor", "answer", "journal", "external_client"}
 
 
 @pytest.fixture(scope="module", autouse=True)

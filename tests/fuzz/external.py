@@ -1,0 +1,99 @@
+"""Fuzz targets: applications on hosts without a node, at a running node; and what a node says to them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from spindle.attachment_codec import spec_to_wire
+from spindle.client.nodes import NodeAddresses
+from spindle.client.remote_channel import RemoteChannel
+from spindle.client.remote_link import Link
+from spindle.client.remote_ports import RemoteReader, RemoteWriter
+from spindle.errors import SpindleError
+from spindle.frames import Frame, encode
+from spindle.proto import attach_pb2 as attach
+from spindle.proto import opening_pb2
+from spindle.proto import relay_pb2 as rb
+from spindle.topics import TopicInfo, TopicSpec
+from tests.fuzz.live import ANSWER_S, PLAIN, _opening, _requests, host
+from tests.fuzz.target import Cutter, in_blocks, target
+
+WRITER = attach.OpenWriter(topic="plain", slots=4, relayed=1 << 20, resumed=True)
+
+
+def _sides() -> Iterator[bytes]:
+    begin = rb.ClientSide(begin=rb.Begin(client=bytes(16), turn=1))
+    requests = [rb.ClientSide(request=one) for one in _requests()]
+    requests.append(rb.ClientSide(request=attach.Request(
+        number=99, declare_topic=attach.DeclareTopic(spec=spec_to_wire(PLAIN))).SerializeToString()))
+    requests.append(rb.ClientSide(request=attach.Request(number=100, open_writer=WRITER).SerializeToString()))
+    stream = [
+        rb.ClientSide(messages=rb.Messages(port=1, messages=[rb.Message(payload=b"x" * n, source_ns=n + 1)
+                                                             for n in range(3)])),
+        rb.ClientSide(credit=rb.Credit(port=2, bytes=1 << 16)),
+        rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(payload=b"y", source_ns=5)])),
+    ]
+    for sides in ([begin], [begin, *requests, *stream], requests, [begin, *stream], [begin, begin]):
+        yield in_blocks(one.SerializeToString() for one in sides)
+
+
+@target(_sides, size_max=2048, message=lambda _: rb.ClientSide, prefix=0)
+def external_client(data: bytes) -> None:
+    """Everything that an application of another host may say to a running node once it is let in."""
+    here = host()
+    stream = b"".join(map(encode, [_opening(opening_pb2.APPLICATION), *Cutter(data).blocks()]))
+    with socket.create_connection(here.address) as sock:
+        sock.settimeout(ANSWER_S)
+        try:
+            sock.sendall(b"SPNC" + stream)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(1 << 16):
+                pass
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it had heard enough
+    here.check()
+
+
+def _node_sides() -> Iterator[bytes]:
+    delivery = rb.Delivery(payload=b"hello", sender=1, sequence=7, view_id=3, source_ns=9, writer_id=2)
+    sides = [
+        rb.NodeSide(), rb.NodeSide(deliveries=rb.Deliveries(port=1, messages=[delivery] * 3, lost=2)),
+        rb.NodeSide(progress=rb.Progress(port=1, consumed=1, acknowledged=1, persisted=1)),
+        rb.NodeSide(node=attach.NodeFrame(reply=attach.Reply(number=5)).SerializeToString()),
+        rb.NodeSide(node=attach.NodeFrame(event=attach.Event(kind="missed")).SerializeToString()),
+        rb.NodeSide(node=attach.NodeFrame(refusal=attach.Refusal(kind="NodeStopped", text="bye")).SerializeToString()),
+    ]
+    yield in_blocks(one.SerializeToString() for one in sides)
+    for one in sides:
+        yield in_blocks([one.SerializeToString()])
+
+
+@target(_node_sides, size_max=2048, message=lambda _: rb.NodeSide, prefix=0)
+def external_node(data: bytes) -> None:
+    """Everything that a node may say to an application of another host which reads and writes."""
+    channel = RemoteChannel(NodeAddresses(("127.0.0.1:1",)), 0, "fuzz", 0)
+    link = Link(None, "nowhere", attach.Welcome())  # type: ignore[arg-type]
+    topic = TopicInfo(TopicSpec("t", size_max=64, window=4), 1, (), ())
+    reader = RemoteReader(channel.bell, topic, True, b"", b"")
+    reader.opened(attach.ReaderOpened(port=1, continued=True))
+    writer = RemoteWriter(channel.bell, topic, 4, b"", b"")
+    writer.opened(attach.WriterOpened(port=1, slots=4))
+    link.readers[1], link.writers[1] = reader, writer
+    writer.inbox.write(b"one")
+    writer.inbox.write(b"two")
+    assert len(writer.batch()) == 2
+    try:
+        for block in Cutter(data).blocks():
+            channel._take(link, Frame(block, []))
+            reader.grant()
+    except SpindleError:
+        pass
+    assert writer.outbox.acknowledged <= 2
+    assert reader.reader is not None
+    for payload, info in reader.reader.take_pairs(1000):
+        assert len(payload) <= 64 and info.writer <= 0xFFFF
+    reader.close()
+
+
+__all__ = ["external_client", "external_node"]
