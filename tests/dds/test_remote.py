@@ -104,6 +104,12 @@ def test_waiting_works_as_beside_a_node(site):
         assert take_all(back, 4) == [b"1", b"2", b"3", b"loan"]
 
 
+def writer_handle_of(participant, topic):
+    """As samples carry it that the participant's one writer of the topic sends now."""
+    (found,) = (one for one in participant.session.endpoints(topic) if one.is_writer)
+    return found.node_id << 16 | found.writer_id
+
+
 class Source:
     """Writes numbers from a thread until `stop`."""
 
@@ -164,6 +170,11 @@ def test_once_and_in_order_whatever_its_nodes_do(site, level, how):
         status = far.get_node_status()
         assert (status.state, status.node_id) == (NodeState.ATTACHED, 2)
         assert (status.lost_count, status.reattached_count) == (1, 1)
+        wait_until(lambda: writer.get_publication_matched_status().current_count == 2, 10)
+        for reader in readers:
+            wait_until(lambda one=reader: one.get_subscription_matched_status().current_count == 1, 10)
+            (match,) = reader.get_matched_publications()
+            assert match == writer_handle_of(far, "topic")
         total = source.stop()
         assert writer.wait_for_acks(LONG) and writer.take_unacknowledged() == []
         progress(total - 1)
