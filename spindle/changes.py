@@ -56,7 +56,8 @@ class Changes:
                  fail: Callable[[SpindleError], None], on_journal_failure: Callable[[Exception], None]) -> None:
         self.engine, self.me, self.peers = engine, me, peers
         self.machine = Machine(me)
-        self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail, config.rdma_device)
+        self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail, config.rdma_device,
+                              config.suspect_timeout_s)
         self.liveness = Liveness(config, self.machine, self.drive)
         self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure, peers.send)
         self.view: View | None = None  # installed

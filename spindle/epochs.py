@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import os
 import secrets
 from collections.abc import Callable, Coroutine
@@ -40,11 +41,20 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int, int]  # group id, view id, ballot
 TOKEN_BYTES = 32
+RDMA_ATTEMPTS = 7  # the first one and the retries of VerbsFabric
+ACK_TIMEOUT_MIN = 14  # 67 ms: less would take a busy host for a broken network
 STREAM_TIMEOUT_S = 5.0  # for a data connection to be made
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
 OFFER_FDS = 3  # row, doorbell page, doorbell eventfd
 REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
 LOG = logging.getLogger("spindle.node")
+
+
+def ack_timeout(suspect_timeout_s: float) -> int:
+    """How long an RDMA device waits for an acknowledgement before it sends again, as it counts: 4.096 us * 2 ** this.
+    All its attempts together last as long as a member may be silent, so a network that pauses for less costs nobody
+    its membership."""
+    return min(31, max(ACK_TIMEOUT_MIN, math.ceil(math.log2(suspect_timeout_s / RDMA_ATTEMPTS / 4.096e-6))))
 
 
 @dataclasses.dataclass
@@ -70,8 +80,8 @@ class NextEpoch:
 
     def __init__(self, engine: Engine, peers: Peers, node_id: int, on_ready: Callable[[int], None],
                  on_unfit: Callable[[int, str], None], on_error: Callable[[SpindleError], None],
-                 rdma_device: str = "") -> None:
-        self._rdma_device = rdma_device
+                 rdma_device: str = "", suspect_timeout_s: float = 2.0) -> None:
+        self._rdma_device, self._suspect_timeout_s = rdma_device, suspect_timeout_s
         self._engine, self._peers, self._node_id = engine, peers, node_id
         self._on_ready, self._on_unfit, self._on_error = on_ready, on_unfit, on_error
         self._view: View | None = None
@@ -126,7 +136,8 @@ class NextEpoch:
         if VERBS in used:
             from spindle_core.fabric.verbs import VerbsFabric  # loads libibverbs: only where it is used
 
-            parts[VERBS] = VerbsFabric(rank, n, device=self._rdma_device, failed_fd=engine.control_fd)
+            parts[VERBS] = VerbsFabric(rank, n, device=self._rdma_device, failed_fd=engine.control_fd,
+                                       ack_timeout=ack_timeout(self._suspect_timeout_s))
         return MixedFabric(parts, engine.bell_fd)
 
     def _path(self, node_id: int) -> str:

@@ -9,6 +9,7 @@ import pytest
 from spindle import rdma_network as module
 from spindle.bootstrap import fabrics_of
 from spindle.config import NodeConfig
+from spindle.epochs import RDMA_ATTEMPTS, ack_timeout
 from spindle.errors import ConfigError
 from spindle.rdma_network import rdma_network
 
@@ -67,3 +68,9 @@ def test_what_is_to_be_encrypted_does_not_go_over_rdma(tmp_path: Path, monkeypat
     assert fabrics_of(config) == (("shm", "tcp"), "")
     with pytest.raises(ConfigError, match="RDMA devices do not encrypt"):
         NodeConfig(runtime_dir=tmp_path, fabric="verbs", encrypt=True)
+
+
+def test_a_network_may_pause_as_long_as_a_member() -> None:
+    for timeout_s in (0.05, 1.0, 2.0, 10.0, 60.0):
+        lasts_s = RDMA_ATTEMPTS * 4.096e-6 * 2 ** ack_timeout(timeout_s)
+        assert timeout_s <= lasts_s <= max(0.5, 2 * timeout_s)
