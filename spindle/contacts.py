@@ -138,12 +138,14 @@ class Contacts:
             raise ConnectionEnded("is this node itself")
         return Answer(place, reply.node_id, reply.incarnation, reply.standing, reply.group_id)
 
-    def say(self, found: Found) -> None:
-        """What this node waits for, once per change."""
+    def say(self, found: Found) -> bool:
+        """What this node waits for, once per change; False if that is no news."""
         text = self.awaiting(found)
-        if text != self._said:
-            self._said = text
-            LOG.info("no group yet: %s", text)
+        if text == self._said:
+            return False
+        self._said = text
+        LOG.info("no group yet: %s", text)
+        return True
 
     def awaiting(self, found: Found) -> str:
         """What is missing before a group is there."""

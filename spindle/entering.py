@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, once one has
 OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
-LOOK_AGAIN_S = 0.1  # between two looks at the contacts
+LOOK_AGAIN_S, LOOK_AGAIN_S_MAX = 0.1, 1.0  # between two looks at the contacts; longer while nothing changes
 REACH_AGAIN_S = 0.05  # between attempts to reach a member
 LOOK_ELSEWHERE_S = 1.0  # between looks of a group that doesn't serve whether another one does
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
@@ -136,6 +136,7 @@ class Entry:
         if self._config.form != "alone":
             await self._let_next_in()
         contacts = Contacts(self._config, self._network, self._peers)
+        pause_s = LOOK_AGAIN_S
         forms = self._config.form == "alone"  # or once this node has looked again after it had said so
         while True:
             seen = await contacts.look()
@@ -158,12 +159,13 @@ class Entry:
                     return False
                 except (ConnectionEnded, NodeStopped) as error:
                     LOG.debug("%s", error)
-            contacts.say(seen)
+            # A look is a handshake with each of them: all who wait together should not be busy with only that.
+            pause_s = LOOK_AGAIN_S if contacts.say(seen) else min(2 * pause_s, LOOK_AGAIN_S_MAX)
             self._check()
             if time.monotonic() > deadline:
                 raise JoinFailed(f"no group within {self._config.join_timeout_s:g} s: {contacts.awaiting(seen)}; start "
                                  "the others, or look at [network] contacts")
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(pause_s)
 
     async def until_serving(self, deadline: float) -> None:
         """Returns once enough of the contacts are members, or somebody else of the group serves already. Raises
