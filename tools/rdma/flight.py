@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NODE, PEERS = int(os.environ["NODE"]) + 1, os.environ["PEERS"].split(",")
 NODES = list(range(1, len(PEERS) + 1))
 PORT = 7402
-PATIENCE_S = 200.0  # for anything: an emulated processor is slow, and three share two real ones
+PATIENCE_S = 130.0  # for anything: an emulated processor is slow, and three share two real ones
 FLIGHT = ["--json", "--speed", "32", "--start", "3580", "--duration", "96"]
 EXAMPLES = ROOT / "examples"
 
@@ -55,7 +55,7 @@ id = {NODE}
 runtime_dir = "{directory}/run"
 [membership]
 join_timeout_s = {PATIENCE_S}
-suspect_timeout_s = 10.0
+suspect_timeout_s = 30.0
 [network]
 listen = "{PEERS[NODE - 1]}:{PORT}"
 contacts = [{contacts}]
