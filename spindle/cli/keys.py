@@ -129,7 +129,10 @@ def application(directory: Path, name: str, days: int, replace: bool) -> None:
 
     made = make_application(_load_authority(directory), _checked_name(name), days)
     files = _write_pair(directory, f"application-{name}", made, replace)
-    _print_pair(made, files, directory, days, "application")
+    certificate, key, authority_name = _print_pair(made, files, directory, days, "application")
+    click.echo("In its environment, with the nodes that it may use (or in the program, see `DomainParticipant`):\n\n"
+               f"export SPINDLE_NODES=host1,host2 SPINDLE_CERTIFICATE={certificate} SPINDLE_KEY={key} "
+               f"SPINDLE_AUTHORITY={authority_name}")
 
 
 @keys.command()
