@@ -104,7 +104,8 @@ cdef struct verbs_peer_t:
     uint32_t n_memories
     verbs_region memories[VERBS_MEMORIES_MAX]
     uint8_t left, leaves         # I have said goodbye to it, it has to me
-    # Sending. Work requests have numbers. Invariant: done <= sent <= last, sent <= done + depth, last <= sent + capacity.
+    # Sending. Work requests have numbers. Invariant: done <= sent <= last, and sent <= done + depth, and
+    # last <= sent + capacity.
     # Those below `done` have completed, below `sent` the device has them, below `last` they wait, in
     # queue[(number - base) % capacity]; `signalled`: behind the last one that says so when it completes.
     verbs_entry *queue
