@@ -196,9 +196,9 @@ def test_what_a_dead_node_had_sent_counts_as_persisted_when_it_is(site):
 
 
 def test_a_logged_topic_goes_on_after_all_nodes_were_down(site):
-    """Goal: the writer goes on by itself, in order. Where all nodes died some messages may be missing or come twice, which
-    docs/protocol.md says. Method: all nodes are killed in the middle of a stream, and started anew; a reader then takes
-    the whole topic."""
+    """Goal: the writer goes on by itself, in order. Where all nodes died some messages may be missing or come twice,
+    which docs/protocol.md says. Method: all nodes are killed in the middle of a stream, and started anew; a reader then
+    takes the whole topic."""
     with remote(site, reattach=True) as far:
         topic = Topic(far, "topic", bytes, qos=LEVELS["logged"], size_max=200, history_bytes=4 << 20)
         with beside(site[1]) as near:  # so that others than the writer's node have it
