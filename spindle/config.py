@@ -403,7 +403,7 @@ class NodeConfig:
             raise ConfigError(f"[network] {missing[0]}: must be set, too: certificate, key and authority go together")
         if self.secret is not None and not missing:
             raise ConfigError("[network] secret: certificates are set, too; choose one of both")
-        if self.listen is None and self.fabric == "auto" and self.contacts:
+        if self.listen is None and self.fabric in ("auto", "shm") and self.contacts:
             raise ConfigError("[network] listen: must be set where contacts are, as the others have to reach this node")
         if self.encrypt and self.fabric == VERBS:
             raise ConfigError('[network] encrypt = true: RDMA devices do not encrypt; take fabric = "tcp" or "auto"')
