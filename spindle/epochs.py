@@ -269,7 +269,7 @@ class NextEpoch:
                 LOG.debug("view %d: %s", view.view_id, error)
                 await asyncio.sleep(REACH_AGAIN_S)
                 continue
-            if self._view is view and self._ballot == ballot:
+            if self._view is view and self._ballot == ballot and member.node_id in self._missing:
                 self._streams[member.node_id] = fd
                 self._attach_stream(member.node_id)
                 self._look()
