@@ -16,6 +16,7 @@ everybody recorded is compared.
     stage        the processes
     faults       what goes wrong
     hosts        network namespaces, with --hosts
+    lines        what delays and loses there; forwarder: the process that it takes
     links        what goes wrong between them
     disk         failing disks and damaged files
     round        one round from start to verdict

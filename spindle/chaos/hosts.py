@@ -5,13 +5,15 @@ link what a host's kernel learns: nothing.
 
 How a direction is cut: who is behind which link address is set by hand here, for all. For a cut the sender is told its
 own, and a bridge never sends a frame back to where it came from. So the frame is lost without a word to anybody, and it
-takes nothing but `ip`: no packet filter, no module.
+takes nothing but `ip`: no packet filter, no module. For a line the sender is told the address of a process which holds
+frames back (`forwarder`): only what has a line takes that way, and no kernel needs netem.
 
 Rules:
 - Names carry the process id: spindle-<pid>-<number>. What processes left that were killed goes with the next start.
 - A direction that was cut twice (two faults at a time) works again when it was mended twice.
-- Needs root; `unavailable()` says what is missing. Losses need `tc` with netem or, without that, with bpf filters;
-  delays need netem.
+- A direction has one line at most, the newest. A cut is stronger: what is under way arrives, nothing more enters.
+- When a line goes, what is under way arrives at once, and may meet a frame that is faster now: order is kept on lines.
+- Needs root and `ip`; `unavailable()` says what is missing.
 """
 
 from __future__ import annotations
@@ -27,11 +29,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
+from spindle.chaos import forwarder
+from spindle.chaos.forwarder import Forwarder, ForwarderError
+from spindle.chaos.lines import Line
+
 NAMES = Path("/run/netns")  # where `ip netns` keeps them
 PREFIX = "spindle-"
 BRIDGE_NAME = "bridge"
+LINES_PORT, LINES_END = "lines", "lines-end"  # of the bridge, and what the forwarder listens at
+LINES_ADDRESS = forwarder.ADDRESS.hex(":")
+SEGMENTS_MAX = 65535  # of one frame, the kernel's own limit
 CLONE_NEWNET = 0x40000000
-SHOT = "2"  # what a filter says to drop a packet
+BRIDGE = 0  # beside the numbers of hosts
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
@@ -51,18 +60,6 @@ def unavailable() -> str:
             return ""
     except HostsError as error:
         return str(error)
-
-
-def losses_unavailable() -> str:
-    """Why packets can't be lost at random here; "" if they can."""
-    if reason := unavailable():
-        return reason
-    with Hosts(1) as hosts:
-        try:
-            hosts.spoil(1, loss=0.5)
-        except HostsError as error:
-            return str(error)
-    return ""
 
 
 def clear_up() -> None:
@@ -93,7 +90,10 @@ class Hosts:
         self._fds: dict[int, int] = {}
         self._cuts: Counter[Direction] = Counter()
         self._unplugged: set[int] = set()
-        self._spoilt: set[int] = set()
+        self._lines: dict[Direction, Line] = {}
+        self._ways: dict[Direction, str] = {}  # the link address by which a host reaches another one
+        self._forwarder: Forwarder | None = None  # from the first line on
+        self._in_packets = False
         try:
             self._make()
         except BaseException:
@@ -114,13 +114,16 @@ class Hosts:
         for host in self.numbers:
             self._bridge(f"link add host{host} type veth peer name eth0 address {_link_address(host)} "
                          f"netns {self._name}{host}", f"link set host{host} master bridge up")
-            neighbours = [_neighbour(other, _link_address(other)) for other in self.numbers if other != host]
-            self._at(host, "link set lo up", f"address add {self.address(host)}/24 dev eth0", "link set eth0 up",
-                     *neighbours)
+            self._at(host, "link set lo up", f"address add {self.address(host)}/24 dev eth0", "link set eth0 up")
             self._fds[host] = os.open(NAMES / f"{self._name}{host}", os.O_RDONLY | os.O_CLOEXEC)
+        self._fds[BRIDGE] = os.open(NAMES / f"{self._name}{BRIDGE_NAME}", os.O_RDONLY | os.O_CLOEXEC)
+        self._apply()
 
     def close(self) -> None:
         """Removes all of it. Idempotent."""
+        if self._forwarder is not None:
+            self._forwarder.close()
+            self._forwarder = None
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
@@ -154,21 +157,73 @@ class Hosts:
 
     def cut(self, directions: Iterable[Direction]) -> None:
         """What is sent that way is lost from now on."""
-        before = set(+self._cuts)
         self._cuts.update(directions)
-        self._apply(before)
+        self._apply()
 
     def mend(self, directions: Iterable[Direction]) -> None:
         """The opposite of a cut of the same directions. What isn't cut stays as it is."""
-        before = set(+self._cuts)
         self._cuts = +(self._cuts - Counter(directions))
-        self._apply(before)
+        self._apply()
 
-    def _apply(self, before: set[Direction]) -> None:
-        now = set(self._cuts)
+    def set_line(self, directions: Iterable[Direction], line: Line) -> None:
+        """What is sent that way goes over such a line from now on. Raises HostsError."""
+        directions = list(directions)
+        self._set(directions, line)
+        self._lines.update(dict.fromkeys(directions, line))
+        self._split()
+        self._apply()
+
+    def clear_line(self, directions: Iterable[Direction]) -> None:
+        """They have no line any more, whoever set it."""
+        directions = [one for one in directions if one in self._lines]
+        self._set(directions, Line())
+        for one in directions:
+            del self._lines[one]
+        self._split()
+        self._apply()
+
+    def line_counts(self) -> dict[Direction, dict[str, int]]:
+        """See `Forwarder.counts`; {} if there was no line yet."""
+        try:
+            return self._forwarder.counts() if self._forwarder is not None else {}
+        except ForwarderError as error:
+            raise HostsError(str(error)) from error
+
+    def _set(self, directions: list[Direction], line: Line) -> None:
+        if not directions:
+            return
+        try:
+            if self._forwarder is None:
+                self._bridge(f"link add name {LINES_PORT} type veth peer name {LINES_END}",
+                             f"link set {LINES_PORT} master bridge up", f"link set {LINES_END} up")
+                with self.within(BRIDGE):
+                    sock = forwarder.packet_socket(LINES_END)
+                self._forwarder = Forwarder(sock)
+            self._forwarder.set(directions, line)
+        except (ForwarderError, OSError) as error:
+            raise HostsError(str(error)) from error
+
+    def _split(self) -> None:
+        """Frames come to the lines in packets while their number or size matters."""
+        packets = any(line.counts_packets for line in self._lines.values())
+        if self._forwarder is not None and packets != self._in_packets:
+            self._bridge(f"link set {LINES_PORT} gso_max_segs {1 if packets else SEGMENTS_MAX}")
+            self._in_packets = packets
+
+    def _apply(self) -> None:
+        """Tells each host by which link addresses it reaches the others now."""
         for host in self.numbers:
-            lines = [_neighbour(other, _link_address(host if (host, other) in now else other))
-                     for one, other in sorted(before ^ now) if one == host]
+            lines = []
+            for other in self.numbers:
+                direction = (host, other)
+                way = _link_address(other)
+                if direction in self._cuts:
+                    way = _link_address(host)
+                elif direction in self._lines:
+                    way = LINES_ADDRESS
+                if host != other and self._ways.get(direction) != way:
+                    self._ways[direction] = way
+                    lines.append(f"neighbour replace {self.address(other)} lladdr {way} nud permanent dev eth0")
             if lines:
                 self._at(host, *lines)
 
@@ -181,35 +236,12 @@ class Hosts:
         self._unplugged.discard(host)
         self._bridge(f"link set host{host} up")
 
-    def spoil(self, host: int, *, loss: float = 0.0, delay_ms: float = 0.0) -> None:
-        """Packets to this host are lost with this probability, and come so much later, give or take a half of it.
-        Raises HostsError where the kernel can't."""
-        self.unspoil(host)
-        device = f"host{host}"
-        try:
-            delay = f"delay {delay_ms}ms {delay_ms / 2}ms ".split() if delay_ms else []
-            self._tc("qdisc", "add", "dev", device, "root", "netem", *delay, "loss", f"{loss * 100}%")
-        except HostsError:
-            if delay_ms:
-                raise
-            self._tc("qdisc", "add", "dev", device, "clsact")
-            self._tc("filter", "add", "dev", device, "egress", "bpf", "direct-action", "bytecode", _losing(loss))
-        self._spoilt.add(host)
-
-    def unspoil(self, host: int) -> None:
-        if host in self._spoilt:
-            self._spoilt.discard(host)
-            for where in ("root", "clsact"):
-                with contextlib.suppress(HostsError):
-                    self._tc("qdisc", "del", "dev", f"host{host}", where)
-
     def heal(self) -> None:
         """All is well again."""
         self.mend(list(self._cuts.elements()))
         for host in list(self._unplugged):
             self.plug(host)
-        for host in list(self._spoilt):
-            self.unspoil(host)
+        self.clear_line(list(self._lines))
 
     # --- commands
 
@@ -219,23 +251,9 @@ class Hosts:
     def _bridge(self, *lines: str) -> None:
         _run("ip", "-n", self._name + BRIDGE_NAME, "-batch", "-", lines=lines)
 
-    def _tc(self, *words: str) -> None:
-        _run("tc", "-n", self._name + BRIDGE_NAME, *words)
-
 
 def _link_address(host: int) -> str:
     return f"02:53:50:00:00:{host:02x}"  # locally administered
-
-
-def _neighbour(host: int, link_address: str) -> str:
-    return f"neighbour replace {Hosts.address(host)} lladdr {link_address} nud permanent dev eth0"
-
-
-def _losing(loss: float) -> str:
-    """A classic BPF program: a random number above the limit passes, others don't."""
-    limit = min(int(loss * (1 << 32)), (1 << 32) - 1)
-    random_word = (1 << 32) - 0x1000 + 56
-    return f"4,32 0 0 {random_word},37 1 0 {limit},6 0 0 {SHOT},6 0 0 {(1 << 32) - 1}"
 
 
 def _enter(fd: int) -> None:
@@ -253,4 +271,4 @@ def _run(*words: str, lines: Iterable[str] = ()) -> None:
         raise HostsError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
 
 
-__all__ = ["Hosts", "HostsError", "between", "clear_up", "losses_unavailable", "unavailable"]
+__all__ = ["Direction", "Hosts", "HostsError", "between", "clear_up", "unavailable"]

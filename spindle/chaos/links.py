@@ -1,4 +1,5 @@
-"""What goes wrong between hosts: partitions of all shapes, for a moment or longer than the suspicion time; bad lines.
+"""What goes wrong between hosts: partitions of all shapes, for a moment or longer than the suspicion time; lines that
+are long, slow, or lose packets.
 
 Rules: each fault is mended by itself after a while, through the schedule, and may overlap with others. Whoever may be
 left in a minority, or be taken for dead by others, is excused for ending so, as are all that start meanwhile.
@@ -10,7 +11,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spindle.chaos.hosts import Direction, Hosts, HostsError, between
+from spindle.chaos.hosts import Direction, Hosts, between
+from spindle.chaos.lines import Line
 from spindle.errors import CastOut, JoinFailed, NodeStopped, NoMajority
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 # In a minority, taken for dead, without a group to join, refused by a node that stops.
 EXCUSED = (NoMajority.exit_code, CastOut.exit_code, JoinFailed.exit_code, NodeStopped.exit_code)
 FLAPS = 12
+SLOW = 200e3  # bytes a second; below that, heartbeats may wait too long behind messages
 
 
 def _hosts(faults: Faults) -> Hosts:
@@ -129,24 +132,49 @@ def flaps(faults: Faults) -> str:
     return f"{count} times within {begin_s:.2f} s"
 
 
-def bad_line(faults: Faults) -> str:
-    """Packets to some hosts are late, where the kernel can do that, or lost."""
+def _around(faults: Faults) -> tuple[list[Direction], str]:
+    """All directions to some hosts, from them, or both."""
+    numbers = _hosts(faults).numbers
+    some = sorted(faults.draw.sample(numbers, faults.draw.randint(1, len(numbers) - 1)))
+    here = [(a, b) for a, b in itertools.permutations(numbers, 2) if a in some]
+    there = [(a, b) for a, b in itertools.permutations(numbers, 2) if b in some]
+    way, directions = faults.draw.choice([("from", here), ("to", there), ("from and to", sorted({*here, *there}))])
+    return directions, f"{way} {some}"
+
+
+def _lay(faults: Faults, line: Line, duration_s: float, excused: bool) -> str:
     hosts = _hosts(faults)
-    some = faults.draw.sample(hosts.numbers, faults.draw.randint(1, len(hosts.numbers)))
-    loss, delay_ms = faults.draw.choice([0.01, 0.05, 0.2]), faults.draw.choice([0, 1, 20])
-    if loss > 0.1:
+    directions, text = _around(faults)
+    if excused:
         excuse(faults)
-    for host in some:
-        try:
-            hosts.spoil(host, loss=loss, delay_ms=delay_ms)
-        except HostsError:
-            try:
-                hosts.spoil(host, loss=loss)
-                delay_ms = 0
-            except HostsError:
-                return ""
-        faults.schedule.later(faults.draw.uniform(0.5, 3.0), lambda host=host: hosts.unspoil(host))  # type: ignore[misc]
-    return f"to hosts {some}: {loss:.0%} lost, {delay_ms} ms late"
+    hosts.set_line(directions, line)
+    faults.schedule.later(duration_s, lambda: hosts.clear_line(directions))
+    return f"{text}, {line}, for {duration_s:.2f} s"
+
+
+def bad_line(faults: Faults) -> str:
+    """Packets are lost, and those that aren't may be late."""
+    loss, delay_s = faults.draw.choice([0.01, 0.05, 0.2]), faults.draw.choice([0.0, 0.001, 0.02])
+    return _lay(faults, Line(delay_s, delay_s / 2, loss), faults.draw.uniform(0.5, 3.0), loss > 0.1)
+
+
+def long_line(faults: Faults) -> str:
+    """As between cities or continents, at once: far below the suspicion time."""
+    delay_s = faults.suspect_timeout_s * faults.draw.choice([0.01, 0.03, 0.1, 0.2])
+    return _lay(faults, Line(delay_s, delay_s * faults.draw.choice([0.0, 0.5])), faults.draw.uniform(1.0, 5.0), False)
+
+
+def line_too_long(faults: Faults) -> str:
+    """What arrives is late by about the suspicion time, or more: those behind it can't be told from hosts that hang."""
+    delay_s = faults.suspect_timeout_s * faults.draw.choice([0.5, 0.9, 1.1, 2.0, 3.0])
+    return _lay(faults, Line(delay_s, delay_s * faults.draw.choice([0.0, 0.3])),
+                faults.suspect_timeout_s * faults.draw.uniform(1.0, 4.0), True)
+
+
+def slow_line(faults: Faults) -> str:
+    """Some hosts get, or can send, less than others."""
+    rate, delay_s = faults.draw.choice([30e3, 300e3, 3e6]), faults.draw.choice([0.0, 0.01])
+    return _lay(faults, Line(delay_s, rate=rate), faults.draw.uniform(1.0, 5.0), rate < SLOW)
 
 
 LINK_FAULTS: tuple[tuple[str, float, Callable[[Faults], str]], ...] = (
@@ -158,6 +186,9 @@ LINK_FAULTS: tuple[tuple[str, float, Callable[[Faults], str]], ...] = (
     ("host unplugged", 2, unplug),
     ("links flap", 1.5, flaps),
     ("bad line", 2, bad_line),
+    ("long line", 2, long_line),
+    ("line too long", 1, line_too_long),
+    ("slow line", 1.5, slow_line),
 )
 
 __all__ = ["LINK_FAULTS", "excuse"]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from spindle.chaos.faults import CERTAIN_ENDS, LINKS, NAMES, ONE_HOST
-from spindle.chaos.hosts import Direction, HostsError
+from spindle.chaos.hosts import Direction
+from spindle.chaos.lines import Line
 from spindle.chaos.links import EXCUSED, LINK_FAULTS
 from spindle.chaos.round import DEATHS_OF_A_MAJORITY, MAJORITY, Plan
 
@@ -23,7 +24,7 @@ class Noted:
 
     suspect_timeout_s = 1.0
 
-    def __init__(self, seed: int, hosts: int, delays: bool) -> None:
+    def __init__(self, seed: int, hosts: int) -> None:
         self.draw = random.Random(seed)
         self.numbers = list(range(1, hosts + 1))
         self.hosts = self.stage = self.schedule = self
@@ -32,11 +33,10 @@ class Noted:
         self.cuts: Counter[Direction] = Counter()
         self.cut_in_all = 0
         self.unplugged: set[int] = set()
-        self.spoilt: set[int] = set()
+        self.lines: dict[Direction, Line] = {}
         self.killed: list[int] = []
         self.returning: list[int] = []
         self._later: list[tuple[float, Callable[[], None]]] = []
-        self._delays = delays
 
     def cut(self, directions: Iterable[Direction]) -> None:
         directions = list(directions)
@@ -53,13 +53,15 @@ class Noted:
     def plug(self, host: int) -> None:
         self.unplugged.remove(host)
 
-    def spoil(self, host: int, *, loss: float, delay_ms: float = 0.0) -> None:
-        if delay_ms and not self._delays:
-            raise HostsError("no netem")
-        self.spoilt.add(host)
+    def set_line(self, directions: Iterable[Direction], line: Line) -> None:
+        directions = list(directions)
+        assert directions and line != Line() and str(line) != str(Line())
+        assert all(one != other and {one, other} <= set(self.numbers) for one, other in directions)
+        self.lines.update(dict.fromkeys(directions, line))
 
-    def unspoil(self, host: int) -> None:
-        self.spoilt.remove(host)
+    def clear_line(self, directions: Iterable[Direction]) -> None:
+        for one in directions:
+            del self.lines[one]
 
     def later(self, delay_s: float, what: Callable[[], None]) -> None:
         self._later.append((delay_s, what))
@@ -87,15 +89,15 @@ def test_every_fault_does_something_and_is_mended(name: str, hosts: int) -> None
     strike: Any = next(one for one in LINK_FAULTS if one[0] == name)[2]
     did_something = False
     for seed in range(40):
-        noted = Noted(seed, hosts, delays=seed % 2 == 0)
+        noted = Noted(seed, hosts)
         said = strike(noted)
         if name == "partition as a ring" and hosts < 3:  # there is none
             assert not said
             return
         assert said
-        did_now = bool(noted.cuts or noted.unplugged or noted.spoilt)
+        did_now = bool(noted.cuts or noted.unplugged or noted.lines)
         noted.run()
-        assert not +noted.cuts and not -noted.cuts and not noted.unplugged and not noted.spoilt
+        assert not +noted.cuts and not -noted.cuts and not noted.unplugged and not noted.lines
         assert noted.killed == noted.returning
         did_something = did_something or did_now or noted.cut_in_all > 0
         if noted.cut_in_all or noted.killed:

@@ -2,124 +2,26 @@
 stops and says so, and all come together again.
 
 Method: rounds of chaos on hosts of network namespaces, with daemons, writers and readers on each, in which the faults
-are a script. It waits for what must come, so no time is asserted; the round's end wants everybody back in one view, all
-that was acknowledged everywhere, and the checker compares all deliveries. All of them by `make netns-test`, one by
-`make test`; skipped, with the reason, where no namespaces can be had.
+are a script (`scene`). All of them by `make netns-test`, one by `make test`; skipped, with the reason, where no
+namespaces can be had.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spindle.chaos.history import DaemonLife
-from spindle.chaos.hosts import between, losses_unavailable, unavailable
+from spindle.chaos.hosts import between, unavailable
+from spindle.chaos.lines import Line
 from spindle.chaos.links import excuse
-from spindle.chaos.round import Plan, Round
-from spindle.errors import CastOut, JoinFailed, NoMajority
+from spindle.errors import JoinFailed, NoMajority
+from tests.spindle.chaos.scene import Scene, all_of_them, play
 
 REASON = unavailable()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
-all_of_them = pytest.mark.skipif("SPINDLE_NETNS" not in os.environ, reason="takes minutes: make netns-test")
-
-STOPPED = {NoMajority.exit_code, CastOut.exit_code}
-BOUND_S = 60.0  # for what must come
-
-
-class Scene(Round):
-    """A round on `hosts` hosts with a script instead of chance."""
-
-    def __init__(self, directory: Path, script: Callable[[Scene], None], *, hosts: int = 3, nodes: int = 0,
-                 timeout_s: float = 2.0, **settings: Any) -> None:
-        chosen = {"membership.suspect_timeout_s": timeout_s, "membership.join_timeout_s": 20, **{
-            name.replace("__", "."): value for name, value in settings.items()}}
-        settings_of_all = [f"{name}={value}" for name, value in chosen.items()]
-        plan = Plan(5, 0.0, nodes or hosts, timeout_s, 1.0, settings_of_all, hosts)
-        super().__init__(plan, directory, None, 100.0, lambda text: None)
-        assert self._hosts is not None
-        self.hosts, self.stage, self.faults, self.nodes = self._hosts, self._stage, self._faults, self._nodes
-        self.timeout_s = timeout_s
-        self._script = script
-        self.problem: BaseException | None = None
-
-    def _go_wrong(self) -> None:
-        excuse(self._faults)
-        try:
-            self._script(self)
-        except BaseException as error:
-            self.problem = error
-            raise
-
-    def play(self) -> Scene:
-        """Runs it; every promise must have been kept."""
-        outcome = self.run()
-        if self.problem is not None:
-            raise self.problem
-        assert outcome.violations == [] and outcome.messages > 100
-        return self
-
-    # --- for scripts
-
-    def wait(self, condition: Callable[[], object], what: str, bound_s: float = BOUND_S) -> None:
-        def holds() -> bool:
-            self._faults.schedule.run()
-            return bool(condition())
-
-        found = self._stage.until(holds, bound_s)
-        assert found, f"not within {bound_s:g} s: {what}\n{self.logs()}"
-
-    def logs(self) -> str:
-        return "\n".join(f"--- {life}, ended with {life.code}\n" + self.log(life)[-2000:] for life in self.lives())
-
-    @staticmethod
-    def log(life: DaemonLife) -> str:
-        return life.log.read_text() if life.log is not None else ""
-
-    def lives(self) -> list[DaemonLife]:
-        return self._stage.history.daemons
-
-    def life(self, node: int) -> DaemonLife:
-        """The last one."""
-        return next(life for life in reversed(self.lives()) if life.node == node)
-
-    def members(self, node: int) -> list[int]:
-        return sorted(one["node_id"] for one in self._status(node).get("members", []))
-
-    def group(self, node: int) -> Any:
-        return self._status(node).get("group_id")
-
-    def go_on(self, nodes: Collection[int]) -> None:
-        """These are the group, and what is written there is read there."""
-        self.wait(lambda: all(self.members(node) == sorted(nodes) for node in nodes), f"{nodes} go on")
-        before = {node: self._heard(node) for node in nodes}
-        self.wait(lambda: all(self._heard(node) > before[node] for node in nodes), f"messages at {nodes}")
-
-    def _heard(self, node: int) -> int:
-        return sum(one.stat().st_size for one in self._stage.records() if one.name.startswith(f"watcher-{node}-"))
-
-    def stop(self, nodes: Collection[int]) -> None:
-        """These end by themselves, and say why."""
-        self.wait(lambda: all(self.life(node).ended for node in nodes), f"{nodes} stop")
-        for node in nodes:
-            assert self.life(node).code in STOPPED, self.logs()
-            assert "majority" in self.log(self.life(node)) or "goes on" in self.log(self.life(node))
-
-    def serving(self) -> list[set[int]]:
-        """Nodes that have ended by now left out: the groups that are left."""
-        running = [node for node in self.nodes if not self.life(node).ended]
-        groups: dict[Any, set[int]] = {}
-        for node in running:
-            groups.setdefault(self.group(node), set()).add(node)
-        return list(groups.values())
-
-
-def play(directory: Path, script: Callable[[Scene], None], **how: Any) -> Scene:
-    return Scene(directory, script, **how).play()
 
 
 def test_a_host_that_is_cut_off_stops_and_the_others_go_on(tmp_path: Path) -> None:
@@ -313,14 +215,12 @@ def test_links_that_flap(tmp_path: Path) -> None:
 
 
 @all_of_them
-@pytest.mark.skipif(bool(REASON or losses_unavailable()), reason="this kernel loses no packets on demand")
 def test_lines_that_lose_packets(tmp_path: Path) -> None:
     """Nothing is lost or reordered by it, and the group stays."""
 
     def script(scene: Scene) -> None:
         group = scene.group(1)
-        for host in scene.hosts.numbers:
-            scene.hosts.spoil(host, loss=0.05)
+        scene.hosts.set_line(itertools.permutations(scene.nodes, 2), Line(loss=0.05))
         for _ in range(5):
             for talker in scene.stage.talkers.values():
                 talker.order("churn")
