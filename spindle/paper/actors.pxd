@@ -1,0 +1,102 @@
+"""Who acts in virtual time: predicate threads and applications."""
+from libc.stdint cimport uint32_t, uint64_t
+
+from spindle.paper.clock cimport fiber_t
+from spindle.paper.wire cimport network_state_t
+from spindle_core.state cimport delivery_t, node_t, subgroup_t
+
+cdef enum:
+    COPY_POINTS_MAX = 24
+    CORES_MAX = 64
+    LATENCY_BUCKETS = 8 * 40     # eight per power of two, from 1 ns
+    BATCH_BUCKETS = 1024         # batches of up to so many messages are counted by their size
+
+
+# What a node's own work costs, in picoseconds. `parameters.Node` says where the numbers come from.
+cdef struct node_costs_t:
+    uint64_t lap                 # a pass over all predicates
+    uint64_t subgroup            # its predicates that find nothing
+    uint64_t line                # to look at a line that nobody has changed
+    uint64_t changed_line        # one that somebody has
+    uint64_t trigger             # of a predicate that fires, its posts and what it delivers not counted
+    uint64_t claim, commit       # of a slot; the lock is held meanwhile
+    uint64_t retry               # an application looks again whether a slot is free
+    uint64_t handover            # of a lock that somebody waits for
+    uint64_t deliver             # of a message, the upcall not counted
+    uint32_t copy_points
+    uint64_t copy_size[COPY_POINTS_MAX]      # bytes, ascending
+    uint64_t copy[COPY_POINTS_MAX]           # of so many bytes
+
+
+cdef struct actor_t
+
+
+# One node's side of one topic, as its applications see it.
+cdef struct topic_t:
+    actor_t *actor
+    subgroup_t *s
+    uint64_t upcall_ps           # of the application's own work in a delivery upcall, each message
+    bint copies_out
+    uint64_t disk_per_byte, disk_ahead_ps    # of a log: 0 none; how far behind it may be before delivery waits
+    uint64_t disk_free_ps
+    uint64_t spent_ps            # of the predicate thread, for this topic
+
+
+cdef struct application_t:
+    actor_t *actor
+    topic_t *topic
+    application_t *next          # of the same node
+    uint64_t left, sent          # messages
+    uint32_t size                # bytes
+    uint64_t delay_ps            # busy, after each message
+    bint copies_in
+    uint64_t work_ps             # to make a message, in its slot
+    bint committing, waiting, locked_out
+    uint64_t index, claimed_ps, since_ps, waited_ps, locked_ps
+    uint64_t random
+
+
+cdef struct run_t:
+    network_state_t *net
+    node_costs_t costs
+    bint lock_free               # applications claim without the lock
+    double jitter                # share of a cost by which it varies
+    uint32_t n_cores             # of all threads together; 0: each has its own
+    uint64_t core_free_ps[CORES_MAX]
+    uint64_t mark_from, mark_until           # messages delivered at a node between which it is measured
+    uint32_t n_finished
+    uint64_t latency[LATENCY_BUCKETS]
+    uint64_t latencies, latency_sum_ps
+
+
+cdef struct actor_t:
+    run_t *run
+    node_t *node
+    fiber_t fiber
+    uint32_t rank, n_topics
+    topic_t *topics
+    application_t *applications
+    uint32_t n_locked_out, n_waiting
+    uint64_t now_ps, debt_ps     # debt: spent, and not yet passed
+    bint idle, rung
+    uint64_t idle_since_ps, lap_ps
+    uint64_t changed             # lines that have arrived since the last pass
+    uint64_t taken_ps            # of copying what has arrived since
+    uint64_t held_until_ps       # an application holds the lock
+    uint64_t random
+    uint64_t posting_ps, busy_ps, laps, null_laps, fired
+    uint64_t delivered, from_ps, until_ps
+    uint64_t from_bytes, until_bytes, bytes
+    uint64_t sent_before, batches_before, received_before, receipts_before, deliveries_before, messages_before, nulls_before
+    uint64_t send_batches[BATCH_BUCKETS]
+    uint64_t receive_batches[BATCH_BUCKETS]
+    uint64_t delivery_batches[BATCH_BUCKETS]
+
+
+cdef void predicates(void *self) noexcept nogil
+cdef void application(application_t *app) noexcept nogil
+cdef void rouse(actor_t *a) noexcept nogil
+cdef void something_arrived(actor_t *a, uint64_t length) noexcept nogil
+cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
+cdef uint64_t posting_starts(void *self) noexcept nogil
+cdef void posting_ends(void *self, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil

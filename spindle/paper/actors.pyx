@@ -1,0 +1,342 @@
+"""Who acts in virtual time: the predicate thread and the applications of each node.
+
+The predicate thread is the production core: step(), and what that calls. Around it there is nothing but the time that
+passes: for a pass, by how many lines it looks at and how many of those have changed; for a list of posts, in its
+middle, so that others act meanwhile; for each message delivered. An application claims a slot under the subgroup's lock
+with the core's own functions, fills it and commits it.
+
+One lock, two actors: while the predicate thread posts under it (switch `post_after_unlock` off) the application finds
+it taken, and goes on when it is free. The other way round the predicate thread's pass begins when the application has
+let go of it, since that is the first thing that a pass takes it for.
+
+A predicate thread that finds nothing looks again and again. Those passes are not played: it goes on with the pass that
+would have been the first to see what has come.
+"""
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from spindle.paper.clock cimport clock_add, fiber_leave
+from spindle.paper.wire cimport EVENT_APPLICATION, EVENT_PREDICATES
+from spindle_core.atomics cimport u32_load_relaxed
+from spindle_core.counters cimport (
+    C_DELIVERY_BATCHES,
+    C_DELIVERY_MESSAGES,
+    C_NULLS,
+    C_RECEIVE_BATCHES,
+    C_RECEIVE_MESSAGES,
+    C_SEND_BATCHES,
+    C_SEND_MESSAGES,
+)
+from spindle_core.layout cimport ROW_SUBGROUPS_OFFSET, subgroup_columns
+from spindle_core.smc cimport claim, claimable, fill_header, mark_ready
+from spindle_core.state cimport delivery_t, subgroup_t
+from spindle_core.step cimport step
+
+cdef uint64_t DEBT_MAX_PS = 500_000      # what may be spent before others act
+
+
+# ---- costs ---------------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t varied(run_t *run, uint64_t *random, uint64_t ps) noexcept nogil:
+    """xorshift64*: the same run from the same seed."""
+    cdef uint64_t x = random[0]
+    if run.jitter == 0:
+        return ps
+    x ^= x >> 12
+    x ^= x << 25
+    x ^= x >> 27
+    random[0] = x
+    x = (x * <uint64_t>2685821657736338717) >> 11
+    return <uint64_t>(ps * (1.0 + run.jitter * (2.0 * x / 9007199254740992.0 - 1.0)))
+
+
+cdef uint64_t copy_ps(const node_costs_t *c, uint64_t size) noexcept nogil:
+    """Between two measured sizes in proportion; beyond the last one at its pace."""
+    cdef uint32_t i
+    for i in range(c.copy_points):
+        if size <= c.copy_size[i]:
+            if i == 0:
+                return c.copy[0]
+            return c.copy[i - 1] + (c.copy[i] - c.copy[i - 1]) * (size - c.copy_size[i - 1]) // (
+                c.copy_size[i] - c.copy_size[i - 1])
+    if c.copy_points == 0:
+        return 0
+    i = c.copy_points - 1
+    return <uint64_t>(<double>c.copy[i] * size / c.copy_size[i])
+
+
+cdef uint64_t on_core(run_t *run, uint64_t from_ps, uint64_t until_ps) noexcept nogil:
+    """When work of that length is done, where threads have to wait for a core."""
+    cdef uint32_t i, best = 0
+    if run.n_cores == 0 or until_ps <= from_ps:
+        return until_ps
+    for i in range(run.n_cores):
+        if run.core_free_ps[i] < run.core_free_ps[best]:
+            best = i
+    if run.core_free_ps[best] > from_ps:
+        until_ps += run.core_free_ps[best] - from_ps
+    run.core_free_ps[best] = until_ps
+    return until_ps
+
+
+cdef inline void spend_until(actor_t *a, uint64_t until_ps) noexcept nogil:
+    """The predicate thread is busy until then; others act meanwhile."""
+    until_ps = on_core(a.run, a.now_ps, until_ps)
+    a.now_ps = until_ps
+    if a.run.net.clock.n and a.run.net.clock.heap[0].at_ps <= until_ps:
+        clock_add(&a.run.net.clock, until_ps, EVENT_PREDICATES, a)
+        fiber_leave(&a.fiber)
+    else:
+        a.run.net.clock.now_ps = until_ps
+
+
+cdef inline void pay(actor_t *a) noexcept nogil:
+    """What was spent passes."""
+    cdef uint64_t debt_ps = a.debt_ps
+    a.debt_ps = 0
+    if debt_ps:
+        spend_until(a, a.now_ps + debt_ps)
+
+
+cdef void free_locks(actor_t *a) noexcept nogil:
+    """Applications that found a lock taken go on where it is free now."""
+    cdef application_t *app = a.applications
+    if a.n_locked_out == 0:
+        return
+    while app != NULL:
+        if app.locked_out and not u32_load_relaxed(&app.topic.s.lock):
+            app.locked_out = False
+            a.n_locked_out -= 1
+            app.locked_ps += a.now_ps - app.since_ps
+            clock_add(&a.run.net.clock, a.now_ps + a.run.costs.handover, EVENT_APPLICATION, app)
+        app = app.next
+
+
+cdef void free_slots(actor_t *a, uint64_t now_ps) noexcept nogil:
+    """Applications that wait for a slot see it at their next look."""
+    cdef application_t *app = a.applications
+    if a.n_waiting == 0:
+        return
+    while app != NULL:
+        if app.waiting and claimable(app.topic.s, 1):
+            app.waiting = False
+            a.n_waiting -= 1
+            app.waited_ps += now_ps - app.since_ps
+            clock_add(&a.run.net.clock, now_ps + varied(a.run, &app.random, a.run.costs.retry), EVENT_APPLICATION, app)
+        app = app.next
+
+
+# ---- the predicate thread ------------------------------------------------------------------------------------------
+
+cdef topic_t *topic_at(actor_t *a, uint64_t offset) noexcept nogil:
+    """The topic that this part of a row belongs to."""
+    cdef uint64_t place
+    cdef uint32_t i
+    if offset < ROW_SUBGROUPS_OFFSET:
+        return NULL
+    place = (offset - ROW_SUBGROUPS_OFFSET) // sizeof(subgroup_columns)
+    if place < a.n_topics:
+        return &a.topics[place]
+    for i in range(a.n_topics):
+        if a.node.subgroups[i].counts_offset <= offset < a.node.subgroups[i].counts_offset + 64:
+            return &a.topics[i]
+        if 0 <= <int64_t>(offset - a.node.subgroups[i].slots_offset) < <int64_t>(
+                a.node.subgroups[i].window * a.node.subgroups[i].stride):
+            return &a.topics[i]
+    return NULL
+
+
+cdef inline void owe_triggers(actor_t *a) noexcept nogil:
+    """For the predicates that have fired since the last time."""
+    cdef uint64_t *c = a.node.counters
+    cdef uint64_t fired = c[C_SEND_BATCHES] + c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
+    a.debt_ps += (fired - a.fired) * a.run.costs.trigger
+    a.fired = fired
+
+
+cdef uint64_t posting_starts(void *self) noexcept nogil:
+    cdef actor_t *a = <actor_t *>self
+    free_locks(a)
+    owe_triggers(a)
+    a.now_ps += a.debt_ps
+    a.debt_ps = 0
+    return a.now_ps
+
+
+cdef void posting_ends(void *self, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil:
+    cdef actor_t *a = <actor_t *>self
+    cdef topic_t *topic = topic_at(a, offset)
+    a.posting_ps += until_ps - a.now_ps
+    if topic != NULL:
+        topic.spent_ps += until_ps - a.now_ps
+    spend_until(a, until_ps)
+
+
+cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept nogil:
+    """The delivery upcall."""
+    cdef topic_t *topic = <topic_t *>context
+    cdef actor_t *a = topic.actor
+    cdef run_t *run = a.run
+    cdef uint32_t i, octave
+    cdef uint64_t ps, ns, wait_ps, before_ps = a.now_ps + a.debt_ps
+    for i in range(n):
+        a.debt_ps += run.costs.deliver + topic.upcall_ps
+        if topic.copies_out:
+            a.debt_ps += copy_ps(&run.costs, messages[i].size)
+        if topic.disk_per_byte:
+            if topic.disk_free_ps < a.now_ps + a.debt_ps:
+                topic.disk_free_ps = a.now_ps + a.debt_ps
+            topic.disk_free_ps += messages[i].size * topic.disk_per_byte
+            wait_ps = topic.disk_free_ps - a.now_ps - a.debt_ps
+            if wait_ps > topic.disk_ahead_ps:
+                a.debt_ps += wait_ps - topic.disk_ahead_ps
+        a.bytes += messages[i].size
+        a.delivered += 1
+        if a.delivered == run.mark_from:
+            a.from_ps = a.now_ps + a.debt_ps
+            a.from_bytes = a.bytes
+        elif a.delivered == run.mark_until:
+            a.until_ps = a.now_ps + a.debt_ps
+            a.until_bytes = a.bytes
+            run.n_finished += 1
+        if run.mark_from <= a.delivered <= run.mark_until:
+            ps = a.now_ps + a.debt_ps - messages[i].source_ns * 1000
+            run.latencies += 1
+            run.latency_sum_ps += ps
+            ns = ps // 1000 + 8
+            octave = 0
+            while ns >> octave >= 16:
+                octave += 1
+            octave = octave * 8 + <uint32_t>(ns >> octave) - 8
+            run.latency[octave if octave < LATENCY_BUCKETS else LATENCY_BUCKETS - 1] += 1
+        if a.debt_ps > DEBT_MAX_PS:
+            topic.spent_ps += a.now_ps + a.debt_ps - before_ps
+            pay(a)
+            before_ps = a.now_ps
+    topic.spent_ps += a.now_ps + a.debt_ps - before_ps
+
+
+cdef inline void count_batch(uint64_t *buckets, uint64_t batches, uint64_t messages) noexcept nogil:
+    """What one pass has done of a kind, of one topic: one batch, or one message at a time."""
+    if batches:
+        messages //= batches
+        buckets[messages if messages < BATCH_BUCKETS else BATCH_BUCKETS - 1] += batches
+
+
+cdef void count_batches(actor_t *a) noexcept nogil:
+    cdef uint64_t *c = a.node.counters
+    count_batch(a.send_batches, c[C_SEND_BATCHES] - a.batches_before, c[C_SEND_MESSAGES] - a.sent_before)
+    count_batch(a.receive_batches, c[C_RECEIVE_BATCHES] - a.receipts_before, c[C_RECEIVE_MESSAGES] - a.received_before)
+    count_batch(a.delivery_batches, c[C_DELIVERY_BATCHES] - a.deliveries_before,
+                c[C_DELIVERY_MESSAGES] - a.messages_before)
+    a.null_laps += c[C_NULLS] != a.nulls_before
+    a.batches_before, a.sent_before = c[C_SEND_BATCHES], c[C_SEND_MESSAGES]
+    a.receipts_before, a.received_before = c[C_RECEIVE_BATCHES], c[C_RECEIVE_MESSAGES]
+    a.deliveries_before, a.messages_before = c[C_DELIVERY_BATCHES], c[C_DELIVERY_MESSAGES]
+    a.nulls_before = c[C_NULLS]
+
+
+cdef uint64_t look_at_all(actor_t *a) noexcept nogil:
+    """What the predicates of a pass cost that find nothing, and the lines that have changed."""
+    cdef node_costs_t *c = &a.run.costs
+    cdef uint64_t ps = c.lap, one
+    cdef uint32_t i
+    cdef subgroup_t *s
+    for i in range(a.n_topics):
+        s = &a.node.subgroups[i]
+        if s.mine == NULL:
+            continue
+        # The receive and the null-send predicate look at the senders' lines, the deliver predicate at the members'.
+        one = c.subgroup + (2 * s.n_senders + s.n_members) * c.line
+        a.topics[i].spent_ps += one
+        ps += one
+    ps += a.changed * c.changed_line + a.taken_ps
+    a.changed = a.taken_ps = 0
+    return ps
+
+
+cdef void predicates(void *self) noexcept nogil:
+    """The body of the predicate thread's fiber."""
+    cdef actor_t *a = <actor_t *>self
+    cdef run_t *run = a.run
+    cdef uint64_t begin_ps
+    cdef int done
+    while True:
+        a.now_ps = begin_ps = run.net.clock.now_ps
+        a.rung = False
+        a.lap_ps = look_at_all(a)
+        spend_until(a, a.now_ps + varied(run, &a.random, a.lap_ps))
+        if a.held_until_ps > a.now_ps and not run.lock_free:
+            spend_until(a, a.held_until_ps)
+        if a.n_waiting and not run.lock_free:
+            a.debt_ps += run.costs.handover      # who waits for a slot takes the lock to look
+        done = step(a.node, a.now_ps // 1000)
+        a.laps += 1
+        count_batches(a)
+        owe_triggers(a)
+        pay(a)
+        free_locks(a)
+        free_slots(a, a.now_ps)
+        if done:
+            a.busy_ps += a.now_ps - begin_ps
+        elif not a.rung:
+            a.idle = True
+            a.idle_since_ps = a.now_ps
+            fiber_leave(&a.fiber)
+
+
+cdef void rouse(actor_t *a) noexcept nogil:
+    """There is something for the predicate thread: its next look finds it."""
+    cdef uint64_t now_ps = a.run.net.clock.now_ps, laps
+    a.rung = True
+    if a.idle:
+        a.idle = False
+        laps = (now_ps - a.idle_since_ps + a.lap_ps - 1) // a.lap_ps if a.lap_ps else 0
+        clock_add(&a.run.net.clock, a.idle_since_ps + laps * a.lap_ps, EVENT_PREDICATES, a)
+
+
+cdef void something_arrived(actor_t *a, uint64_t length) noexcept nogil:
+    a.changed += 1
+    a.taken_ps += length * a.run.net.costs.take_per_byte
+    free_slots(a, a.run.net.clock.now_ps)
+    rouse(a)
+
+
+# ---- the application -----------------------------------------------------------------------------------------------
+
+cdef void application(application_t *app) noexcept nogil:
+    """Goes on: claims a slot, or commits the one that it has filled meanwhile."""
+    cdef actor_t *a = app.actor
+    cdef run_t *run = a.run
+    cdef subgroup_t *s = app.topic.s
+    cdef uint64_t now_ps = run.net.clock.now_ps, ps
+    if not run.lock_free and u32_load_relaxed(&s.lock):
+        app.locked_out = True
+        app.since_ps = now_ps
+        a.n_locked_out += 1
+        return
+    if not app.committing:
+        if claimable(s, 1) == 0:
+            app.waiting = True
+            app.since_ps = now_ps
+            a.n_waiting += 1
+            return
+        app.index = claim(s, 1)
+        app.claimed_ps = now_ps
+        app.committing = True
+        a.held_until_ps = now_ps + run.costs.claim
+        ps = run.costs.claim + app.work_ps
+        if app.copies_in:
+            ps += copy_ps(&run.costs, app.size)
+        ps = on_core(run, now_ps, now_ps + varied(run, &app.random, ps))
+        clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)
+        return
+    fill_header(s, app.index, app.size, 0, app.claimed_ps // 1000)
+    mark_ready(s, app.index, 1)
+    a.held_until_ps = now_ps + run.costs.commit
+    app.committing = False
+    app.sent += 1
+    app.left -= 1
+    rouse(a)
+    if app.left:
+        ps = on_core(run, now_ps, now_ps + varied(run, &app.random, run.costs.commit) + app.delay_ps)
+        clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)

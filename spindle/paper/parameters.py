@@ -1,0 +1,97 @@
+"""Cost models: what a cluster's parts cost, each number with its source. Another cluster is another table.
+
+No number here is fitted to the outcome of an experiment. Those of PAPER come from what the paper says of single parts
+(arXiv 2110.00886; section in brackets) or, where it says nothing, from measurements of this project's own code on
+a two-core x86-64 virtual machine (`spindle paper measure`), which are named as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Network:
+    """What posts and bytes cost. Times in nanoseconds."""
+
+    post_first_ns: float  # of the posting thread: the first post of a list
+    post_next_ns: float  # each further post of the list
+    latency_ns: float  # of one byte, unloaded
+    small_ns_per_byte: float  # that each byte up to `small_bytes` adds to it, besides its place on the wire
+    bytes_s: float  # of a port, each direction
+    small_bytes: int = 4096
+    packet_bytes: int = 4096
+    packet_overhead_bytes: int = 0
+    post_ns_per_byte: float = 0.0  # where the posting thread copies
+    take_ns_per_byte: float = 0.0  # where the receiving thread copies
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the node's own work costs, in nanoseconds. copy_ns: {bytes: ns of a copy of so many}."""
+
+    lap_ns: float  # a pass over the predicates, besides what follows
+    subgroup_ns: float  # one subgroup's predicates
+    line_ns: float  # that look at a column of another member
+    changed_line_ns: float  # which has changed since
+    trigger_ns: float  # of a predicate that fires, besides its posts and the messages it delivers
+    deliver_ns: float  # a message: its slot's header and the upcall
+    claim_ns: float  # of a slot, under the lock
+    commit_ns: float  # of a slot, under the lock
+    retry_ns: float  # an application that waits for a slot looks again
+    handover_ns: float  # of a lock that somebody waits for
+    copy_ns: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """One cluster. jitter: share by which costs vary, seeded. cores: of all nodes together; 0: each thread its own."""
+
+    name: str
+    network: Network
+    node: Node
+    jitter: float = 0.1
+    cores: int = 0
+
+
+# Of 10 KB copies etc. on a two-core virtual machine: docs/benchmarks.md.
+COPY_NS = MappingProxyType({64: 5.0, 1024: 35.0, 4096: 130.0, 10240: 600.0, 65536: 6_000.0, 1 << 20: 150_000.0})
+
+# "an InfiniBand switch of 12.5 GB/s (100 Gb/s)", 16 machines with 16 cores (section 4).
+INFINIBAND_100 = Network(
+    # "posting an RDMA request to the NIC takes ~1 us in our setting" (3.2).
+    post_first_ns=1000.0,
+    # Of 18.2 million write requests in 64.84 s, each to 15 members: 3.56 us (4.29 s of 1.1 million: 3.9 us); without
+    # the first microsecond, 14 further posts (4.1.1).
+    post_next_ns=(64.84e9 / 18.2e6 - 1000.0) / 14,
+    # "from 1.73 us for 1-byte data to 2.46 us for 4KB data" (3.2); from there on the link's pace.
+    latency_ns=1730.0,
+    small_ns_per_byte=(2460.0 - 1730.0) / 4096 - 1e9 / 12.5e9,
+    bytes_s=12.5e9,
+    # Headers of a packet of a reliable connection: LRH 8, BTH 12, ICRC 4, VCRC 2 (InfiniBand Architecture 1.3, vol. 1,
+    # chapters 5 and 9); RETH is in the first one only.
+    packet_overhead_bytes=26,
+)
+
+PAPER = Parameters(
+    name="paper",
+    network=INFINIBAND_100,
+    node=Node(
+        lap_ns=40.0,
+        subgroup_ns=30.0,
+        # Another member's column lies in the last-level cache, where the card has put it (about 70 cycles at 3 GHz).
+        line_ns=20.0,
+        changed_line_ns=20.0,
+        # "they [RDMA writes] can consume 20-50% of the time spent in the entire predicated test and code block" (3.4):
+        # with the costs of posts above, 20% of a push to one member and 50% of one to 15 leave 4 us and 3.6 us.
+        trigger_ns=4000.0,
+        deliver_ns=100.0,  # measured: this project's deliver predicate with an empty upcall
+        claim_ns=60.0,  # measured, as are the next two
+        commit_ns=60.0,
+        retry_ns=100.0,
+        handover_ns=100.0,
+        copy_ns=COPY_NS,
+    ),
+)

@@ -1,0 +1,177 @@
+"""The simulated fabric with a cost model: what a post costs its thread, and when its bytes are seen.
+
+A member has one card with one port. Posts cost the posting thread time. What it has posted leaves packet by packet, in
+turn for each peer, as long as the port takes for the bytes; the switch in between is never the bottleneck and queues
+what several send to one port, whose other end takes it at the same pace. Then the latency has passed and the write is
+there as a whole. FIFO per pair, as the fabric promises.
+
+Left out: the switch's limited buffers and what fills up behind them, congestion control, retransmission, the card's
+cache of connections, and its own time per request, which is far below that of posting it.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from spindle.paper.clock cimport clock_add
+from spindle_core.fabric.fabric cimport POST_INLINE_MAX, Fabric, post_t
+from spindle_core.layout cimport slot_header
+from spindle_core.memory cimport Mapping
+
+
+# ---- the network ---------------------------------------------------------------------------------------------------
+
+cdef void posted(network_state_t *net, transfer_t *t) noexcept nogil:
+    """The card of the source has it."""
+    cdef wire_t *w = t.wire
+    cdef card_t *card = &net.cards[w.source]
+    t.next = NULL
+    if w.first == NULL:
+        w.first = t
+    else:
+        w.last.next = t
+    w.last = t
+    if not w.active:
+        activate(card, w)
+    if not card.busy:
+        card_next(net, card)
+
+
+cdef inline void activate(card_t *card, wire_t *w) noexcept nogil:
+    w.active = True
+    w.next = NULL
+    if card.first == NULL:
+        card.first = w
+    else:
+        card.last.next = w
+    card.last = w
+
+
+cdef void card_next(network_state_t *net, card_t *card) noexcept nogil:
+    """The port is free: the next packet leaves."""
+    cdef wire_t *w = card.first
+    cdef transfer_t *t
+    cdef card_t *target
+    cdef uint64_t now = net.clock.now_ps, size, pace, in_ps, before
+    card.busy = w != NULL
+    if w == NULL:
+        return
+    card.first = w.next
+    w.active = False
+    t = w.first
+    size = t.left if t.left < net.costs.packet else net.costs.packet
+    pace = (size + net.costs.packet_overhead) * net.costs.per_byte
+    t.left -= size
+    before = t.length if t.length < net.costs.small else net.costs.small
+    before = net.costs.latency + before * net.costs.small_per_byte
+    target = &net.cards[w.target]
+    in_ps = now + before
+    if in_ps < target.in_free_ps:
+        in_ps = target.in_free_ps
+    target.in_free_ps = in_ps + pace
+    card.out_bytes += size
+    card.out_busy_ps += pace
+    if t.left == 0:
+        w.first = t.next
+        if w.arrival_ps < in_ps + pace:
+            w.arrival_ps = in_ps + pace
+        clock_add(&net.clock, w.arrival_ps, EVENT_ARRIVED, t)
+    if w.first != NULL:
+        activate(card, w)
+    clock_add(&net.clock, now + pace, EVENT_CARD, card)
+
+
+cdef void land_slots(const slots_area_t *area, wire_t *w, uint64_t offset, uint64_t end) noexcept nogil:
+    """The headers of the slots that begin in there."""
+    cdef uint64_t at = area.begin + (offset - area.begin + area.stride - 1) // area.stride * area.stride
+    while at < end:
+        memcpy(w.copy + at, w.row + at, sizeof(slot_header))
+        at += area.stride
+
+
+cdef uint32_t arrived(network_state_t *net, transfer_t *t) noexcept nogil:
+    """The write is seen; returns whose memory it is in."""
+    cdef wire_t *w = t.wire
+    cdef uint32_t i
+    cdef slots_area_t *area
+    if t.carries:
+        memcpy(w.copy + t.offset, t.bytes, t.length)
+    else:
+        for i in range(net.n_areas):
+            area = &net.areas[i]
+            if area.begin <= t.offset < area.end:
+                land_slots(area, w, t.offset, t.offset + t.length)
+                break
+        else:
+            memcpy(w.copy + t.offset, w.row + t.offset, t.length)
+    t.next = net.free
+    net.free = t
+    return w.target
+
+
+# ---- a member's end ------------------------------------------------------------------------------------------------
+
+cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
+    cdef end_t *e = <end_t *>self
+    cdef network_state_t *net = e.net
+    cdef uint64_t at_ps = e.start(e.poster)
+    cdef uint32_t i
+    cdef transfer_t *t
+    for i in range(n):
+        at_ps += (net.costs.post_next if i else net.costs.post_first) + posts[i].length * net.costs.post_per_byte
+        t = net.free
+        if t != NULL:
+            net.free = t.next
+        else:
+            t = <transfer_t *>malloc(sizeof(transfer_t))
+            if t == NULL:
+                net.clock.failed = True
+                return 0
+        t.wire = &net.wires[e.rank * MEMBERS_MAX + posts[i].peer]
+        t.offset = posts[i].offset
+        t.length = t.left = posts[i].length
+        t.carries = t.length <= POST_INLINE_MAX
+        if t.carries:
+            memcpy(t.bytes, t.wire.row + t.offset, t.length)
+        net.writes += 1
+        net.bytes += t.length
+        clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+    e.spend(e.poster, at_ps, n, posts[0].offset)
+    return 0
+
+
+cdef int timed_ring(void *self, uint32_t peer) noexcept nogil:
+    """Nobody sleeps where threads poll, as on the paper's cluster."""
+    return 0
+
+
+cdef void timed_cut(void *self, uint32_t peer) noexcept nogil:
+    pass
+
+
+cdef class TimedFabric(Fabric):
+    """One member's end; made by Cluster. Reads, atomics and small messages are not part of the model."""
+
+    def __init__(self, rank, n_peers):
+        self.rank = self.end.rank = rank
+        self.n_peers = n_peers
+        self.copies = []
+        self.table.self = &self.end
+        self.table.post_list = timed_post_list
+        self.table.ring = timed_ring
+        self.table.cut = timed_cut
+
+    def make_row(self, str name, size):
+        self.row = Mapping.private(size)
+        return self.row
+
+    def connect(self, peer, TimedFabric other not None, Mapping row not None):
+        """From now on what `peer` posts reaches this member; returns its row as it is seen here."""
+        cdef wire_t *w = &self.end.net.wires[<uint32_t>peer * MEMBERS_MAX + self.end.rank]
+        cdef Mapping copy = Mapping.private(row.size)
+        memcpy(copy.base, row.base, 8 * 6)       # what peers tell each other when they connect: the row's identity
+        w.source = peer
+        w.target = self.end.rank
+        w.row = row.base
+        w.copy = copy.base
+        self.copies.append(copy)
+        return copy
