@@ -429,6 +429,15 @@ class LocalTopic:
         while not await asyncio.get_running_loop().run_in_executor(None, journal.wait_durable, index, DURABLE_WAIT_S):
             pass
 
+    async def all_on_disk(self) -> None:
+        """Returns when this member is whole, and all that it has delivered by now, or that a view has left to it, is on
+        disk. Raises JournalError if it can't be, SpindleError if this node has left the topic."""
+        while not self.whole or self.busy:
+            if not self.member:
+                raise self._not_a_member()
+            await asyncio.sleep(ROOM_POLL_S)
+        await self.journal_is_durable()
+
     def _note(self, holders: Holders) -> None:
         """Has the ledger name the present members, now and before anything of theirs is acknowledged."""
         self._noted = holders

@@ -189,7 +189,7 @@ cdef class InboxWriter:
         # A loop, because another thread of the application may write while this one waits without the GIL.
         while self.next >= self.limit:
             # SYNC POINT: reuse. Pairs with the send predicate's release of `consumed`: it is done with the slot.
-            # (`acknowledged` never passes it.)
+            # (`acknowledged`, where that counts instead, never passes it.)
             self.limit = u64_load_acquire(self.freed) + self.slots_count
             if self.next < self.limit:
                 break

@@ -17,7 +17,8 @@ cdef class Bell:
 cdef class Outbox(Inbox):
     cdef readonly uint64_t taken         # messages handed out by take(), from the first ever
     cdef uint64_t last_ns                # source timestamp of the last of them
-    cdef uint64_t acknowledged_ns        # and of the last one acknowledged
+    cdef uint64_t freed_ns               # and of the last one that needs no slot any more
+    cdef bint keep
 
 
 cdef class ArrivalLog(DeliveryLog):

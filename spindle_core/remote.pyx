@@ -5,8 +5,9 @@ these. Here it is a thread of the application's own process (`Bell`, `Outbox`, `
 them over a connection; at the node it is the relay (`RelayWriter`), which writes into an inbox as an application would.
 
 Rules:
-- A message keeps its slot in the Outbox until every member has delivered it: it may have to be sent again, to another
-  node. So `consumed` and `acknowledged` are one count here.
+- A message keeps its slot in the Outbox until every member has delivered it, and of a logged topic has it on disk: it
+  may have to be sent again, to another node. So `consumed` is what needs no slot any more, and never passes
+  `acknowledged`.
 - The source timestamps that an Outbox hands out strictly increase, and stay with their messages: by them the group
   knows what it has had of a writer. One that doesn't is raised to a nanosecond after the last.
 """
@@ -84,7 +85,14 @@ cdef class Bell:
 
 
 cdef class Outbox(Inbox):
-    """The other end of a writer's inbox in the same process: hands out messages, and hears what became of them."""
+    """The other end of a writer's inbox in the same process: hands out messages, and hears what became of them.
+
+    keep: messages are kept until they are persisted.
+    """
+
+    def __init__(self, size_max, slots, writer_id, bint keep=False):
+        Inbox.__init__(self, size_max, slots, writer_id)
+        self.keep = keep
 
     def take(self, uint64_t until, Py_ssize_t bytes_max):
         """[(payload, source timestamp)] of the next messages below index `until`, in their order: at least one if there
@@ -124,25 +132,26 @@ cdef class Outbox(Inbox):
         if not s.consumed <= index <= self.taken:
             raise ValueError(f"message {index} isn't here: there are those from {s.consumed} to {self.taken}")
         self.taken = index
-        self.last_ns = self.acknowledged_ns
+        self.last_ns = self.freed_ns
         if index > s.consumed:
             self.last_ns = (<slot_header *>(s.slots + ((index - 1) % s.n_slots) * s.stride)).source_ns
 
     def settle(self, uint64_t acknowledged, uint64_t persisted):
         """Every member has delivered so many messages, and so many are on disk. ValueError beyond what was taken."""
         cdef inbox_t *s = &self.state
-        cdef uint64_t waiting
+        cdef uint64_t waiting, freed
         if acknowledged > self.taken or persisted > self.taken:
             raise ValueError(f"{max(acknowledged, persisted)} messages are acknowledged, only {self.taken} were sent")
-        if acknowledged > s.consumed:
-            self.acknowledged_ns = (
-                <slot_header *>(s.slots + ((acknowledged - 1) % s.n_slots) * s.stride)).source_ns
-            s.consumed = acknowledged
+        acknowledged = max(acknowledged, u64_load_relaxed(&s.progress.acknowledged))
+        persisted = max(persisted, u64_load_relaxed(&s.progress.persisted))
+        u64_store_release(&s.progress.acknowledged, acknowledged)
+        u64_store_release(&s.progress.persisted, persisted)
+        freed = min(acknowledged, persisted) if self.keep else acknowledged
+        if freed > s.consumed:
+            self.freed_ns = (<slot_header *>(s.slots + ((freed - 1) % s.n_slots) * s.stride)).source_ns
+            s.consumed = freed
             # SYNC POINT: reuse. Pairs with InboxWriter.free_slot(): these slots are done with.
-            u64_store_release(&s.progress.consumed, acknowledged)
-            u64_store_release(&s.progress.acknowledged, acknowledged)
-        if persisted > u64_load_relaxed(&s.progress.persisted):
-            u64_store_release(&s.progress.persisted, persisted)
+            u64_store_release(&s.progress.consumed, freed)
         # Pairs with the writer's fence between space_waiting and its last look.
         fence_store_load()
         waiting = u64_load_acquire(&s.header.space_waiting)

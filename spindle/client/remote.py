@@ -4,7 +4,8 @@ Why it looks like any other session: readers take from logs and writers put into
 all that is built on sessions works; a connection to a node, and to the next one when that is gone, moves what is there.
 
 What it promises: `docs/protocol.md`, "External clients". In short: messages of a writer are in the topic's order once
-and in their order, whatever nodes die, as long as a member of the topic survives; readers go on where they stood.
+and in their order, whatever nodes die, as long as a member of the topic survives, or its journals, if it is logged;
+readers go on where they stood.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from spindle_core.remote import Bell
 
 WRITER_BITS = 47  # of a relayed writer's identity
-SLOTS_FACTOR = 4  # slots are held until messages are delivered everywhere, over a longer way than on one host
+SLOTS_FACTOR = 4  # slots are held until messages are delivered everywhere, over a longer way than on one host...
+LOGGED_FACTOR = 16  # ...and until they are on all disks
 SLOTS_MAX = 4096
 BATCH_BYTES = 64 << 10  # payload of one frame, if its messages are smaller
 CREDIT_BYTES = 1 << 20  # on their way to one reader, if messages are smaller
@@ -48,13 +49,15 @@ class RemoteWriter:
         from spindle_core.remote import Outbox
 
         size_max = topic.spec.size_max
-        slots = slots or min(SLOTS_MAX, SLOTS_FACTOR * choose_inbox_slots(size_max))
+        logged = topic.spec.level is Level.LOGGED
+        slots = slots or min(SLOTS_MAX, (LOGGED_FACTOR if logged else SLOTS_FACTOR) * choose_inbox_slots(size_max))
         self.topic = topic
         self.identity = new_identity()
-        self.outbox = Outbox(size_max, slots, 0)
+        # Of a logged topic what isn't persisted may have to be sent again, when all nodes were down.
+        self.outbox = Outbox(size_max, slots, 0, keep=logged)
         self.inbox = InboxWriter(
             Mapping.attach(os.dup(self.outbox.ring.fd), writable=True), Mapping.attach(os.dup(self.outbox.progress.fd)),
-            os.dup(self.outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd), True)
+            os.dup(self.outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
@@ -94,14 +97,14 @@ class RemoteWriter:
         self._consumed = max(self._consumed, progress.consumed)
         try:
             self.outbox.settle(self._base + progress.acknowledged,
-                                 self._base + progress.persisted if progress.persisted else 0)
+                               self._base + progress.persisted if progress.persisted else 0)
         except ValueError as error:
             raise WireError(f"topic {self.topic.spec.name!r}: {error}") from None
 
     @property
     def unsettled(self) -> bool:
-        """Something of it is not delivered everywhere yet."""
-        return bool(self.outbox.acknowledged < self.outbox.committed)
+        """Something of it is not delivered everywhere yet, or, of a logged topic, not on all disks."""
+        return bool(self.outbox.consumed < self.outbox.committed)
 
 
 class RemoteReader:

@@ -4,6 +4,7 @@
     live      the file being written
     scan      reading a file without trusting it
     recovery  taking up what an earlier life of the node left
+    relays    how far writers on hosts without a node have got
     writer    `Journal`: the thread of one logged topic
     tools     info, verify, export, read: for people and scripts
 

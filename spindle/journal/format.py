@@ -24,9 +24,12 @@ field for. Of each message:
     log_time         time of delivery at this node, never falling within a file, so that reading by time keeps the order
     publish_time     the writer's timestamp, or log_time if it had none
 
-Rules: integers in Metadata are decimal text. `crc` is the last value, eight hex digits, over all bytes from the start
-of the file (head) or commit up to itself, the chunk's content left out. The schema has id 1. Records of other kinds,
-compression and attachments don't occur. Source: MCAP specification, version 0.
+What a file's head says of the files before it, if there is anything: `relayed`, pairs "writer:timestamp" in hex, of
+writers on hosts without a node (see `spindle.journal.relays`).
+
+Rules: other integers in Metadata are decimal text. `crc` is the last value, eight hex digits, over all bytes from the
+start of the file (head) or commit up to itself, the chunk's content left out. The schema has id 1. Records of other
+kinds, compression and attachments don't occur. Source: MCAP specification, version 0.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
+from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -119,6 +123,7 @@ class Head:
     last_sequence: int
     created_ns: int  # UTC
     schema: JournalSchema
+    relayed: tuple[tuple[int, int], ...] = ()  # of the files before this one, see `spindle.journal.relays`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,6 +239,8 @@ def encode_head(head: Head) -> bytes:
         "last_sequence": str(head.last_sequence),
         "created": str(head.created_ns),
     }
+    if head.relayed:
+        values["relayed"] = " ".join(f"{writer:x}:{source_ns:x}" for writer, source_ns in head.relayed)
     return data + _sealed(HEAD_NAME, values, len(data), zlib.crc32(data))
 
 
@@ -256,9 +263,17 @@ def parse_head(values: dict[str, str], schema_record: bytes, offset: int) -> Hea
             last_sequence=int(values["last_sequence"]),
             created_ns=int(values["created"]),
             schema=JournalSchema(schema.name, schema.encoding, schema.data, values["message_encoding"]),
+            relayed=tuple(_parse_relayed(values.get("relayed", ""))),
         )
     except (KeyError, ValueError, struct.error, McapError) as error:
         raise Damage(offset, f"the journal's head is malformed ({error!r})") from None
+
+
+def _parse_relayed(text: str) -> Iterator[tuple[int, int]]:
+    """Raises ValueError."""
+    for one in text.split():
+        writer, source_ns = one.split(":")
+        yield int(writer, 16), int(source_ns, 16)
 
 
 def encode_channel(head: Head, channel_id: int, sender: int, writer: int) -> bytes:

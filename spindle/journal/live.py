@@ -44,6 +44,7 @@ from spindle.journal.format import (
     padding_header,
 )
 from spindle.journal.names import UNFINISHED_SUFFIX, file_name
+from spindle.journal.relays import Relays, identity_of
 
 RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
 RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
@@ -89,6 +90,7 @@ class JournalFile:
         self._channels: dict[tuple[int, int], int] = {}  # (sender, writer) -> channel id
         self._log_time = 0
         self.position = head.position  # of the next message
+        self.relays = Relays(head.relayed)  # up to the last message
         self.last = (head.last_view, head.last_sequence)  # view and sequence number of the last message, here or before
 
     @classmethod
@@ -136,10 +138,14 @@ class JournalFile:
         channel_records: list[bytes] = []
         entries: dict[int, list[int]] = {}
         # Channels stand before all messages of the chunk, so a reader finds them without walking it.
+        relayed: dict[int, int] = {}  # channel of a writer on a host without a node -> timestamp of its last message
+        writers: dict[int, int] = {}  # channel -> identity of that writer
         for key in {(info.sender, info.relay << 16 | info.writer): None for _, info in run}:
             if key not in self._channels:
                 self._channels[key] = len(self._channels) + 1
                 channel_records.append(encode_channel(self.head, self._channels[key], *key))
+            if identity := identity_of(key[1]):
+                relayed[self._channels[key]], writers[self._channels[key]] = 0, identity
         offset = sum(map(len, channel_records))
         parts += channel_records
         log_time = self._log_time
@@ -158,6 +164,8 @@ class JournalFile:
             if not 0 < published <= U64_MAX:
                 published = log_time
             channel = self._channels[info.sender, info.relay << 16 | info.writer]
+            if relayed and channel in relayed:
+                relayed[channel] = published
             size = len(payload)
             parts.append(pack(opcode, MESSAGE_FIXED + size, channel, sequence & 0xFFFFFFFF, log_time, published))
             parts.append(payload)
@@ -185,6 +193,8 @@ class JournalFile:
         )
         self._show(chunk, [body, indexes, seal], layout.end)
         self._summary.add(layout)
+        for channel, published in relayed.items():
+            self.relays.note(writers[channel], published)
         self.position += len(run)
         self.last, self._log_time = (view_id, sequence), log_time
 

@@ -20,6 +20,7 @@ from spindle.journal.files import Files
 from spindle.journal.format import LIVE_TRAILER, Damage, padding_header
 from spindle.journal.live import _round_up, finish
 from spindle.journal.names import TORN_SUFFIX, UNFINISHED_SUFFIX, file_safe, parse
+from spindle.journal.relays import Relayed, Relays
 from spindle.journal.scan import Scan, State
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Recovery:
     last_view, last_sequence  of the last message; -1 if there is none
     group                     life of the group that those two numbers belong to; "" if unknown
     torn_path, torn_bytes     where a torn tail was put, and its size; None and 0 if there was none
+    relayed                   how far the writers on hosts without a node have got, see `spindle.journal.relays`
     """
 
     number: int = 1
@@ -43,6 +45,7 @@ class Recovery:
     group: str = ""
     torn_path: Path | None = None
     torn_bytes: int = 0
+    relayed: Relayed = dataclasses.field(default_factory=dict)
 
 
 def journal_numbers(files: Files, directory: Path, topic: str, node_id: int) -> list[tuple[int, Path]]:
@@ -71,7 +74,10 @@ def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery
     number, path = numbers[-1]
     handle = files.open(path, writable=True)
     try:
-        scan = open_scan(files, handle, path).run()
+        scan = open_scan(files, handle, path)
+        relays = Relays(scan.head.relayed)
+        for layout, body in scan.commits():
+            relays.add(layout, body)
         if scan.head.topic != topic or scan.head.node_id != node_id:
             raise NotAJournal(
                 f"{path} has the name of topic {topic!r} on node {node_id}, but holds topic {scan.head.topic!r} of "
@@ -92,6 +98,7 @@ def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery
         group=scan.head.group,
         torn_path=torn_path,
         torn_bytes=torn_bytes,
+        relayed=relays.last,
     )
 
 

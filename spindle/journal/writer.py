@@ -34,6 +34,7 @@ from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSch
 from spindle.journal.live import Info, JournalFile, Pair
 from spindle.journal.names import lock_name
 from spindle.journal.recovery import Recovery, journal_numbers, recover
+from spindle.journal.relays import Relayed, newest
 from spindle.topics import TopicSpec
 
 FSYNC_MODES = ("group", "never")
@@ -140,6 +141,7 @@ class Journal:
         self._skipped = 0
         self._commit_ns_max = 0
         self._changed = threading.Condition()
+        self._learned: dict[int, int] = {}
 
         self._next_index = -1  # of the next message in the delivery log; -1 = any
 
@@ -154,7 +156,7 @@ class Journal:
                                    f"with view {last[0]}, sequence {last[1]}, and a moment ago it ended with {held}: "
                                    "another process changes it. Give each node its own id or journal directory")
             self._held = last  # everything up to this the journal holds already
-            self._file = self._begin_file(self.recovery.number, self.recovery.position, last)
+            self._file = self._begin_file(self.recovery.number, self.recovery.position, last, self.recovery.relayed)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError as error:
             self._files.close(self._lock)
@@ -201,6 +203,18 @@ class Journal:
     def last(self) -> tuple[int, int]:
         """View and sequence number of the last message that is in the journal, synced or just about to be."""
         return self._file.last
+
+    def relayed_until(self, writer: int) -> int:
+        """Source timestamp of the last message of a writer on a host without a node, by its identity; 0: none. What is
+        about to be synced counts, and what other nodes have told (`learn`)."""
+        with self._changed:
+            return max(self._file.relays.last.get(writer, 0), self._learned.get(writer, 0))
+
+    def learn(self, relayed: Relayed) -> None:
+        """What came before the next message, in a journal that doesn't have it: of each writer on a host without a
+        node its identity and last source timestamp. On the disk with the next commit."""
+        with self._changed:
+            self._learned = {**self._learned, **relayed}
 
     def wait_durable(self, index: int, timeout_s: float) -> bool:
         """True when `durable_index` has reached `index`; False on timeout. Raises the failure if there is one."""
@@ -295,6 +309,8 @@ class Journal:
         if batch and self._before_commit is not None:
             self._before_commit(batch[-1][1].view_id)
         started_ns = time.monotonic_ns()
+        if batch and self._learned:
+            self._take_learned()
         for run in _runs(batch):
             self._file.append(run)
             # One commit, one sync: else the disk could hold the second of two without the first, which looks like
@@ -321,7 +337,7 @@ class Journal:
         self._skipped += len(batch)
         return []
 
-    def _begin_file(self, number: int, position: int, last: tuple[int, int]) -> JournalFile:
+    def _begin_file(self, number: int, position: int, last: tuple[int, int], relayed: Relayed) -> JournalFile:
         head = Head(
             topic=self.spec.name,
             type_name=self.spec.type_name,
@@ -335,6 +351,7 @@ class Journal:
             last_sequence=last[1],
             created_ns=time.time_ns(),
             schema=self._schema,
+            relayed=tuple(newest(relayed).items()),
         )
         return JournalFile.create(self._files, self.directory, head)
 
@@ -343,12 +360,24 @@ class Journal:
         file = self._file
         file.close()
         self._earlier_messages += file.messages
-        self._file = self._begin_file(file.head.number + 1, file.position, file.last)
+        self._file = self._begin_file(file.head.number + 1, file.position, file.last, file.relays.last)
         if self._keep_files:
             closed = journal_numbers(self._files, self.directory, self.spec.name, self.node_id)[:-1]
             for _, path in closed[: -self._keep_files]:
                 self._files.remove(path)
             self._files.sync_directory(self.directory)
+
+    def _take_learned(self) -> None:
+        """Has a file's head say what `learn` was told, before anything is written behind it."""
+        with self._changed:
+            self._file.relays.learn(self._learned)
+            self._learned = {}
+        file = self._file
+        if file.commits:
+            self._rotate()
+        else:
+            file.abandon()
+            self._file = self._begin_file(file.head.number, file.position, file.last, file.relays.last)
 
     def _fail(self, error: Exception) -> None:
         """Stop for good: keep what is on the disk, let go of the files, tell the owner."""

@@ -238,14 +238,24 @@ class HistoryChunk(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class HistoryStart(_message.Message):
-    __slots__ = ("lives", "after", "until_view")
+    __slots__ = ("lives", "after", "until_view", "relayed")
     LIVES_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     UNTIL_VIEW_FIELD_NUMBER: _ClassVar[int]
+    RELAYED_FIELD_NUMBER: _ClassVar[int]
     lives: _containers.RepeatedCompositeFieldContainer[Life]
     after: Order
     until_view: int
-    def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ...) -> None: ...
+    relayed: _containers.RepeatedCompositeFieldContainer[RelayedWriter]
+    def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ..., relayed: _Optional[_Iterable[_Union[RelayedWriter, _Mapping]]] = ...) -> None: ...
+
+class RelayedWriter(_message.Message):
+    __slots__ = ("writer", "source_ns")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_NS_FIELD_NUMBER: _ClassVar[int]
+    writer: int
+    source_ns: int
+    def __init__(self, writer: _Optional[int] = ..., source_ns: _Optional[int] = ...) -> None: ...
 
 class HistoryRequest(_message.Message):
     __slots__ = ("number", "topic", "view_id", "from_disk", "empty", "lives", "end", "until")
@@ -394,7 +404,7 @@ class Farewell(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., cast_out: bool = ...) -> None: ...
 
 class RelayQuery(_message.Message):
-    __slots__ = ("number", "client", "turn", "writer", "group_id", "view_id", "topic")
+    __slots__ = ("number", "client", "turn", "writer", "group_id", "view_id", "topic", "on_disk")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
@@ -402,6 +412,7 @@ class RelayQuery(_message.Message):
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ON_DISK_FIELD_NUMBER: _ClassVar[int]
     number: int
     client: bytes
     turn: int
@@ -409,14 +420,17 @@ class RelayQuery(_message.Message):
     group_id: int
     view_id: int
     topic: str
-    def __init__(self, number: _Optional[int] = ..., client: _Optional[bytes] = ..., turn: _Optional[int] = ..., writer: _Optional[int] = ..., group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
+    on_disk: bool
+    def __init__(self, number: _Optional[int] = ..., client: _Optional[bytes] = ..., turn: _Optional[int] = ..., writer: _Optional[int] = ..., group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., topic: _Optional[str] = ..., on_disk: bool = ...) -> None: ...
 
 class RelayAnswer(_message.Message):
-    __slots__ = ("number", "sent_ns", "refusal")
+    __slots__ = ("number", "sent_ns", "refusal", "view_id")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     SENT_NS_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     number: int
     sent_ns: int
     refusal: str
-    def __init__(self, number: _Optional[int] = ..., sent_ns: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
+    view_id: int
+    def __init__(self, number: _Optional[int] = ..., sent_ns: _Optional[int] = ..., refusal: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...

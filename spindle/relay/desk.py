@@ -1,17 +1,16 @@
 """Carries the questions and answers about external clients between nodes: the input and output of `turning`.
 
-Rule: what a node says to be sent of a logged topic is on its disk by then, so it counts as persisted where it is heard.
+Where the answers come from: of a logged topic, the journal of the node that claims; of others, what the engines have
+delivered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle.errors import NodeStopped, SpindleError
-from spindle.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.relay.turning import Action, Answer, Ask, Done, End, Query, Turning
 
@@ -35,7 +34,8 @@ class RelayDesk:
         self._local = local
         self._tasks: set[asyncio.Task[None]] = set()
         self._engine = engine
-        self._turning = Turning(node_id, self._last_of)
+        self._me = node_id
+        self._turning = Turning(node_id)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # by number of the claim
         self._stopped: SpindleError | None = None
 
@@ -51,21 +51,20 @@ class RelayDesk:
         app.flushed.add_done_callback(lambda _: self._do(self._turning.flushed(app)))
         self._do(actions)
 
-    async def claim(self, client: bytes, turn: int, writer: int, topic: str) -> int:
-        """Source timestamp up to which the group has, or will never have, what earlier turns have sent.
+    async def claim(self, client: bytes, turn: int, writer: int, topic: str, logged: bool) -> int:
+        """Source timestamp up to which the group has, or will never have, what earlier turns have sent; of a logged
+        topic it is on all disks, and this node is a member that stays one.
 
-        Waits as long as a node of the view still has something of it. Raises NodeStopped.
+        Waits as long as a node of the view still has something of it. Raises NodeStopped, SpindleError.
         """
         if self._stopped is not None:
             raise self._stopped
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        number, actions = self._turning.claim(client, turn, writer, topic)
+        number, actions = self._turning.claim(client, turn, writer, topic, logged)
         self._waiting[number] = future
         try:
             self._do(actions)
-            sent_ns = await future
-            await self._on_disk(topic)
-            return sent_ns
+            return await future
         finally:
             del self._waiting[number]
             self._turning.give_up(number)
@@ -75,10 +74,11 @@ class RelayDesk:
         if message.WhichOneof("body") == "relay_query":
             one = message.relay_query
             self._do(self._turning.asked(node_id, Query(
-                one.number, one.client, one.turn, one.writer, one.group_id, one.view_id, one.topic)))
+                one.number, one.client, one.turn, one.writer, one.group_id, one.view_id, one.topic,
+                one.on_disk)))
         else:
             answer = message.relay_answer
-            self._do(self._turning.answered(node_id, answer.number, answer.sent_ns, answer.refusal))
+            self._do(self._turning.answered(node_id, answer.number, answer.view_id, answer.sent_ns, answer.refusal))
 
     def installed(self, view: View) -> None:
         """A view is installed."""
@@ -99,7 +99,7 @@ class RelayDesk:
                 query = action.query
                 self._send(action.node_id, pb.PeerMessage(relay_query=pb.RelayQuery(
                     number=query.number, client=query.client, turn=query.turn, writer=query.writer,
-                    group_id=query.group_id, view_id=query.view_id, topic=query.topic)))
+                    group_id=query.group_id, view_id=query.view_id, topic=query.topic, on_disk=query.on_disk)))
             elif isinstance(action, Answer):
                 task = asyncio.get_running_loop().create_task(self._answer(action))
                 self._tasks.add(task)
@@ -116,13 +116,31 @@ class RelayDesk:
                         future.set_result(action.sent_ns)
 
     async def _answer(self, answer: Answer) -> None:
-        await self._on_disk(answer.topic)
-        self._send(answer.node_id, pb.PeerMessage(relay_answer=pb.RelayAnswer(
-            number=answer.number, sent_ns=answer.sent_ns, refusal=answer.refusal)))
+        query, refusal, sent_ns = answer.query, answer.refusal, 0
+        if not refusal and not query.on_disk:
+            sent_ns = self._last_of(query.writer)
+        elif not refusal:
+            try:
+                sent_ns = await self._on_disk(query)
+            except SpindleError as error:
+                if answer.node_id != self._me:
+                    return  # this node stops, and the view without it asks anew
+                refusal = str(error)
+        if answer.node_id == self._me:
+            self._do(self._turning.answered(self._me, query.number, answer.view_id, sent_ns, refusal))
+        else:
+            self._send(answer.node_id, pb.PeerMessage(relay_answer=pb.RelayAnswer(
+                number=query.number, sent_ns=sent_ns, refusal=refusal, view_id=answer.view_id)))
 
-    async def _on_disk(self, topic: str) -> None:
-        """Returns when all that this node has delivered of a logged topic by now is on its disk."""
-        local = self._local(topic)
-        if local is not None and local.member and local.spec.level is Level.LOGGED:
-            with contextlib.suppress(SpindleError):  # it is no member any more, or stops
-                await local.journal_is_durable()
+    async def _on_disk(self, query: Query) -> int:
+        """The writer's last timestamp in this node's journal of a logged topic, when all that the node has delivered by
+        now is in there; 0 if it is no member. Raises SpindleError if it can't be, in a node that stops."""
+        local = self._local(query.topic)
+        try:
+            if local is not None and local.member:
+                await local.all_on_disk()
+                return (await local.journal()).relayed_until(query.writer)
+        except SpindleError:
+            if local is not None and local.member:
+                raise
+        return 0

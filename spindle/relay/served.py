@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError
 
 from spindle.attachment import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
 from spindle.errors import ConfigError, SpindleError, WireError
+from spindle.levels import Level
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 
@@ -166,13 +167,26 @@ class RelayedApplication(Application):
             raise ConfigError(f"writer {wanted.relayed:x} is open already")
         self.permissions.check_publish(wanted.topic)
         sent_ns = 0
-        if wanted.resumed:
-            sent_ns = await self._node.relays.claim(self.client, self.turn, wanted.relayed, wanted.topic)
+        logged = self._topic(wanted.topic).spec.level is Level.LOGGED
+        if wanted.resumed and not logged:
+            sent_ns = await self._claim(wanted, logged)
         answer = await super()._open_writer(request)
         if answer is None:
             return None
         reply, _ = answer
-        port = self._ports[reply.writer.port].writer
+        if wanted.resumed and logged:
+            # Not before this node is a whole member: until then nobody may know what the journals hold.
+            try:
+                sent_ns = await self._claim(wanted, logged)
+            except BaseException:
+                opened = self._ports.pop(reply.writer.port, None)
+                if opened is not None:
+                    await self._close_logged(opened)
+                raise
+        opened = self._ports.get(reply.writer.port)
+        if opened is None:
+            return None  # the application has gone meanwhile
+        port = opened.writer
         assert port is not None
         self._newest_port = max(self._newest_port, reply.writer.port)
         self._adjust_limits(self._topic(wanted.topic).spec.size_max)
@@ -180,6 +194,9 @@ class RelayedApplication(Application):
         reply.writer.slots = port.slots
         reply.writer.sent_ns = sent_ns
         return reply, []
+
+    async def _claim(self, wanted: pb.OpenWriter, logged: bool) -> int:
+        return await self._node.relays.claim(self.client, self.turn, wanted.relayed, wanted.topic, logged)
 
     def _identity(self, wanted: pb.OpenWriter) -> int:
         return wanted.relayed

@@ -13,11 +13,22 @@ every member of the topic had delivered the message, itself among them, as it is
 case the view changes have decided: either all members that go on have delivered it before they installed the view, or
 nobody has and nobody will; whoever was a member then and is in the view has said so.
 
+Of a logged topic what was delivered doesn't tell: the topic may have been taken up from journals since, with more than
+a new node remembers, or without the last of what an old one does. There the asker is a whole member before it claims,
+so that its journal is the topic's, and asks in two rounds:
+
+1. As above. When all have answered in the asker's view, everything of earlier turns is delivered at every member, the
+   asker among them, or never will be. An answer from a later view doesn't say so: the asker installs that, and asks
+   anew.
+2. Each member answers when it is whole and what it has delivered is on its disk. The asker's own answer is what its
+   journal has of the writer; by then all holders have it on disk, so it counts as persisted and outlives a restart.
+
 A node that has heard of a later turn refuses earlier ones, so whoever was stopped in the middle and goes on can't send
 for a turn that is over: a claim needs everybody's answer.
 
 Rules:
-- Each input returns actions, to be carried out in order. `last_of(writer)` looks up the newest timestamp when called.
+- Each input returns actions, to be carried out in order. What an `Answer` is to say the driver finds out when it
+  carries that out, or later; then it is sent, or, if this node asked itself, put in with `answered`.
 - With every view that is installed, claims that are under way ask anew.
 """
 
@@ -26,7 +37,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 
 CLIENTS_MAX = 16384  # whose newest turns are remembered
 
@@ -40,6 +51,7 @@ class Query:
     group_id: int
     view_id: int
     topic: str = ""  # for whoever carries it
+    on_disk: bool = False  # the second round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +64,14 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Send the answer to query `number` of a node; `refusal` is not empty if the turn is over."""
+    """Answer a node's query (this node's own, too), in the view that is installed here; `refusal` is not empty if the
+    turn is over. In the second round: when this node is whole in the topic or no member of it, and what it has
+    delivered by now is on its disk."""
 
     node_id: int
-    number: int
-    sent_ns: int
+    query: Query
+    view_id: int
     refusal: str = ""
-    topic: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +99,8 @@ class _Claim:
     turn: int
     writer: int
     topic: str
+    logged: bool
+    on_disk: bool = False  # in the second round
     waiting: dict[int, int] = dataclasses.field(default_factory=dict)  # node id -> number of the query
     sent_ns: int = 0
 
@@ -100,9 +115,8 @@ class _Relay:
 class Turning:
     """The part of one node. See the module."""
 
-    def __init__(self, node_id: int, last_of: Callable[[int], int]) -> None:
+    def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self._last_of = last_of
         self._group_id = self._view_id = 0
         self._nodes: tuple[int, ...] = ()
         self._newest: OrderedDict[bytes, int] = OrderedDict()  # turn of each client
@@ -145,23 +159,23 @@ class Turning:
 
     # --- claims of this node
 
-    def claim(self, client: bytes, turn: int, writer: int, topic: str = "") -> tuple[int, list[Action]]:
-        """Number of a new claim."""
+    def claim(self, client: bytes, turn: int, writer: int, topic: str = "", logged: bool = False
+    ) -> tuple[int, list[Action]]:
+        """Number of a new claim. Of a logged topic this node is a whole member, and stays one."""
         number = next(self._numbers)
-        self._claims[number] = _Claim(client, turn, writer, topic)
-        return number, self._ask(number)
+        claim = self._claims[number] = _Claim(client, turn, writer, topic, logged)
+        return number, self._ask(claim)
 
     def give_up(self, claim: int) -> None:
         """Nobody waits for it any more."""
         self._claims.pop(claim, None)
 
-    def _ask(self, number: int) -> list[Action]:
-        claim = self._claims[number]
-        claim.waiting, claim.sent_ns = {}, 0
+    def _ask(self, claim: _Claim, on_disk: bool = False) -> list[Action]:
+        claim.waiting, claim.sent_ns, claim.on_disk = {}, 0, on_disk
         queries = []
         for node_id in self._nodes:
             query = Query(next(self._numbers), claim.client, claim.turn, claim.writer, self._group_id, self._view_id,
-                          claim.topic)
+                          claim.topic, on_disk)
             claim.waiting[node_id] = query.number
             queries.append((node_id, query))
         actions: list[Action] = [Ask(node_id, query) for node_id, query in queries if node_id != self.node_id]
@@ -170,14 +184,17 @@ class Turning:
                 actions += self.asked(node_id, query)
         return actions
 
-    def answered(self, node_id: int, number: int, sent_ns: int, refusal: str = "") -> list[Action]:
-        """A node's answer."""
+    def answered(self, node_id: int, number: int, view_id: int, sent_ns: int, refusal: str = "") -> list[Action]:
+        """A node's answer, from the time when it had installed view `view_id`."""
         claim_number = next((k for k, one in self._claims.items() if one.waiting.get(node_id) == number), None)
-        if claim_number is None:
+        if claim_number is None or (view_id != self._view_id and not refusal):
             return []
         claim = self._claims[claim_number]
         del claim.waiting[node_id]
-        claim.sent_ns = max(claim.sent_ns, sent_ns)
+        if node_id == self.node_id or not claim.on_disk:
+            claim.sent_ns = max(claim.sent_ns, sent_ns)
+        if not refusal and not claim.waiting and claim.logged and not claim.on_disk:
+            return self._ask(claim, on_disk=True)
         if refusal or not claim.waiting:
             del self._claims[claim_number]
             return [Done(claim_number, 0 if refusal else claim.sent_ns, refusal)]
@@ -188,23 +205,15 @@ class Turning:
     def asked(self, node_id: int, query: Query) -> list[Action]:
         """A node (or this one) asks."""
         if not self._note(query.client, query.turn):
-            return self._answer(node_id, query, 0, "the application has turned to another node since")
+            return [Answer(node_id, query, self._view_id, "the application has turned to another node since")]
         actions = self._end_earlier(query.client, query.turn)
         self._pending.append((node_id, query))
         return actions + self._answers()
 
     def _answers(self) -> list[Action]:
-        actions: list[Action] = []
         ready = [one for one in self._pending if self._ready(one[1])]
         self._pending = [one for one in self._pending if one not in ready]
-        for node_id, query in ready:
-            actions += self._answer(node_id, query, self._last_of(query.writer))
-        return actions
-
-    def _answer(self, node_id: int, query: Query, sent_ns: int, refusal: str = "") -> list[Action]:
-        if node_id == self.node_id:
-            return self.answered(node_id, query.number, sent_ns, refusal)
-        return [Answer(node_id, query.number, sent_ns, refusal, query.topic)]
+        return [Answer(node_id, query, self._view_id) for node_id, query in ready]
 
     def _ready(self, query: Query) -> bool:
         if query.group_id != self._group_id or query.view_id > self._view_id:
@@ -218,6 +227,6 @@ class Turning:
         self._group_id, self._view_id, self._nodes = group_id, view_id, tuple(nodes)
         self._pending = [one for one in self._pending if one[0] in self._nodes and one[0] != self.node_id]
         actions = self._answers()
-        for number in list(self._claims):
-            actions += self._ask(number)
+        for claim in list(self._claims.values()):
+            actions += self._ask(claim)
         return actions

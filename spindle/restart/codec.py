@@ -3,6 +3,8 @@ sends it is a member of the group."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from spindle.proto import node_pb2 as pb
 from spindle.restart.chain import Holders, Life, Order, Standing, Successor, Summary
 
@@ -21,6 +23,14 @@ def lives_to_wire(lives: tuple[Life, ...]) -> list[pb.Life]:
 
 def lives_from_wire(messages: object) -> tuple[Life, ...]:
     return tuple(Life(one.name, one.first_view, order_from_wire(one.after)) for one in messages)  # type: ignore[attr-defined]
+
+
+def relayed_to_wire(relayed: Mapping[int, int]) -> list[pb.RelayedWriter]:
+    return [pb.RelayedWriter(writer=writer, source_ns=source_ns) for writer, source_ns in relayed.items()]
+
+
+def relayed_from_wire(messages: Iterable[pb.RelayedWriter]) -> dict[int, int]:
+    return {one.writer: one.source_ns for one in messages}
 
 
 def holders_to_wire(holders: Holders) -> pb.Holders:

@@ -30,6 +30,7 @@ from spindle.restart.codec import (
     lives_to_wire,
     order_from_wire,
     order_to_wire,
+    relayed_to_wire,
     successor_from_wire,
     successor_to_wire,
     summary_from_wire,
@@ -380,7 +381,7 @@ class Desk:
 
     async def _from_journal(self, local: LocalTopic, request: pb.HistoryRequest) -> AsyncIterator[pb.HistoryChunk]:
         """What this member has on disk beyond what the asker has, up to the asker's membership."""
-        from spindle.restart.disk import last_messages, messages_after
+        from spindle.restart.disk import first_message, last_messages, messages_after, relayed_before
 
         await local.journal_is_durable()
         lives = self.ledger(request.topic).read().lives
@@ -388,19 +389,24 @@ class Desk:
         after, store = NOTHING, self.store(request.topic)
         if request.empty:
             found = await in_thread(lambda: last_messages(store, local.spec.history_depth, *local.retained_bytes))
-            messages: Iterable[Message] = (plain(one) for one in found if one.view_id < until_view)
+            found = [one for one in found if one.view_id < until_view]
+            messages: Iterable[Message] = map(plain, found)
+            begin = (found[0].view_id, found[0].sequence) if found else (until_view, -1)
         else:
             journal = await local.journal()
             theirs = lives_from_wire(request.lives)
             after = agreed_end(lives, journal.last, theirs, order_from_wire(request.end))
             messages = map(plain, messages_after(store, after, (until_view, -1)))
-        start = pb.HistoryStart(lives=lives_to_wire(lives), after=order_to_wire(after), until_view=until_view)
+            begin = await in_thread(first_message, store)
+        relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
+        start = pb.HistoryStart(lives=lives_to_wire(lives), after=order_to_wire(after), until_view=until_view,
+                                relayed=relayed_to_wire(relayed))
         yield pb.HistoryChunk(start=start)
         async for chunk in in_chunks(iter(messages)):
             yield chunk
 
     async def _from_disk(self, request: pb.HistoryRequest) -> AsyncIterator[pb.HistoryChunk]:
-        from spindle.restart.disk import last_messages, messages_after
+        from spindle.restart.disk import first_message, last_messages, messages_after, relayed_before
 
         local = self._local(request.topic)
         if self.directory is None:
@@ -409,9 +415,16 @@ class Desk:
         if request.empty:
             depth, capacity = (local.spec.history_depth if local is not None else 0), self.config.log_capacity
             found = await in_thread(lambda: last_messages(store, depth, capacity, 0))
-            messages: Iterable[Message] = (plain(one) for one in found if (one.view_id, one.sequence) <= until)
+            found = [one for one in found if (one.view_id, one.sequence) <= until]
+            messages: Iterable[Message] = map(plain, found)
+            begin = (found[0].view_id, found[0].sequence) if found else (until[0], until[1] + 1)
+            relayed = await in_thread(relayed_before, store, begin)
         else:
-            messages = map(plain, messages_after(store, order_from_wire(request.end), until))
+            after = order_from_wire(request.end)
+            messages = map(plain, messages_after(store, after, until))
+            begin = await in_thread(first_message, store)
+            relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
+        yield pb.HistoryChunk(start=pb.HistoryStart(relayed=relayed_to_wire(relayed)))
         async for chunk in in_chunks(iter(messages)):
             yield chunk
 

@@ -23,6 +23,7 @@ from spindle.journal.format import MESSAGE, CommitLayout, Damage
 from spindle.journal.names import lock_name
 from spindle.journal.reading import Channels, JournalMessage, add_channels, messages_of
 from spindle.journal.recovery import Recovery, corrupt_error, journal_numbers, open_scan, recover, repair
+from spindle.journal.relays import Relays
 from spindle.journal.scan import State
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary
 from spindle.restart.ledger import Ledger
@@ -84,7 +85,7 @@ def _lock(store: Store) -> int:
 def _found(store: Store, ledger: Ledger, whole: bool) -> Found:
     """Under the lock. `whole` is what a ledger that has to be made says."""
     recovery = recover(store.files, store.directory, store.topic, store.node_id)
-    standing, begin = ledger.read(), _begin(store)
+    standing, begin = ledger.read(), first_message(store)
     if not ledger.exists and begin != NOTHING:
         standing = ledger.update(
             lives=(Life(recovery.group, begin[0]),), whole=whole, seen_view=recovery.last_view,
@@ -92,8 +93,8 @@ def _found(store: Store, ledger: Ledger, whole: bool) -> Found:
     return Found(recovery, begin, standing)
 
 
-def _begin(store: Store) -> Order:
-    """The first message of the journal."""
+def first_message(store: Store) -> Order:
+    """The first message of the journal; NOTHING if there is none."""
     for _, path in journal_numbers(store.files, store.directory, store.topic, store.node_id):
         handle = store.files.open(path)
         try:
@@ -277,6 +278,27 @@ def _end_of_file(store: Store, path: Path, bytes_max: int, overhead: int) -> lis
         raise JournalError(f"{path} is damaged: {damage}") from damage
     finally:
         store.files.close(handle)
+
+
+def relayed_before(store: Store, place: Order) -> dict[int, int]:
+    """Of each writer on a host without a node: source timestamp of its last message before `place`, in this journal or
+    before it; see `spindle.journal.relays`."""
+    for _, path in reversed(journal_numbers(store.files, store.directory, store.topic, store.node_id)):
+        handle = store.files.open(path)
+        try:
+            scan = open_scan(store.files, handle, path)
+            if (scan.head.last_view, scan.head.last_sequence) >= place:
+                continue
+            relays = Relays(scan.head.relayed)
+            for layout, body in scan.commits():
+                record = layout.record
+                if (record.view_id, record.sequence) >= place:
+                    break
+                relays.add(layout, body, place[1] if record.view_id == place[0] else None)
+            return relays.last
+        finally:
+            store.files.close(handle)
+    return {}
 
 
 def messages_after(store: Store, after: Order, until: Order) -> Iterator[JournalMessage]:

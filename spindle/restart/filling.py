@@ -28,7 +28,7 @@ from spindle.errors import JournalError, SpindleError
 from spindle.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
-from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire
+from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
 from spindle.restart.desk import Desk, Stream, Unavailable, in_thread, order_of, plain, received
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
 
@@ -211,6 +211,7 @@ class Filling:
                             await self._cut(agreed)
                             return False
                         await self._conform(lives_from_wire(chunk.start.lives))
+                        await self._learn(chunk.start)
                         self.until_view = chunk.start.until_view
                     await self._feed(received(chunk))
                     if chunk.last:
@@ -264,6 +265,11 @@ class Filling:
         self._conformed = True
         for start in range(0, len(tail), AHEAD_MAX):
             await self._append([plain(one) for one in tail[start : start + AHEAD_MAX]])
+
+    async def _learn(self, start: pb.HistoryStart) -> None:
+        """What the other journal has had before the messages that come."""
+        if start.relayed:
+            (await self.local.journal()).learn(relayed_from_wire(start.relayed))
 
     async def _feed(self, messages: list[Message]) -> None:
         """Takes what is new of `messages`."""
@@ -345,6 +351,7 @@ class Filling:
                     last = False
                     while not last:
                         chunk = await stream.take()
+                        await self._learn(chunk.start)
                         await self._feed(received(chunk))
                         last = chunk.last
                 if self.last < decision.end:

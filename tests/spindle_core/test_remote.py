@@ -25,7 +25,7 @@ def ends(slots: int = 8, size_max: int = 64) -> tuple[InboxWriter, Outbox, Bell]
     bell, outbox = Bell(), Outbox(size_max, slots, 0)
     writer = InboxWriter(
         Mapping.attach(os.dup(outbox.ring.fd), True), Mapping.attach(os.dup(outbox.progress.fd)),
-        os.dup(outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd), True)
+        os.dup(outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
     return writer, outbox, bell
 
 
