@@ -85,6 +85,7 @@ cdef struct actor_t:
     uint64_t held_until_ps       # an application holds the lock
     uint64_t random
     uint64_t posting_ps, busy_ps, laps, null_laps, fired
+    bint finished                # what was waited for has been delivered, in a pass that is over
     uint64_t delivered, from_ps, until_ps
     uint64_t from_bytes, until_bytes, bytes
     uint64_t sent_before, batches_before, received_before, receipts_before, deliveries_before, messages_before, nulls_before

@@ -197,7 +197,6 @@ cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept n
         elif a.delivered == run.mark_until:
             a.until_ps = a.now_ps + a.debt_ps
             a.until_bytes = a.bytes
-            run.n_finished += 1
         if run.mark_from <= a.delivered <= run.mark_until:
             ps = a.now_ps + a.debt_ps - messages[i].source_ns * 1000
             run.latencies += 1
@@ -274,6 +273,9 @@ cdef void predicates(void *self) noexcept nogil:
         count_batches(a)
         owe_triggers(a)
         pay(a)
+        if not a.finished and a.delivered >= run.mark_until:
+            a.finished = True
+            run.n_finished += 1
         free_locks(a)
         free_slots(a, a.now_ps)
         if done:

@@ -37,8 +37,11 @@ from spindle.paper.wire cimport (
     arrived,
     card_next,
     card_t,
+    free_network,
     network_state_t,
     posted,
+    ps_of,
+    set_network,
     transfer_t,
 )
 from spindle_core.epoch cimport Epoch
@@ -98,12 +101,6 @@ class Outcome:
     writes: int
     bytes: int                      # posted
     out_bytes: list = field(default_factory=list)      # per node
-
-
-cdef uint64_t ps_of(value_ns) except? 0xFFFFFFFFFFFFFFFF:
-    if not 0 <= value_ns < 1e12:
-        raise ValueError(f"{value_ns} ns is no cost")
-    return round(value_ns * 1000)
 
 
 cdef class Cluster:
@@ -186,18 +183,8 @@ cdef class Cluster:
             self.make_application(k, sender, places[sender.topic], seed)
 
     cdef int set_costs(self, parameters) except -1:
-        cdef network_state_t *net = self.net
-        network, node = parameters.network, parameters.node
-        net.costs.post_first = ps_of(network.post_first_ns)
-        net.costs.post_next = ps_of(network.post_next_ns)
-        net.costs.latency = ps_of(network.latency_ns)
-        net.costs.small = network.small_bytes
-        net.costs.small_per_byte = ps_of(network.small_ns_per_byte)
-        net.costs.per_byte = ps_of(1e9 / network.bytes_s)
-        net.costs.packet = network.packet_bytes
-        net.costs.packet_overhead = network.packet_overhead_bytes
-        net.costs.post_per_byte = ps_of(network.post_ns_per_byte)
-        net.costs.take_per_byte = ps_of(network.take_ns_per_byte)
+        node = parameters.node
+        set_network(self.net, parameters.network)
         c = &self.state.costs
         c.lap = ps_of(node.lap_ns)
         c.subgroup = ps_of(node.subgroup_ns)
@@ -296,7 +283,8 @@ cdef class Cluster:
     cdef void play(self, uint64_t limit_ps) noexcept nogil:
         cdef event_t event
         cdef uint64_t length
-        while self.state.n_finished < self.n and clock_take(&self.net.clock, &event) and event.at_ps < limit_ps:
+        while (self.state.n_finished < self.n and self.net.clock.n and self.net.clock.heap[0].at_ps < limit_ps
+               and clock_take(&self.net.clock, &event)):
             if event.kind == EVENT_PREDICATES:
                 fiber_enter(&(<actor_t *>event.what).fiber)
             elif event.kind == EVENT_POSTED:
@@ -368,28 +356,11 @@ cdef class Cluster:
         self.engines, self.epochs = [], []
 
     def __dealloc__(self):
-        cdef transfer_t *t
-        cdef event_t event
         cdef uint32_t i
         if self.actors != NULL:
             for i in range(self.n):
                 fiber_free(&self.actors[i].fiber)
-        if self.net != NULL:
-            self.net.clock.failed = False
-            while clock_take(&self.net.clock, &event):
-                if event.kind == EVENT_POSTED or event.kind == EVENT_ARRIVED:
-                    free(event.what)
-            for i in range(<uint32_t>(MEMBERS_MAX * MEMBERS_MAX)):
-                while self.net.wires[i].first != NULL:
-                    t = self.net.wires[i].first
-                    self.net.wires[i].first = t.next
-                    free(t)
-            while self.net.free != NULL:
-                t = self.net.free
-                self.net.free = t.next
-                free(t)
-            free(self.net.clock.heap)
-        free(self.net)
+        free_network(self.net)
         free(self.actors)
         free(self.topics)
         free(self.applications)

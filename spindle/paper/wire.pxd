@@ -83,6 +83,9 @@ cdef struct end_t:
     void (*spend)(void *poster, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil
 
 
+cdef uint64_t ps_of(value_ns) except? 0xFFFFFFFFFFFFFFFF
+cdef int set_network(network_state_t *net, costs) except -1
+cdef void free_network(network_state_t *net) noexcept
 cdef void posted(network_state_t *net, transfer_t *t) noexcept nogil
 cdef void card_next(network_state_t *net, card_t *card) noexcept nogil
 cdef uint32_t arrived(network_state_t *net, transfer_t *t) noexcept nogil

@@ -9,16 +9,62 @@ Left out: the switch's limited buffers and what fills up behind them, congestion
 cache of connections, and its own time per request, which is far below that of posting it.
 """
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from spindle.paper.clock cimport clock_add
+from spindle.paper.clock cimport clock_add, clock_take, event_t
 from spindle_core.fabric.fabric cimport POST_INLINE_MAX, Fabric, post_t
 from spindle_core.layout cimport slot_header
 from spindle_core.memory cimport Mapping
 
 
 # ---- the network ---------------------------------------------------------------------------------------------------
+
+cdef uint64_t ps_of(value_ns) except? 0xFFFFFFFFFFFFFFFF:
+    """Raises ValueError for what can't be a cost."""
+    if not 0 <= value_ns < 1e12:
+        raise ValueError(f"{value_ns} ns is no cost")
+    return round(value_ns * 1000)
+
+
+cdef int set_network(network_state_t *net, costs) except -1:
+    """Takes the costs over from a parameters.Network. Raises ValueError."""
+    net.costs.post_first = ps_of(costs.post_first_ns)
+    net.costs.post_next = ps_of(costs.post_next_ns)
+    net.costs.latency = ps_of(costs.latency_ns)
+    net.costs.small = costs.small_bytes
+    net.costs.small_per_byte = ps_of(costs.small_ns_per_byte)
+    net.costs.per_byte = ps_of(1e9 / costs.bytes_s)
+    net.costs.packet = costs.packet_bytes
+    net.costs.packet_overhead = costs.packet_overhead_bytes
+    net.costs.post_per_byte = ps_of(costs.post_ns_per_byte)
+    net.costs.take_per_byte = ps_of(costs.take_ns_per_byte)
+    return 0
+
+
+cdef void free_network(network_state_t *net) noexcept:
+    """And all writes on their way."""
+    cdef transfer_t *t
+    cdef event_t event
+    cdef uint32_t i
+    if net == NULL:
+        return
+    net.clock.failed = False
+    while clock_take(&net.clock, &event):
+        if event.kind == EVENT_POSTED or event.kind == EVENT_ARRIVED:
+            free(event.what)
+    for i in range(<uint32_t>(MEMBERS_MAX * MEMBERS_MAX)):
+        while net.wires[i].first != NULL:
+            t = net.wires[i].first
+            net.wires[i].first = t.next
+            free(t)
+    while net.free != NULL:
+        t = net.free
+        net.free = t.next
+        free(t)
+    free(net.clock.heap)
+    free(net)
+
 
 cdef void posted(network_state_t *net, transfer_t *t) noexcept nogil:
     """The card of the source has it."""
@@ -51,7 +97,7 @@ cdef void card_next(network_state_t *net, card_t *card) noexcept nogil:
     cdef wire_t *w = card.first
     cdef transfer_t *t
     cdef card_t *target
-    cdef uint64_t now = net.clock.now_ps, size, pace, in_ps, before
+    cdef uint64_t now = net.clock.now_ps, size, pace, in_ps
     card.busy = w != NULL
     if w == NULL:
         return
@@ -61,10 +107,8 @@ cdef void card_next(network_state_t *net, card_t *card) noexcept nogil:
     size = t.left if t.left < net.costs.packet else net.costs.packet
     pace = (size + net.costs.packet_overhead) * net.costs.per_byte
     t.left -= size
-    before = t.length if t.length < net.costs.small else net.costs.small
-    before = net.costs.latency + before * net.costs.small_per_byte
     target = &net.cards[w.target]
-    in_ps = now + before
+    in_ps = now + net.costs.latency
     if in_ps < target.in_free_ps:
         in_ps = target.in_free_ps
     target.in_free_ps = in_ps + pace
@@ -72,8 +116,10 @@ cdef void card_next(network_state_t *net, card_t *card) noexcept nogil:
     card.out_busy_ps += pace
     if t.left == 0:
         w.first = t.next
-        if w.arrival_ps < in_ps + pace:
-            w.arrival_ps = in_ps + pace
+        # What a longer write takes besides its place on the wire holds up nobody else at the port.
+        in_ps += pace + (t.length if t.length < net.costs.small else net.costs.small) * net.costs.small_per_byte
+        if w.arrival_ps < in_ps:
+            w.arrival_ps = in_ps
         clock_add(&net.clock, w.arrival_ps, EVENT_ARRIVED, t)
     if w.first != NULL:
         activate(card, w)
