@@ -88,7 +88,8 @@ cdef struct actor_t:
     bint finished                # what was waited for has been delivered, in a pass that is over
     uint64_t delivered, from_ps, until_ps
     uint64_t from_bytes, until_bytes, bytes
-    uint64_t sent_before, batches_before, received_before, receipts_before, deliveries_before, messages_before, nulls_before
+    uint64_t sent_before, batches_before, received_before, receipts_before, deliveries_before, messages_before
+    uint64_t nulls_before
     uint64_t send_batches[BATCH_BUCKETS]
     uint64_t receive_batches[BATCH_BUCKETS]
     uint64_t delivery_batches[BATCH_BUCKETS]

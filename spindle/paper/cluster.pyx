@@ -232,7 +232,8 @@ cdef class Cluster:
         if upcall.disk_bytes_s:
             topic.disk_per_byte = ps_of(1e9 / upcall.disk_bytes_s)
             topic.disk_ahead_ps = upcall.disk_ahead_bytes * topic.disk_per_byte
-        self.engines[rank].set_upcall(topic.s.topic_id, <size_t>function, <size_t>topic, batches=upcall_batches, keep=self)
+        self.engines[rank].set_upcall(topic.s.topic_id, <size_t>function, <size_t>topic, batches=upcall_batches,
+                                      keep=self)
         return 0
 
     cdef int make_application(self, k, sender, place, seed) except -1:

@@ -165,8 +165,8 @@ def test_what_it_cannot_do_is_said() -> None:
 
 
 def test_clusters_leave_no_memory_behind() -> None:
-    """Method: after as many as fill whatever is kept for the next one, further ones add nothing; some end in the middle of
-    everything, with writes on their way."""
+    """Method: after as many as fill whatever is kept for the next one, further ones add nothing; some end in the middle
+    of everything, with writes on their way."""
 
     def many(count: int) -> None:
         for k in range(count):
