@@ -55,6 +55,7 @@ from spindle.errors import (
 )
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
+from spindle.relay.figures import RelayFigures
 from spindle.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo, TopicSpec
 from spindle.wire import Connection, Frame, Limits
 
@@ -87,6 +88,7 @@ class Attachments:
         self.node = node
         self.embedded = embedded
         self.apps: dict[int, Application] = {}
+        self.relayed = RelayFigures()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: SpindleError | None = None
@@ -96,6 +98,7 @@ class Attachments:
         try:
             permissions = self._check(opening, credentials)
         except SpindleError as error:
+            self.relayed.refused += not credentials.local
             LOG.warning("refused application %r of %s: %s", opening.name, credentials, error)
             self._answer_opening(conn, error)
             conn.close()
@@ -168,7 +171,9 @@ class Attachments:
     def full_status(self) -> dict[str, Any]:
         """The node's own status and what is attached to it, fit for JSON."""
         return {**self.node.status(), "pid": os.getpid(), "embedded": self.embedded,
-                "applications": [app.status() for app in self.apps.values()]}
+                "applications": [app.status() for app in self.apps.values()],
+                "relayed": {"applications": sum(app.external for app in self.apps.values()),
+                            **dataclasses.asdict(self.relayed)}}
 
     async def close(self, reason: SpindleError | None = None) -> None:
         """Say `reason` to every application as the last word; returns when all connections and ports are closed."""
@@ -182,7 +187,12 @@ class Attachments:
 
 
 class Application:
-    """One attached application. `serve()` runs as long as it is attached."""
+    """One attached application. `serve()` runs as long as it is attached.
+
+    external  it is on a host without a node, see `spindle.relay`
+    """
+
+    external = False
 
     def __init__(self, all_apps: Attachments, number: int, conn: Connection, name: str, permissions: Permissions
     ) -> None:

@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 
 from spindle.config import split_address
 from spindle.errors import SpindleError
+from spindle.relay.figures import RELAY_HELP
 
 if TYPE_CHECKING:
     from spindle_core.counters import Counters
@@ -89,6 +90,7 @@ class NodeCollector(Collector):
         apps = GaugeMetricFamily("spindle_applications", "applications attached to the node", labels=LABELS)
         apps.add_metric(self._labels, len(status.get("applications", ())))
         yield apps
+        yield from self._relay_metrics(status.get("relayed", {}))
         topics = status.get("topics", ())
         count = GaugeMetricFamily("spindle_topics", "topics of the group", labels=LABELS)
         count.add_metric(self._labels, len(topics))
@@ -98,6 +100,17 @@ class NodeCollector(Collector):
             for topic in topics:
                 if isinstance(topic.get(key), (int, float)):
                     family.add_metric((*self._labels, topic["name"]), topic[key])
+            yield family
+
+
+    def _relay_metrics(self, relayed: dict[str, Any]) -> Iterator[Metric]:
+        external = GaugeMetricFamily("spindle_external_applications", "those of them that are on hosts without a node",
+                                     labels=LABELS)
+        external.add_metric(self._labels, relayed.get("applications", 0))
+        yield external
+        for key, text in RELAY_HELP.items():
+            family = CounterMetricFamily(f"spindle_relay_{key}", text, labels=LABELS)
+            family.add_metric(self._labels, relayed.get(key, 0))
             yield family
 
 

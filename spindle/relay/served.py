@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from spindle.attachment import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
-from spindle.errors import ConfigError, SpindleError, WireError
+from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError
 from spindle.levels import Level
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
+from spindle.wire import ConnectionEnded
 
 if TYPE_CHECKING:
     from spindle.access import Permissions
@@ -73,6 +74,8 @@ class Intake:
 
 class RelayedApplication(Application):
     """One attached application of another host. See the module."""
+
+    external = True
 
     def __init__(self, all_apps: Attachments, number: int, conn: Connection, name: str, permissions: Permissions
     ) -> None:
@@ -152,6 +155,13 @@ class RelayedApplication(Application):
             raise WireError("Begin comes once, with a client and a turn")
         self._node.relays.begin(begin.client, begin.turn, self)
         self.client, self.turn = begin.client, begin.turn
+        self._all.relayed.turned += begin.turn > 1
+
+    def end(self, reason: SpindleError) -> None:
+        """As Application.end."""
+        if not self._conn.closed and not isinstance(reason, (ConnectionEnded, NodeStopped)):
+            self._all.relayed.refused += 1
+        super().end(reason)
 
     async def _get_status(self, request: pb.Request) -> Answer:
         status = {**self._all.full_status(), "counters": self._node.counters.snapshot()}
@@ -222,6 +232,8 @@ class RelayedApplication(Application):
             raise WireError(f"messages for port {messages.port}, which is no writer of this application")
         try:
             intake.writer.relay(messages.messages)
+            self._all.relayed.taken += len(messages.messages)
+            self._all.relayed.taken_bytes += sum(len(one.payload) for one in messages.messages)
         except (ValueError, SpindleError, TimeoutError) as error:
             raise WireError(f"messages for port {messages.port} are refused: {error}") from None
 
@@ -317,6 +329,8 @@ class RelayedApplication(Application):
             return False
         deliveries = rb.Deliveries(port=feed.number, messages=messages, lost=lost - feed.lost)
         feed.lost = lost
+        self._all.relayed.given += len(messages)
+        self._all.relayed.given_bytes += size
         self._send_side(rb.NodeSide(deliveries=deliveries))
         return True
 

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATUS = {
     "members": [{"node_id": 2}, {"node_id": 5}],
     "applications": [{}],
+    "relayed": {"applications": 1, "turned": 3, "taken": 5, "taken_bytes": 70},
     "topics": [{"name": 'a"b\\', "delivered": 7, "readers": 1, "writers": 0}, {"name": "elsewhere"}],
 }
 
@@ -76,6 +77,9 @@ def test_state_of_the_group(server: MetricsServer) -> None:
     assert found["spindle_members", ""] == 2
     assert found["spindle_applications", ""] == 1
     assert found["spindle_topics", ""] == 2
+    assert found["spindle_external_applications", ""] == 1
+    assert found["spindle_relay_turned_total", ""] == 3 and found["spindle_relay_refused_total", ""] == 0
+    assert found["spindle_relay_taken_total", ""] == 5 and found["spindle_relay_taken_bytes_total", ""] == 70
     assert found["spindle_topic_delivered", 'a"b\\'] == 7
     assert ("spindle_topic_delivered", "elsewhere") not in found, "this node does not subscribe it"
 

@@ -23,6 +23,7 @@ from spindle.client.remote import attach_remote
 from spindle.levels import Level
 from spindle.topics import TopicSpec
 from tests.spindle.hosts import Host, hosts
+from tests.support import wait_until
 
 CLIENTS = 3
 FAULTS = 5
@@ -86,6 +87,33 @@ def fault(host: Host, pick: random.Random) -> None:
             return
         host.running.wait()
     host.start().wait_ready()
+
+
+def test_what_a_node_counts_of_them(runtime_dir: Path) -> None:
+    """Goal: figures for metrics. Method: one client turns to the node, writes and reads."""
+    with hosts(runtime_dir, 3) as site, attach(runtime_dir=site[1].directory) as beside:
+        def relayed() -> dict[str, int]:
+            found: dict[str, int] = beside.status()["relayed"]
+            return found
+
+        assert set(relayed().values()) == {0}
+        with attach_remote([host.address for host in site], patience_s=None) as session:
+            session.declare_topic(TopicSpec("t", size_max=64))
+            writer = session.open_writer("t")
+            reader = session.open_reader("t", keep_all=True, from_history=False)
+            site[0].running.kill()
+            wait_until(lambda: session.node_id == 2)
+            before = relayed()
+            assert (before["applications"], before["turned"], before["refused"]) == (1, 1, 0)
+            for _ in range(3):
+                writer.inbox.write(b"twelve bytes", 0, WAIT_S)
+            assert writer.inbox.wait_acknowledged(WAIT_S)
+            wait_until(lambda: reader.log.pending == 3)
+            after = relayed()
+            assert (after["taken"], after["taken_bytes"]) == (3, 36)
+            assert (after["given"], after["given_bytes"]) == (3, 36)
+        wait_until(lambda: relayed()["applications"] == 0)
+        assert relayed()["refused"] == 0
 
 
 @pytest.mark.parametrize("level", [Level.ATOMIC, Level.VOLATILE, Level.LOGGED], ids=lambda level: level.name.lower())
