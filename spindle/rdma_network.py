@@ -17,42 +17,33 @@ import socket
 import struct
 from pathlib import Path
 
-DEVICES = Path("/sys/class/infiniband")
+from spindle.rdma_devices import Port, chosen, sysfs_devices
+
 PREFIX_V6 = 64  # bits of an IPv6 network
 _SIOCGIFNETMASK = 0x891B
-_ACTIVE = "4:"
 
 
-def rdma_network(name: str = "", port: int = 1, devices: Path = DEVICES) -> str:
-    """The network of the device, "" if there is none. `name` empty: the first device whose port is active."""
-    found = [devices / name] if name else sorted(devices.iterdir()) if devices.is_dir() else []
-    for device in found:
-        at = device / "ports" / str(port)
-        if _read(at / "state").startswith(_ACTIVE):
-            return _infiniband(at) if _read(at / "link_layer") == "InfiniBand" else _roce(at)
-    return ""
+def rdma_network(name: str = "", number: int = 1, root: Path = Path("/")) -> str:
+    """The network of the device, "" if there is none. `name` empty: the first device whose port is active; `number`: of
+    the port; `root`: in front of /sys."""
+    device = chosen(sysfs_devices(root), name, number)
+    port = device.port(number) if device is not None else None
+    if port is None or not port.active:
+        return ""
+    if port.layer == "InfiniBand":
+        return f"infiniband {int(port.gids[0].address) >> 64:016x}" if port.gids else ""
+    return _roce(port)
 
 
-def _infiniband(port: Path) -> str:
-    gid = _gid(port, 0)
-    return f"infiniband {gid >> 64:016x}" if gid else ""
-
-
-def _roce(port: Path) -> str:
+def _roce(port: Port) -> str:
     """IPv4 before IPv6, as the fabric chooses its GID."""
-    others = ""
-    for entry in sorted((port / "gids").iterdir(), key=lambda one: int(one.name)):
-        index = int(entry.name)
-        if _read(port / "gid_attrs" / "types" / entry.name) != "RoCE v2":
-            continue
-        address = ipaddress.IPv6Address(_gid(port, index))
-        if address.ipv4_mapped is not None:
-            mask = _netmask(_read(port / "gid_attrs" / "ndevs" / entry.name))
-            if mask:
-                return f"roce {ipaddress.ip_network(f'{address.ipv4_mapped}/{mask}', strict=False)}"
-        elif not others and not address.is_link_local:
-            others = f"roce {ipaddress.ip_network(f'{address}/{PREFIX_V6}', strict=False)}"
-    return others
+    fit = [gid for gid in port.gids if gid.kind == "RoCE v2"]
+    for gid in fit:
+        mask = _netmask(gid.interface) if gid.ipv4 is not None else ""
+        if mask:
+            return f"roce {ipaddress.ip_network(f'{gid.ipv4}/{mask}', strict=False)}"
+    wide = next((gid for gid in fit if gid.ipv4 is None and not gid.address.is_link_local), None)
+    return f"roce {ipaddress.ip_network(f'{wide.address}/{PREFIX_V6}', strict=False)}" if wide is not None else ""
 
 
 def _netmask(interface: str) -> str:
@@ -61,19 +52,3 @@ def _netmask(interface: str) -> str:
         asked = fcntl.ioctl(sock, _SIOCGIFNETMASK, struct.pack("256s", interface.encode()[:15]))
         return socket.inet_ntoa(asked[20:24])
     return ""
-
-
-def _gid(port: Path, index: int) -> int:
-    text = _read(port / "gids" / str(index)).replace(":", "")
-    try:
-        return int(text, 16)
-    except ValueError:
-        return 0
-
-
-def _read(path: Path) -> str:
-    """"" also where the kernel has nothing to say, which reading an unused GID's type answers with an error."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -16,7 +16,7 @@ from spindle.rdma_network import rdma_network
 
 def device(root: Path, name: str, gids: dict[int, tuple[str, str, str]], state: str = "4: ACTIVE",
            layer: str = "Ethernet") -> None:
-    port = root / name / "ports" / "1"
+    port = root / "sys/class/infiniband" / name / "ports" / "1"
     for part in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
         (port / part).mkdir(parents=True)
     (port / "state").write_text(state + "\n")
@@ -43,18 +43,18 @@ def test_networks_are_those_of_the_addresses(tmp_path: Path) -> None:
     device(tmp_path, "b", {0: LINK_LOCAL, 1: V6})
     device(tmp_path, "c", {0: LINK_LOCAL})
     device(tmp_path, "ib", {0: ("fec0:0000:0000:0007:0002:c903:00a0:0001", "IB/RoCE v1", "")}, layer="InfiniBand")
-    assert rdma_network("a", devices=tmp_path) == "roce 10.0.0.0/24"
-    assert rdma_network("b", devices=tmp_path) == "roce 2001:db8:1:2::/64"
-    assert rdma_network("c", devices=tmp_path) == ""
-    assert rdma_network("ib", devices=tmp_path) == "infiniband fec0000000000007"
+    assert rdma_network("a", root=tmp_path) == "roce 10.0.0.0/24"
+    assert rdma_network("b", root=tmp_path) == "roce 2001:db8:1:2::/64"
+    assert rdma_network("c", root=tmp_path) == ""
+    assert rdma_network("ib", root=tmp_path) == "infiniband fec0000000000007"
 
 
 def test_the_first_active_device_counts(tmp_path: Path) -> None:
     device(tmp_path, "a", {0: V6}, state="1: DOWN")
     device(tmp_path, "b", {0: V4})
-    assert rdma_network(devices=tmp_path) == "roce 10.0.0.0/24"
-    assert rdma_network("a", devices=tmp_path) == rdma_network("none", devices=tmp_path) == ""
-    assert rdma_network(devices=tmp_path / "none") == ""
+    assert rdma_network(root=tmp_path) == "roce 10.0.0.0/24"
+    assert rdma_network("a", root=tmp_path) == rdma_network("none", root=tmp_path) == ""
+    assert rdma_network(root=tmp_path / "none") == ""
 
 
 def test_the_mask_is_the_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:

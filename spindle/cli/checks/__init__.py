@@ -29,8 +29,8 @@ SECTIONS: Mapping[str, tuple[Callable[[Machine], Check | None], ...]] = {
         network.check_address, network.check_keys, network.check_contacts, network.check_encryption, network.check_mtu,
     ),
     "rdma": (
-        rdma.check_devices, rdma.check_module, rdma.check_rights, rdma.check_ports, rdma.check_addresses,
-        rdma.check_opening, rdma.check_locked_memory,
+        rdma.check_devices, rdma.check_facts, rdma.check_module, rdma.check_rights, rdma.check_ports,
+        rdma.check_addresses, rdma.check_limits, rdma.check_opening, rdma.check_locked_memory,
     ),
 }  # fmt: skip
 

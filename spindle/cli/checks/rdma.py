@@ -1,36 +1,46 @@
 """Checks of RDMA: is there a device, can this user use it, and as what will the others reach it.
 
-Most is read from /sys, which needs neither rights nor libraries; the last one opens the device as a node does.
+Facts are those of `spindle.rdma_devices`: from pyverbs where the system has it, else from /sys, which needs neither
+rights nor libraries. One check opens the device as a node does.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
-import re
 import resource
+from ipaddress import IPv6Address
+from pathlib import Path
 
 from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine
+from spindle.rdma_devices import GET_IT, SYSTEM_PYTHON, Device, Found, Gid, Port, chosen, discover
 
 TOPICS_GOOD = 10  # that locked memory should be enough for
-DEVICES, VERBS = "/sys/class/infiniband", "spindle_core.fabric.verbs_device"
-ROCE_BYTES = ((4096, 4200), (2048, 2200), (1024, 1100), (512, 600), (256, 300))  # path MTU, and that of the interface
-NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
+VERBS = "spindle_core.fabric.verbs_device"
+PACKET_GOOD = 4096
+QUEUE_GOOD = 256  # work requests that a queue should take
 
 
-def devices(machine: Machine) -> list[str]:
-    """Names of the RDMA devices that the node may use, most preferred first."""
-    found = machine.names(DEVICES)
-    wanted = machine.config.rdma_device
-    if wanted:
-        return [wanted] if wanted in found else []
-    return sorted(found, key=lambda name: not _is_active(machine, name))
+@functools.cache
+def _of_this_machine() -> Found:
+    return discover()
+
+
+def found(machine: Machine) -> Found:
+    """Its devices; of the real machine asked once."""
+    return _of_this_machine() if machine.root == Path("/") else discover(machine.root)
+
+
+def taken(machine: Machine) -> Device | None:
+    """The device that the node takes."""
+    return chosen(found(machine).devices, machine.config.rdma_device)
 
 
 def _not_for(machine: Machine) -> bool:
     """True where this node never uses RDMA, or has no device for it: then only check_devices() speaks."""
-    return machine.config.fabric in ("shm", "tcp") or not devices(machine)
+    return machine.config.fabric in ("shm", "tcp") or taken(machine) is None
 
 
 def _trouble(machine: Machine) -> str:
@@ -38,28 +48,49 @@ def _trouble(machine: Machine) -> str:
     return FAIL if machine.config.fabric == "verbs" else WARN
 
 
-def _of_port(machine: Machine, device: str, name: str) -> str:
-    return machine.read(f"{DEVICES}/{device}/ports/1/{name}") or ""
-
-
-def _is_active(machine: Machine, device: str) -> bool:
-    return _of_port(machine, device, "state").endswith("ACTIVE")
+def _port(machine: Machine) -> tuple[Device, Port]:
+    """What the node takes; a port of which nothing is known where it isn't there."""
+    device = taken(machine)
+    assert device is not None, "asked behind _not_for()"
+    return device, device.port() or Port(1, "not there", "")
 
 
 def check_devices(machine: Machine) -> Check:
-    config, found = machine.config, machine.names(DEVICES)
+    config = machine.config
     if config.fabric in ("shm", "tcp"):
         return Check("rdma", OK, f'not used: [network] fabric = "{config.fabric}"')
-    if config.rdma_device and config.rdma_device not in found:
-        there = ", ".join(found) or "none"
+    names, device = [one.name for one in found(machine).devices], taken(machine)
+    if config.rdma_device and device is None:
+        there = ", ".join(names) or "none"
         return Check("rdma", _trouble(machine), f"no device {config.rdma_device}; there is {there}",
                      "set [network] rdma_device to one that `rdma link` shows, or leave it empty")
-    if not found and config.fabric == "verbs":
+    if device is None and config.fabric == "verbs":
         return Check("rdma", FAIL, 'no device, and [network] fabric is "verbs"',
                      "load the driver of the card (`rdma link` must show it), or set fabric to auto or tcp")
-    if not found:
+    if device is None:
         return Check("rdma", OK, "no device: other hosts are reached over TCP")
-    return Check("rdma", OK, f"{', '.join(found)}; the node takes {devices(machine)[0]}")
+    return Check("rdma", OK, f"{', '.join(names)}; the node takes {device.name}")
+
+
+def check_facts(machine: Machine) -> Check | None:
+    """From where the facts are; a pyverbs that can't be loaded misleads whoever installed it."""
+    if _not_for(machine):
+        return None
+    facts = found(machine)
+    for interpreter, why in facts.unfit:
+        text = f"facts from {facts.source}; pyverbs of {interpreter} does not fit this system's rdma-core: {why}"
+        if interpreter == SYSTEM_PYTHON:
+            return Check("rdma facts", WARN, text, "install python3-pyverbs, libibverbs1 and ibverbs-providers of one "
+                                                   "release (`apt-get install` all three)")
+        return Check("rdma facts", WARN, text,
+                     f"the one on PyPI has a private ABI of its own release: `{interpreter} -m pip uninstall pyverbs`, "
+                     f"and take the system's: `{GET_IT}`")
+    if facts.problems:
+        return Check("rdma facts", _trouble(machine), f"{facts.source} could not open {facts.problems[0]}",
+                     "look at the rights to /dev/infiniband, and whether `ibv_devinfo` can open it")
+    if facts.source == "/sys":
+        return Check("rdma facts", OK, f"from /sys, which has no limits of a device (pyverbs has: `{GET_IT}`)")
+    return Check("rdma facts", OK, f"from {facts.source}")
 
 
 def check_module(machine: Machine) -> Check | None:
@@ -96,63 +127,54 @@ def check_ports(machine: Machine) -> Check | None:
     """The port is up, and its frames are large enough for large packets."""
     if _not_for(machine):
         return None
-    device = devices(machine)[0]
-    state = _of_port(machine, device, "state").partition(": ")[2] or "unknown"
-    layer, rate = _of_port(machine, device, "link_layer"), _of_port(machine, device, "rate")
-    text = f"{device} port 1 {state.lower()}, {layer or 'unknown link layer'}{f', {rate}' if rate else ''}"
-    if state != "ACTIVE":
+    device, port = _port(machine)
+    rate = f", {port.rate}" if port.rate else ""
+    text = f"{device.name} port 1 {port.state}, {port.layer or 'unknown link layer'}{rate}"
+    if not port.active:
         return Check("rdma port", _trouble(machine), text,
                      "plug it in and bring its interface up (`rdma link`, `ip link`); InfiniBand also needs a subnet "
                      "manager")
-    interface = next((name for _, _, _, name in addresses(machine, device) if name), "")
-    mtu = machine.read(f"/sys/class/net/{interface}/mtu") if interface and layer == "Ethernet" else None
-    if mtu is not None and mtu.isdigit():
-        path_mtu = next((size for size, least in ROCE_BYTES if int(mtu) >= least), 256)
-        text += f", {interface} with MTU {mtu}: packets of {path_mtu} bytes"
-        if path_mtu < ROCE_BYTES[0][0]:
-            return Check("rdma port", WARN, text, f"RoCE is faster with packets of 4096: `ip link set {interface} mtu "
-                                                  "9000` on all hosts, if the switches carry them")
+    text += f", packets of {port.mtu} bytes" if port.mtu else ""
+    interface = next((gid.interface for gid in port.gids if gid.interface), "") if port.layer == "Ethernet" else ""
+    frame = machine.read(f"/sys/class/net/{interface}/mtu") if interface else None
+    text += f" ({interface} with MTU {frame})" if frame else ""
+    if interface and 0 < port.mtu < PACKET_GOOD:
+        return Check("rdma port", WARN, text, f"RoCE is faster with packets of 4096: `ip link set {interface} mtu "
+                                              "9000` on all hosts, if the switches carry them")
     return Check("rdma port", OK, text)
-
-
-def addresses(machine: Machine, device: str) -> list[tuple[int, str, str, str]]:
-    """GIDs of port 1 that are set: index, GID, type ("RoCE v2"), network interface."""
-    found = []
-    for name in sorted((one for one in machine.names(f"{DEVICES}/{device}/ports/1/gids") if one.isdigit()), key=int):
-        gid = _of_port(machine, device, f"gids/{name}")
-        if gid and gid != NO_GID:
-            found.append((int(name), gid, _of_port(machine, device, f"gid_attrs/types/{name}"),
-                          _of_port(machine, device, f"gid_attrs/ndevs/{name}")))
-    return found
 
 
 def check_addresses(machine: Machine) -> Check | None:
     """RoCE is routed and paused by switches as what it is only in version 2, over an IP address."""
     if _not_for(machine):
         return None
-    device = devices(machine)[0]
-    found = addresses(machine, device)
-    if _of_port(machine, device, "link_layer") != "Ethernet":
-        return Check("rdma addresses", OK, f"{len(found)} GIDs; LID {_of_port(machine, device, 'lid') or 'unknown'}")
-    fit = [one for one in found if one[2] == "RoCE v2"]
-    if not fit:
-        kinds = ", ".join(sorted({kind for _, _, kind, _ in found})) or "none"
-        return Check("rdma addresses", _trouble(machine), f"{device} has no RoCE v2 GID (types: {kinds})",
+    device, port = _port(machine)
+    if port.layer != "Ethernet":
+        return Check("rdma addresses", OK, f"{len(port.gids)} GIDs; LID {port.lid:#x}")
+    gid = port.source
+    if gid is None:
+        kinds = ", ".join(sorted({one.kind for one in port.gids})) or "none"
+        return Check("rdma addresses", _trouble(machine), f"{device.name} has no RoCE v2 GID (types: {kinds})",
                      "give its network interface an IP address, and allow RoCE v2 in the driver")
-    ipv4 = [one for one in fit if re.match(r"0000:0000:0000:0000:0000:ffff:", one[1])]
-    index, gid, _, interface = (ipv4 or fit)[0]
-    text = f"RoCE v2, GID {index}: {_gid_text(gid)} on {interface or 'no interface'}"
-    if not ipv4:
-        return Check("rdma addresses", WARN, text,
-                     f"an IPv4 address on {interface or 'its interface'} is what routers and switches are set up for")
+    text = f"RoCE v2, GID {gid.index}: {gid} on {gid.interface or 'no interface'}"
+    if gid.ipv4 is None:
+        return Check("rdma addresses", WARN, text, f"an IPv4 address on {gid.interface or 'its interface'} is what "
+                                                   "routers and switches are set up for")
     return Check("rdma addresses", OK, text)
 
 
-def _gid_text(gid: str) -> str:
-    import ipaddress
-
-    address = ipaddress.IPv6Address(gid)
-    return str(address.ipv4_mapped or address)
+def check_limits(machine: Machine) -> Check | None:
+    """What the device has of each is enough for the connections of two views, as a change of views needs them."""
+    device = None if _not_for(machine) else taken(machine)
+    if device is None or device.limits is None:
+        return None
+    limits, pairs = device.limits, 2 * (nodes_to_come(machine) - 1)
+    text = (f"{limits.max_qp:,} queue pairs of {limits.max_qp_wr:,} work requests, {limits.max_cq:,} completion queues,"
+            f" {limits.max_mr:,} regions, {limits.max_qp_rd_atom} reads at once")
+    if limits.max_qp < pairs or limits.max_cq < 4 or limits.max_qp_wr < QUEUE_GOOD:
+        return Check("rdma limits", WARN, f"{text}; wanted: {pairs} and {QUEUE_GOOD:,}, 4 completion queues",
+                     "raise them in the driver, or use another device: [network] rdma_device")
+    return Check("rdma limits", OK, text)
 
 
 def check_opening(machine: Machine) -> Check | None:
@@ -168,7 +190,11 @@ def check_opening(machine: Machine) -> Check | None:
     except RdmaUnavailable as error:
         what, _, advice = str(error).partition(": ")
         return Check("rdma use", _trouble(machine), what, advice or "look at the lines above")
-    return Check("rdma use", OK, f"{devices(machine)[0]} can be opened, GID {_gid_text(device.gid_bytes.hex(':', 2))}")
+    return Check("rdma use", OK, f"{device.name} can be opened, GID {Gid(0, IPv6Address(device.gid_bytes), '')}")
+
+
+def nodes_to_come(machine: Machine) -> int:
+    return max(2, len(machine.config.contacts))
 
 
 def pinned_bytes(machine: Machine) -> tuple[int, int]:
@@ -177,7 +203,7 @@ def pinned_bytes(machine: Machine) -> tuple[int, int]:
     from spindle.topics import TopicSpec
 
     config = machine.config
-    nodes = max(2, len(config.contacts))
+    nodes = nodes_to_come(machine)
     spec = TopicSpec("any").with_window(config.default_size_max, config.default_window)
     return nodes, nodes * ring_bytes(spec)
 

@@ -15,16 +15,18 @@ import pytest
 from spindle.cli.checks import rdma
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
 from spindle.config import NodeConfig
+from spindle.rdma_devices import SYSTEM_PYTHON, Device, Found, Limits
 from tests.spindle.cli.checks.support import expect, put
 
 PORT = "/sys/class/infiniband/{}/ports/1/{}"
 LINK_LOCAL = "fe80:0000:0000:0000:5054:00ff:fe12:3456"
+NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 IPV4 = "0000:0000:0000:0000:0000:ffff:c000:0201"
 
 
 def add_device(machine: Machine, name: str, layer: str = "Ethernet", state: str = "4: ACTIVE") -> None:
     for file, text in (("state", state), ("link_layer", layer), ("rate", "100 Gb/sec (4X EDR)"), ("lid", "0x7"),
-                       ("gids/0", rdma.NO_GID)):
+                       ("gids/0", NO_GID)):
         put(machine, PORT.format(name, file), text)
 
 
@@ -55,15 +57,16 @@ def test_without_a_device(machine: Machine) -> None:
     expect(rdma.check_devices(having(machine, fabric="verbs")), FAIL, "rdma link")
     expect(rdma.check_devices(having(machine, fabric="tcp")), OK, "not used")
     expect(rdma.check_devices(having(machine, rdma_device="mlx5_7")), WARN, "no device mlx5_7; there is none")
-    for check in (rdma.check_module, rdma.check_rights, rdma.check_ports, rdma.check_addresses, rdma.check_opening,
-                  rdma.check_locked_memory):
+    for check in (rdma.check_facts, rdma.check_module, rdma.check_rights, rdma.check_ports, rdma.check_addresses,
+                  rdma.check_limits, rdma.check_opening, rdma.check_locked_memory):
         assert check(machine) is None, "one line is enough"
 
 
 def test_a_sound_card(roce: Machine) -> None:
     expect(rdma.check_devices(roce), OK, "mlx5_0")
+    expect(rdma.check_facts(roce), OK, "from /sys", "python3-pyverbs")
     expect(rdma.check_rights(roce), OK, "uverbs0")
-    expect(rdma.check_ports(roce), OK, "active, Ethernet, 100 Gb/sec", "MTU 9000: packets of 4096 bytes")
+    expect(rdma.check_ports(roce), OK, "active, Ethernet, 100 Gb/sec", "packets of 4096 bytes (eth1 with MTU 9000)")
     expect(rdma.check_addresses(roce), OK, "RoCE v2, GID 3: 192.0.2.1 on eth1")
     assert rdma.check_opening(roce) is None, "nothing of the real machine is opened for a made-up one"
     assert rdma.check_ports(having(roce, fabric="tcp")) is None
@@ -86,7 +89,7 @@ def test_addresses(machine: Machine) -> None:
     add_device(machine, "rxe0")
     expect(rdma.check_addresses(machine), WARN, "no RoCE v2 GID (types: none)", "IP address")
     add_gid(machine, "rxe0", 1, LINK_LOCAL, "IB/RoCE v1")
-    expect(rdma.check_addresses(machine), WARN, "types: IB/RoCE v1")
+    expect(rdma.check_addresses(machine), WARN, "types: RoCE v1")
     add_gid(machine, "rxe0", 2, LINK_LOCAL, "RoCE v2")
     expect(rdma.check_addresses(machine), WARN, "GID 2: fe80::5054:ff:fe12:3456", "IPv4 address on eth1")
 
@@ -98,6 +101,47 @@ def test_infiniband(machine: Machine) -> None:
     expect(rdma.check_ports(machine), OK, "InfiniBand")
     add_device(machine, "ib0", layer="InfiniBand", state="2: INIT")
     expect(rdma.check_ports(machine), WARN, "init", "subnet manager")
+
+
+LIMITS = Limits(max_qp=1000, max_qp_wr=4096, max_sge=8, max_cq=64, max_cqe=4096, max_mr=500, max_mr_size=1 << 40,
+                max_pd=10, max_qp_rd_atom=16, max_qp_init_rd_atom=16)
+
+
+def test_limits(roce: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: they are known through pyverbs only, and held against what connections of two views need."""
+    assert rdma.check_limits(roce) is None
+
+    def has(**changed: int) -> None:
+        device = Device("mlx5_0", "", (), dataclasses.replace(LIMITS, **changed))
+        monkeypatch.setattr(rdma, "found", lambda _: Found((device,), "pyverbs of /usr/bin/python3"))
+
+    has()
+    expect(rdma.check_limits(roce), OK, "1,000 queue pairs of 4,096", "16 reads at once")
+    has(max_qp=20)
+    expect(rdma.check_limits(roce), OK)
+    many = having(roce, node_id=1, listen="127.0.0.1:7402", contacts=[f"host{k}" for k in range(16)])
+    expect(rdma.check_limits(many), WARN, "wanted: 30", "rdma_device")
+    has(max_qp_wr=64)
+    expect(rdma.check_limits(roce), WARN)
+
+
+def test_where_facts_are_from(roce: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a pyverbs that doesn't fit is named with how to get one that does, whoever answered in its place."""
+    device = Device("mlx5_0", "", ())
+
+    def is_found(*found: object) -> None:
+        monkeypatch.setattr(rdma, "found", lambda _: Found((device,), *found))  # type: ignore[arg-type]
+
+    is_found("pyverbs of /usr/bin/python3")
+    expect(rdma.check_facts(roce), OK, "pyverbs of /usr/bin/python3")
+    why = "libibverbs.so.1: version `IBVERBS_PRIVATE_59' not found"
+    is_found("pyverbs of /usr/bin/python3", (("/venv/bin/python", why),))
+    expect(rdma.check_facts(roce), WARN, why, "/venv/bin/python -m pip uninstall pyverbs", "python3-pyverbs")
+    is_found("/sys", ((SYSTEM_PYTHON, why),))
+    expect(rdma.check_facts(roce), WARN, "facts from /sys", "of one release")
+    is_found("pyverbs of /usr/bin/python3", (), ("mlx5_0: Failed to open device mlx5_0",))
+    expect(rdma.check_facts(roce), WARN, "could not open mlx5_0", "/dev/infiniband")
+    expect(rdma.check_facts(having(roce, fabric="verbs")), FAIL)
 
 
 def test_rights(roce: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +169,7 @@ def test_module(roce: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_opening_says_what_the_node_would(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Method: a device that only the made-up /sys has; the library says that there is none."""
     real = Machine(machine.domain_dir, config=NodeConfig(rdma_device="no_such_0"))
-    monkeypatch.setattr(rdma, "devices", lambda _: ["no_such_0"])
+    monkeypatch.setattr(rdma, "found", lambda _: Found((Device("no_such_0", "", ()),), "/sys"))
     found = rdma.check_opening(real)
     assert found is not None and found.verdict == WARN and found.detail and found.advice
 
