@@ -1,13 +1,14 @@
 """`make rdma-test`: the verbs fabric over a real kernel RDMA stack, on guests that have one in software.
 
-Steps, each on guests of its own; what they print is shown as it comes, what they keep goes to build/rdma. A step fails
-if a command fails, does not end in time, or runs no test. A machine that can't have guests skips all of it and says
+Steps run on guests; what they print is shown as it comes, what they keep goes to build/rdma. A step fails if a command
+fails, does not end in time, or runs no test. A machine that can't have guests skips all of it and says
 why; with --strict that is a failure, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import secrets
 import shlex
 import shutil
@@ -15,62 +16,85 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from guests import Guest, run_guests
+from carried import read_for, write_archive
+from guests import Guest, Task, run_guests
 from image import NotHere, make_image
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "rdma"
+BOOT_S = 60.0  # until a guest's command runs
+TIMED_OUT = 124
+
+
+# Of which guests take what they import with them.
+TESTS = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/test_over_verbs.py")
+PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
+SYSTEM_PYTHON = "/usr/bin/python3"
+TESTS_DOCTOR = ("tests/spindle/test_rdma_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
+MODULES = (
+    "spindle.cli.doctor", "spindle.cli.checks",
+    "spindle.node", "spindle.daemon", "spindle.network", "spindle.tls", "spindle.metrics", "spindle.cli.daemon",
+    "spindle.demo.verifier", "spindle.demo.flight", "spindle.demo.processes", "spindle.bench.cli",
+    "spindle.bench.multicast", "spindle.bench.worker", "spindle.bench.core_node", "spindle.bench.app_node",
+    "spindle.bench.core_loops", "spindle_core.fabric.verbs", "spindle_core.fabric.mixed", "dds", "tests.spindle.ports",
+)
 
 
 @dataclass(frozen=True)
 class Step:
-    """`commands`: one per guest. `judge` returns what is wrong, or "". `kill`: as in run_guests."""
+    """`commands`: one per guest. `judge` returns what is wrong, or "". `kill`: as in run_guests. Steps of one guest
+    with one `share` run one after the other on the same guest; those of different ones beside each other."""
 
     name: str
     what: str
     commands: tuple[str, ...]
     timeout_s: float
-    judge: Callable[[list[Guest]], str]
+    judge: Callable[[str, list[Guest]], str]
     kill: tuple[int, str] | None = None
-    memory_mib: int = 1024
+    share: str = ""
 
 
-def pytest_command(*what: str) -> str:
+def python(program: str) -> str:
+    return f"{shlex.quote(str(Path(sys.executable).parent / program))}"
+
+
+def pytest_command(name: str, *what: str) -> str:
     """Without the fixtures that look for what a test has left behind: they take seconds, and a guest goes whole."""
-    program = Path(sys.executable).parent / "pytest"
-    return (f"{shlex.quote(str(program))} -q --noconftest -p no:cacheprovider --durations=8"
-            f" --junit-xml=/exchange/results.xml {' '.join(what)}")
+    return (f"{python('pytest')} -q --noconftest -p no:cacheprovider --durations=5 --junit-xml=/exchange/{name}.xml"
+            f" {' '.join(what)}")
 
 
-def judge_tests(guests: list[Guest]) -> str:
+def judge_tests(name: str, guests: list[Guest]) -> str:
     """All guests' tests have run and passed."""
     for guest in guests:
         try:
-            suite = next(ElementTree.parse(guest.exchange / "results.xml").getroot().iter("testsuite"))
+            suite = next(ElementTree.parse(guest.exchange / f"{name}.xml").getroot().iter("testsuite"))
         except (OSError, ElementTree.ParseError, StopIteration):
             return f"guest {guest.node}: no results"
         counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
-        print(f"  guest {guest.node}: {counts['tests']} tests, {counts['failures'] + counts['errors']} failed,"
+        print(f"  {name}: {counts['tests']} tests, {counts['failures'] + counts['errors']} failed,"
               f" {counts['skipped']} skipped")
-        if guest.status != 0 or counts["failures"] or counts["errors"]:
+        if guest.status(name) != 0 or counts["failures"] or counts["errors"]:
             return f"guest {guest.node}: tests failed"
         if counts["tests"] <= counts["skipped"]:
             return f"guest {guest.node}: no test has run"
     return ""
 
 
-def judge_group(guests: list[Guest]) -> str:
+def judge_group(name: str, guests: list[Guest]) -> str:
     """All saw the same before the last one's power was cut, and those that are left the same after it."""
     for guest in guests:
         survives = guest.node < len(guests) - 1
         if not guest.says("fabric verbs"):
             return f"guest {guest.node}: not over verbs, or not so far"
-        if survives and (guest.status != 0 or not guest.says("done")):
+        if survives and (guest.status(name) != 0 or not guest.says("done")):
             return f"guest {guest.node}: has not survived"
         if not survives and not guest.killed:
             return f"guest {guest.node}: was not cut off"
@@ -80,10 +104,10 @@ def judge_group(guests: list[Guest]) -> str:
     return ""
 
 
-def judge_flight(guests: list[Guest]) -> str:
+def judge_flight(name: str, guests: list[Guest]) -> str:
     """The same on all: what was delivered, in which order, and the alerts."""
     for guest in guests:
-        if guest.status != 0 or not guest.says("fabric verbs"):
+        if guest.status(name) != 0 or not guest.says("fabric verbs"):
             return f"guest {guest.node}: failed, or not over verbs"
     if len({line for guest in guests for line in guest.lines if line.startswith("flight ")}) != 1:
         return "they do not agree on what was delivered"
@@ -93,25 +117,90 @@ def judge_flight(guests: list[Guest]) -> str:
 STEPS = (
     Step(
         "fabric", "conformance within a process and between several, accounting, faults, a program over pyverbs",
-        (pytest_command("tests/spindle_core/fabric/test_verbs.py"),),
-        300, judge_tests,
+        (pytest_command("fabric", "tests/spindle_core/fabric/test_verbs.py"),),
+        300, judge_tests, share="a",
     ),
     Step(
         "core", "one order across views over verbs; posts for each message",
-        (pytest_command("tests/spindle_core/test_over_verbs.py"),),
-        180, judge_tests,
+        (pytest_command("core", "tests/spindle_core/test_over_verbs.py"),),
+        180, judge_tests, share="b",
+    ),
+    Step(
+        "doctor", "devices through pyverbs and from /sys; what the doctor says of them",
+        (pytest_command("doctor", "-rP", *TESTS_DOCTOR),),
+        120, judge_tests, share="b",
     ),
     Step(
         "group", "three nodes on three guests; the power of one is cut, the others go on",
-        tuple(f"{shlex.quote(sys.executable)} tools/rdma/group.py" for _ in range(3)),
+        (f"{python('python')} tools/rdma/group.py",) * 3,
         180, judge_group, kill=(2, "cut my power"),
     ),
     Step(
         "flight", "the demonstration on three guests: daemons under TLS, publishers on two, what came on each",
-        (f"PYTHONPATH=. {shlex.quote(sys.executable)} tools/rdma/flight.py {secrets.token_hex(32)} verbs",) * 3,
+        (f"PYTHONPATH=. {python('python')} tools/rdma/flight.py {secrets.token_hex(32)} verbs",) * 3,
         300, judge_flight,
     ),
 )
+
+
+def with_files(image: tuple[Path, Path]) -> tuple[Path, Path]:
+    """The image with what guests read for the steps of this tree."""
+    kernel, initial = image
+    KEPT.mkdir(parents=True, exist_ok=True)
+    carried, whole = KEPT / "carried.cpio", KEPT / "initial.cpio"
+    write_archive(carried, read_for(ROOT, MODULES, (*TESTS, *TESTS_DOCTOR))
+                  | read_for(ROOT, PYVERBS, interpreter=SYSTEM_PYTHON))
+    with whole.open("wb") as file:
+        for part in (initial, carried):
+            file.write(part.read_bytes())
+    carried.unlink()
+    return kernel, whole
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`wrong`: what is, or ""."""
+
+    step: Step
+    wrong: str
+    seconds: float
+
+
+def run_together(image: tuple[Path, Path], steps: list[Step]) -> list[Outcome]:
+    """Steps of one guest each on the same one, or a step of several guests."""
+    for step in steps:
+        print(f"{step.name}: {step.what}", flush=True)
+    name = "+".join(step.name for step in steps)
+    shutil.rmtree(KEPT / name, ignore_errors=True)
+    tasks = [[Task(step.name, command, step.timeout_s) for step, command in zip(steps, commands, strict=True)]
+             for commands in zip(*(step.commands for step in steps), strict=True)]
+    begun = time.monotonic()
+    guests = run_guests(image, KEPT / name, ROOT, tasks, BOOT_S + sum(step.timeout_s for step in steps), label=name,
+                        kill=steps[0].kill)
+    whole = time.monotonic() - begun
+    found = []
+    for step in steps:
+        seconds = max((ended[1] for guest in guests if (ended := guest.ended(step.name))), default=whole)
+        wrong = step.judge(step.name, guests)
+        late = [guest.node for guest in guests if not guest.killed and guest.status(step.name) in (None, TIMED_OUT)]
+        if wrong and late:
+            wrong = f"not over after {step.timeout_s:g} s on guest {', '.join(map(str, late))}; {wrong}"
+        found.append(Outcome(step, wrong, seconds if len(steps) > 1 else whole))
+    return found
+
+
+def run_steps(image: tuple[Path, Path], steps: list[Step]) -> list[Outcome]:
+    """Those of one guest beside each other, as they keep one processor busy each, then those of several."""
+    shares: dict[str, list[Step]] = {}
+    for step in steps:
+        if step.share:
+            shares.setdefault(step.share, []).append(step)
+    with ThreadPoolExecutor(max(1, len(shares))) as pool:
+        outcome = [one for found in pool.map(partial(run_together, image), shares.values()) for one in found]
+    for step in steps:
+        if not step.share:
+            outcome += run_together(image, [step])
+    return outcome
 
 
 def main() -> int:
@@ -129,33 +218,25 @@ def main() -> int:
     unknown = set(options.steps) - {step.name for step in STEPS}
     if unknown:
         parser.error(f"no step {', '.join(sorted(unknown))}")
+    begun = time.monotonic()
     try:
-        image = make_image()
+        image = with_files(make_image())
     except NotHere as reason:
         print(f"rdma-test {'FAILED' if options.strict else 'skipped'}: no guests on this machine. {reason}")
         return 1 if options.strict else 0
+    made_s = time.monotonic() - begun
     if options.guests:
-        guests = run_guests(image, KEPT / "command", ROOT, [shlex.join(command)] * options.guests, options.timeout)
-        return max(125 if guest.status is None else guest.status for guest in guests)
-    outcome: list[tuple[Step, str, float]] = []
-    for step in STEPS:
-        if options.steps and step.name not in options.steps:
-            continue
-        print(f"{step.name}: {step.what}", flush=True)
-        shutil.rmtree(KEPT / step.name, ignore_errors=True)
-        begun = time.monotonic()
-        guests = run_guests(image, KEPT / step.name, ROOT, step.commands, step.timeout_s, kill=step.kill,
-                            memory_mib=step.memory_mib)
-        took = time.monotonic() - begun
-        wrong = step.judge(guests)
-        if wrong and took >= step.timeout_s:
-            wrong = f"not over after {step.timeout_s:g} s; {wrong}"
-        outcome.append((step, wrong, took))
+        task = Task("command", shlex.join(command), options.timeout)
+        guests = run_guests(image, KEPT / "command", ROOT, [[task]] * options.guests, BOOT_S + options.timeout)
+        return max(125 if (status := guest.status("command")) is None else status for guest in guests)
+    outcome = run_steps(image, [step for step in STEPS if not options.steps or step.name in options.steps])
     print("\nrdma-test")
-    for step, wrong, took in outcome:
-        print(f"  {'FAILED' if wrong else 'passed'}  {step.name:<10} {took:5.0f} s  {wrong}")
-    failed = sum(1 for _, wrong, _ in outcome if wrong)
-    print(f"{len(outcome) - failed} passed, {failed} failed")
+    for one in outcome:
+        print(f"  {'FAILED' if one.wrong else 'passed'}  {one.step.name:<10} {one.seconds:5.0f} s  {one.wrong}")
+    failed = sum(1 for one in outcome if one.wrong)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{len(outcome) - failed} passed, {failed} failed; {time.monotonic() - begun:.0f} s in all, {made_s:.0f} for"
+          f" the image; {used.ru_utime + used.ru_stime:.0f} s of processor time")
     return 1 if failed else 0
 
 

@@ -21,18 +21,27 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[a-zA-Z]|c)")
-NOISE = re.compile(r"^(?:SeaBIOS|Booting from ROM|\[ *[\d.]+\] reboot: Power down)")
-STATUS = "status"
+NOISE = re.compile(r"^(?:SeaBIOS.*|Booting from ROM\.*|\[ *[\d.]+\] reboot: Power down)")
 
 
 def address(node: int) -> str:
     return f"10.77.0.{node + 1}"
 
 
-def job(node: int, nodes: int, directory: Path, command: str) -> str:
+@dataclass(frozen=True)
+class Task:
+    """A command that a guest runs, one after the other; one that isn't over in time is ended."""
+
+    name: str
+    command: str
+    timeout_s: float
+
+
+def job(node: int, nodes: int, directory: Path, tasks: Sequence[Task]) -> str:
     """What a guest's shell does."""
     interface = "true" if nodes > 1 else "ip link add eth0 type dummy"
     return f"""\
@@ -50,24 +59,29 @@ for attempt in 1 2 3 4 5 6 7 8 9 10; do
   sleep 0.2
 done
 cd {shlex.quote(str(directory))}
-{command}
-echo $? >/exchange/{STATUS}
+for task in {' '.join(task.name for task in tasks)}; do
+  begun=$SECONDS
+  bash /exchange/$task.sh
+  echo $? $((SECONDS - begun)) >/exchange/$task.status
+done
 sync
 """
 
 
 class Guest:
-    """One running guest. `lines` is what it has printed so far; `status` its command's exit status once it has ended,
-    or None if it did not get that far."""
+    """One running guest. `lines` is what it has printed so far, shown with `label` in front."""
 
     def __init__(self, image: tuple[Path, Path], node: int, nodes: int, port: int, exchange: Path, directory: Path,
-                 command: str, memory_mib: int, show: bool) -> None:
-        self.node, self.nodes, self.exchange, self.show = node, nodes, exchange, show
+                 tasks: Sequence[Task], memory_mib: int, label: str) -> None:
+        self.node, self.nodes, self.exchange, self.label = node, nodes, exchange, label
         self.lines: list[str] = []
         self.killed = False
         exchange.mkdir(parents=True, exist_ok=True)
-        (exchange / STATUS).unlink(missing_ok=True)
-        (exchange / "job.sh").write_text(job(node, nodes, directory, command))
+        for task in tasks:
+            (exchange / f"{task.name}.status").unlink(missing_ok=True)
+            (exchange / f"{task.name}.sh").write_text(
+                f"exec timeout -k 5 {task.timeout_s:g} bash -c {shlex.quote(task.command)}\n")
+        (exchange / "job.sh").write_text(job(node, nodes, directory, tasks))
         network = ["-nic", "none"]
         if nodes > 1:
             network = ["-netdev", f"socket,id=segment,mcast=230.77.0.1:{port},localaddr=127.0.0.1",
@@ -86,19 +100,23 @@ class Guest:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for raw in self.process.stdout:
-            line = CONTROL.sub("", raw.decode(errors="replace")).rstrip()
-            if not line or NOISE.match(line):
-                continue
-            self.lines.append(line)
-            if self.show:
-                print(f"  [{self.node}] {line}" if self.nodes > 1 else f"  {line}", flush=True)
+            # The firmware ends its last line with nothing, so the first one of a command stands behind it.
+            line = NOISE.sub("", CONTROL.sub("", raw.decode(errors="replace"))).rstrip()
+            if line:
+                self.lines.append(line)
+                print(f"  [{self.label}] {line}", flush=True)
 
-    @property
-    def status(self) -> int | None:
+    def ended(self, task: str) -> tuple[int, int] | None:
+        """Exit status of a task (124: it was not over in time) and seconds that it took; None if it has not ended."""
         try:
-            return int((self.exchange / STATUS).read_text())
+            status, seconds = (self.exchange / f"{task}.status").read_text().split()
+            return int(status), int(seconds)
         except (OSError, ValueError):
             return None
+
+    def status(self, task: str) -> int | None:
+        ended = self.ended(task)
+        return ended[0] if ended is not None else None
 
     def says(self, text: str) -> bool:
         return any(text in line for line in self.lines)
@@ -115,18 +133,19 @@ class Guest:
         self.reader.join(5)
 
 
-def run_guests(image: tuple[Path, Path], exchange: Path, directory: Path, commands: Sequence[str], timeout_s: float, *,
-               memory_mib: int = 1024, show: bool = True, kill: tuple[int, str] | None = None) -> list[Guest]:
-    """Runs one command on each of as many guests, and returns them when all have ended, or time is up.
+def run_guests(image: tuple[Path, Path], exchange: Path, directory: Path, tasks: Sequence[Sequence[Task]],
+               timeout_s: float, *, memory_mib: int = 1024, label: str = "",
+               kill: tuple[int, str] | None = None) -> list[Guest]:
+    """Runs tasks on as many guests as there are lists of them; returns them when all have ended, or time is up.
 
     `kill`: (node, text): the guest whose power is cut as soon as it has printed this.
     """
     port = random.randrange(20000, 60000)
     guests: list[Guest] = []
     try:
-        for node, command in enumerate(commands):
-            guests.append(Guest(image, node, len(commands), port, exchange / str(node), directory, command, memory_mib,
-                                show))
+        for node, own in enumerate(tasks):
+            name = f"{label}{node}" if len(tasks) > 1 else label or "0"
+            guests.append(Guest(image, node, len(tasks), port, exchange / str(node), directory, own, memory_mib, name))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and any(guest.process.poll() is None for guest in guests):
             if kill is not None and not guests[kill[0]].killed and guests[kill[0]].says(kill[1]):

@@ -16,8 +16,8 @@ done
 share() { $bb mount -t 9p -o "trans=virtio,version=9p2000.L,msize=524288,$3" "$1" "$2" || give_up "no share $1"; }
 share host /host ro,cache=loose
 $bb mount -t tmpfs none /layer
-$bb mkdir /layer/changed /layer/work
-$bb mount -t overlay -o lowerdir=/host,upperdir=/layer/changed,workdir=/layer/work none /guest || give_up "no overlay"
+$bb mkdir -p /carried /layer/changed /layer/work
+$bb mount -t overlay -o lowerdir=/carried:/host,upperdir=/layer/changed,workdir=/layer/work none /guest || give_up "no overlay"
 for place in dev proc sys; do $bb mount -o bind "/$place" "/guest/$place"; done
 $bb mkdir -p /guest/dev/shm /guest/exchange
 for place in dev/shm run tmp; do $bb mount -t tmpfs none "/guest/$place"; done
