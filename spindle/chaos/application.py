@@ -23,7 +23,7 @@ from dds import DDSException, DomainParticipant, Policy, Qos, Topic
 from spindle.chaos.history import ATOMIC, LOGGED, UNORDERED, VOLATILE, Recorder, TopicPlan
 from spindle.chaos.message import SIZE_MAX
 from spindle.client import Event
-from spindle.errors import SpindleError
+from spindle.errors import NodeStopped, SpindleError
 
 BLOCKING_NS = 1_000_000_000  # longest a write waits
 ATTACH_NS = 3_000_000_000
@@ -47,6 +47,7 @@ class Application:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.node: int = options.node
+        self.nodes: list[str] = options.nodes.split(",") if options.nodes else []  # of an external one: where they are
         self.draw = random.Random(options.seed)
         self.recorder = Recorder(options.record)
         self.participant: DomainParticipant | None = None
@@ -73,6 +74,8 @@ class Application:
             self.pause(RETRY_S)
 
     def attach(self) -> DomainParticipant:
+        if self.nodes:
+            return DomainParticipant(0, nodes=self.nodes, timeout=ATTACH_NS, reattach=True)
         return DomainParticipant(0, node_id=self.node, timeout=ATTACH_NS)
 
     def live(self) -> None:
@@ -105,13 +108,18 @@ class Application:
     def session(self) -> tuple[list[Any], int]:
         """What tells this life of the node from others, and its installed view."""
         assert self.participant is not None
-        status = self.participant.session.status()
+        try:
+            status = self.participant.session.status()
+        except TimeoutError as error:
+            raise NodeStopped(str(error)) from None
         return [status["node_id"], self.participant.session.node_pid, status["incarnation"], status["group_id"]], int(
             status["view_id"])
 
     def watch_views(self) -> None:
-        """Record every view that the node tells of."""
+        """Record every view that the node tells of; not where it may be another node without a word."""
         assert self.participant is not None
+        if self.nodes:
+            return
         session, recorder = self.session()[0], self.recorder
 
         def heard(event: Event) -> None:
@@ -146,6 +154,7 @@ def answer(event: str, **what: Any) -> None:
 def parser_of(text: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--node", type=int, required=True)
+    parser.add_argument("--nodes", default="", help="addresses, for one on a host without a node")
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--seed", required=True)
     parser.add_argument("--number", type=int, required=True, help="of this process in the round, from 1")

@@ -85,6 +85,8 @@ def _why_foreign(history: History, reader: Reader, one: Delivery) -> str:
         return f"D1: of no writer of {reader.topic}"
     if one.key.number >= writer.attempted:
         return f"D1: writer {writer.epoch} has only tried {writer.attempted}"
+    if writer.external:
+        return ""
     if one.node != writer.session.node:
         return f"D3: said to be from node {one.node}, written at node {writer.session.node}"
     may_cross = reader.strayed or history.topics[reader.topic].kind == LOGGED
@@ -104,6 +106,8 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
         last: dict[int, int] = {}
         for one in reader.deliveries:
             epoch, number = one.key
+            if (reader.moves or reader.crossed) and history.is_external(one.key):
+                continue  # what it saw at a node that died with all that had it comes again
             if one.key in seen:
                 again.append(one.key)
                 continue
@@ -149,10 +153,16 @@ def orders_agree(history: History) -> Iterator[Violation]:
                     yield Violation("D6", f"group {group}, {topic}, place {one.place}: {other} got {key}, {reader} "
                                           f"got {one.key}")
                     break
-                if place != one.place:
+                if place != one.place and _is_final(history, one.key, (another, reader)):
                     yield Violation("D2", f"group {group}, {topic}, message {key}: {another} got it at {place}, "
                                           f"{reader} at {one.place}")
                     break
+
+
+def _is_final(history: History, key: Key, readers: Sequence[Reader]) -> bool:
+    """True if the message can't have been lost at one of its places with all members of the topic that had it: what an
+    external writer wrote is sent again then."""
+    return not history.is_external(key) or all(one.end == DRAINED and not one.moves for one in readers)
 
 
 def runs_have_no_holes(history: History) -> Iterator[Violation]:
@@ -271,6 +281,8 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
             yield Violation("P3", f"{audit} and {longest} have another history of {topic.name}: "
                                   f"{len(audit.deliveries)} and {len(log)} messages, {difference}")
     at = {key: place for place, key in enumerate(log)}
+    # What an external writer wrote and no disk had in the end is in the log all the same, but further on.
+    at_local = {key: place for place, key in enumerate(key for key in log if not history.is_external(key))}
     for writer in history.writers.values():
         if writer.topic == topic.name:
             lost = [Key(writer.epoch, number) for number in range(writer.persisted)
@@ -280,9 +292,9 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
                                       f"{_some(lost)}")
     for reader in history.readers.values():
         if reader.topic == topic.name and reader not in audits and not reader.overtaken:
-            deliveries = _without_lost_ends(history, reader, at)
+            deliveries = [one for one in _without_lost_ends(history, reader, at) if not history.is_external(one.key)]
             same_group = reader.session.group == longest.session.group
-            yield from _is_beginning(str(reader), topic.name, deliveries, at, whole=same_group)
+            yield from _is_beginning(str(reader), topic.name, deliveries, at_local, whole=same_group)
             yield from _lived_through(history, reader, at)
     for node, journal in history.journals.items():
         yield from _is_beginning(f"the journal of node {node}", topic.name, journal, at, whole=True)
@@ -380,6 +392,8 @@ def one_group_at_a_time(history: History) -> Iterator[Violation]:
     formed = formations(history)
     for writer in history.writers.values():
         group = writer.session.group
+        if writer.external:
+            continue  # it may be acknowledged in a later group
         later = [other for other, at in formed.items() if at > formed[group]]
         for other in later:
             for _, count in writer.acked:

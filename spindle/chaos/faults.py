@@ -163,6 +163,9 @@ class Faults:
         for node in (0, self.nodes[-1]):
             if node not in self.stage.wanderers:
                 self.stage.start_wanderer(node)
+        for kind in ("talker", "watcher") if self.stage.hosts is None else ():
+            if kind not in self.stage.externals:
+                self.stage.start_external(kind)
 
     def excuse(self, *codes: int) -> None:
         """Exit codes that from now on nobody who runs is to blame for."""
@@ -459,6 +462,17 @@ class Faults:
         self.schedule.later(duration_s, lambda: process.send(signal.SIGCONT))
         return f"{process.name} for {duration_s:.2f} s"
 
+    def stop_external(self) -> str:
+        """An application on a host without a node that hangs, perhaps for so long that its node gives it up."""
+        kind = self.draw.choice(["talker", "watcher"])
+        process = self.stage.externals.get(kind)
+        if process is None or process.stopped:
+            return ""
+        duration_s = self.draw.choice([self.draw.uniform(0.1, 1.0), self.draw.uniform(1.0, 6.0)])
+        process.send(signal.SIGSTOP)
+        self.schedule.later(duration_s, lambda: process.send(signal.SIGCONT))
+        return f"{process.name} for {duration_s:.2f} s"
+
     def churn(self) -> str:
         """Views change because topics come and go."""
         some = [node for node in self.nodes if node in self.stage.talkers and self.draw.random() < 0.7]
@@ -487,6 +501,7 @@ KINDS = (
     Kind("application crashed with a loan", 1, Faults.crash_with_loan),
     Kind("application stopped", 1, Faults.stop_application),
     Kind("churn", 2, Faults.churn),
+    Kind("external application stopped", 1, Faults.stop_external),
 )
 
 # Where there are several hosts.

@@ -94,13 +94,14 @@ class Session:
 
 @dataclasses.dataclass
 class Writer:
-    """One life of one writer."""
+    """One life of one writer. An external one may go on at other nodes, in other groups; its session is the first."""
 
     epoch: int
     topic: str
     session: Session
     opened: int
     view: int = 0
+    external: bool = False  # on a host without a node
     attempts: list[tuple[int, int]] = dataclasses.field(default_factory=list)  # time, messages tried by then
     accepted: int = 0  # calls returned for so many messages
     acked: list[tuple[int, int]] = dataclasses.field(default_factory=list)  # time, messages acknowledged by then
@@ -239,6 +240,11 @@ class History:
     trouble: list[str] = dataclasses.field(default_factory=list)  # what an application met that it must not meet
     said: list[str] = dataclasses.field(default_factory=list)  # refusals and timeouts that applications lived with
 
+    def is_external(self, key: Key) -> bool:
+        """True for a message of a writer on a host without a node."""
+        writer = self.writers.get(key.epoch)
+        return writer is not None and writer.external
+
 
 class Recorder:
     """An application's own file of lines. One line, one write: nothing is lost with the process."""
@@ -267,7 +273,7 @@ def _session(record: dict[str, Any]) -> Session:
 
 def _writer(history: History, record: dict[str, Any]) -> None:
     history.writers[record["epoch"]] = Writer(
-        record["epoch"], record["topic"], _session(record), record["t"], record["view"]
+        record["epoch"], record["topic"], _session(record), record["t"], record["view"], record["external"]
     )
 
 

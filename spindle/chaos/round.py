@@ -271,23 +271,25 @@ class Round:
         self._until(lambda: all(map(self._is_watched, self._nodes)), FINISH_S, "progress",
                     lambda: "after the faults no watcher has opened its readers at nodes "
                     f"{[node for node in self._nodes if not self._is_watched(node)]}")
-        talkers = self._stage.talkers
-        for talker in talkers.values():
+        talkers, externals = self._stage.talkers, self._stage.externals
+        speakers = [*talkers.values(), *(one for kind, one in externals.items() if kind == "talker")]
+        for talker in speakers:
             talker.order("finish")
         self._until(
-            lambda: len(talkers) == len(self._nodes) and all("finished" in one.said for one in talkers.values()),
+            lambda: len(talkers) == len(self._nodes) and all("finished" in one.said for one in speakers),
             FINISH_S, "progress",
             lambda: "last messages were not acknowledged at nodes "
-            f"{[node for node in self._nodes if node not in talkers or 'finished' not in talkers[node].said]}")
+            f"{[node for node in self._nodes if node not in talkers or 'finished' not in talkers[node].said]}, or by "
+            f"{[one.name for one in speakers if 'finished' not in one.said]}")
         targets: dict[str, dict[int, int]] = {one.name: {} for one in TOPICS}
-        for talker in talkers.values():
+        for talker in speakers:
             for topic, (epoch, count) in talker.said["finished"]["wrote"].items():
                 targets[topic][epoch] = count
         order = f"drain {json.dumps(targets, separators=(',', ':'))}"
         for node in self._nodes:
             self._stage.start_auditor(node)
         listeners = [*(self._stage.watchers[node] for node in self._nodes), *self._stage.auditors.values(),
-                     *self._stage.wanderers.values()]
+                     *self._stage.wanderers.values(), *(one for kind, one in externals.items() if kind == "watcher")]
         for process in listeners:
             process.order(order)
         self._until(lambda: all("drained" in one.said for one in listeners), FINISH_S, "progress",

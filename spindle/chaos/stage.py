@@ -17,6 +17,7 @@ import re
 import secrets
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -141,6 +142,7 @@ class Stage:
         self.watchers: dict[int, Process] = {}
         self.auditors: dict[int, Process] = {}
         self.wanderers: dict[int, Process] = {}  # 0: one that goes on at any node
+        self.externals: dict[str, Process] = {}  # "talker" and "watcher" on a host without a node
         self.disks: dict[int, Disk] = {}
         self._ended: list[Process] = []
         self._seed, self._settings, self._library, self._pace = seed, settings, library, pace
@@ -158,6 +160,7 @@ class Stage:
         self._secret = directory / "secret"
         self._secret.write_text(secrets.token_hex(32))
         self._secret.chmod(0o600)
+        self._addresses = free_addresses(nodes) if hosts is None else {}
         self._environment = {"PYTHONFAULTHANDLER": "1"}
         for name in ("SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_CONFIG", "SPINDLE_EMBED"):
             os.environ.pop(name, None)
@@ -172,9 +175,9 @@ class Stage:
         return self.directory / (f"run-{self.host_of(node)}" if self.hosts is not None else "run")
 
     def _network(self, node: int) -> list[str]:
-        """Settings of a node that has others on other hosts."""
+        """Settings of a node that has others, or applications, on other hosts."""
         if self.hosts is None:
-            return []
+            return [f"network.listen={json.dumps(self._addresses[node])}"] if node in self._addresses else []
         hosts = self.hosts
 
         def address(one: int) -> str:
@@ -227,6 +230,13 @@ class Stage:
     def start_wanderer(self, node: int) -> None:
         self.wanderers[node] = self._application("wanderer", node, ["--wander"], self._known)
 
+    def start_external(self, kind: str) -> None:
+        """A talker or a watcher that knows the nodes by their addresses only."""
+        addresses = list(self._addresses.values())
+        random.Random(f"{self._seed} {kind}").shuffle(addresses)
+        pace = ["--pace", str(self._pace)] if kind == "talker" else []
+        self.externals[kind] = self._application(kind, 0, ["--nodes", ",".join(addresses), *pace])
+
     def _application(self, kind: str, node: int, more: Sequence[str], runtime: Path | None = None) -> Process:
         self._numbers += 1
         name = f"{kind}-{node}-{self._numbers}"
@@ -243,6 +253,10 @@ class Stage:
         self._selector.register(process.popen.stdout, selectors.EVENT_READ, process)
         return process
 
+    @property
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return self.daemons, self.talkers, self.watchers, self.auditors, self.wanderers, self.externals
+
     # --- hearing and looking
 
     def listen(self, timeout_s: float) -> None:
@@ -253,7 +267,7 @@ class Stage:
 
     def look(self) -> None:
         """Notice who has ended."""
-        for table in (self.daemons, self.talkers, self.watchers, self.auditors, self.wanderers):
+        for table in self._tables:
             for node, process in list(table.items()):
                 if process.popen.poll() is not None:
                     self._collect(process)
@@ -292,8 +306,7 @@ class Stage:
             daemon.send(signal.SIGTERM)
 
     def everybody(self) -> list[Process]:
-        tables = (self.daemons, self.talkers, self.watchers, self.auditors, self.wanderers)
-        return [one for table in tables for one in table.values()]
+        return [one for table in self._tables for one in table.values()]
 
     def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Listen until the condition holds; False if it doesn't in time."""
@@ -330,6 +343,15 @@ class Stage:
 
     def records(self) -> list[Path]:
         return list(self._records.iterdir())
+
+
+def free_addresses(nodes: Sequence[int]) -> dict[int, str]:
+    """Addresses on loopback that nobody uses now."""
+    held = {node: socket.create_server(("127.0.0.1", 0)) for node in nodes}
+    addresses = {node: f"127.0.0.1:{one.getsockname()[1]}" for node, one in held.items()}
+    for one in held.values():
+        one.close()
+    return addresses
 
 
 def view_of(log: Path) -> tuple[int, list[int]] | None:

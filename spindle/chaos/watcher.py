@@ -2,7 +2,7 @@
 
 With --audit it reads only what is kept for late readers, from the beginning. With --wander its participant reattaches:
 when its node dies, its readers go on where they stood, at the same node's next life or, with --node 0, at any other.
-Orders, one a line on stdin:
+With --nodes it is on a host without a node, and goes on at the next one likewise. Orders, one a line on stdin:
 
     crash           hold a batch of samples in place, and die by SIGKILL
     drain TARGETS   go on until this much has come, JSON {topic: {epoch: count}}, then look a moment longer whether
@@ -59,7 +59,7 @@ class Watcher(Application):
         self._lives = 0
         self._drained_at = 0.0
         self._waker = Waker()
-        self._wander: bool = options.wander
+        self._wander: bool = options.wander or bool(self.nodes)
         self._session: Any = None
 
     def order(self, words: list[str]) -> None:
@@ -108,12 +108,18 @@ class Watcher(Application):
 
     def say_attached(self) -> None:
         assert self.participant is not None
-        self._session = self.participant.session
+        self._session = self._where
         session, view = self.session()
         answer("attached", view=view, session=session)
 
+    @property
+    def _where(self) -> tuple[Any, int]:
+        """Session and life of the node; of one that is external the session stays."""
+        assert self.participant is not None
+        return self.participant.session, self.participant.session.node_pid
+
     def attach(self) -> DomainParticipant:
-        if not self._wander:
+        if self.nodes or not self._wander:
             return super().attach()
         return DomainParticipant(0, node_id=self.node or None, timeout=ATTACH_NS, reattach=True)
 
@@ -121,7 +127,7 @@ class Watcher(Application):
         """Say so when everything has moved to another node."""
         assert self.participant is not None
         if self.participant.get_node_status().state is NodeState.ATTACHED and (
-                self.participant.session is not self._session):
+                self._where != self._session):
             try:
                 self.say_attached()
             except SpindleError as error:  # gone again
@@ -169,7 +175,7 @@ class Watcher(Application):
                 self.recorder.say("damaged", life=ear.life, text=f"{error}, of node {info.node} at {info.view_id}/"
                                                                  f"{info.sequence}")
                 continue
-            if info.node != stamp.node:
+            if stamp.node and info.node != stamp.node:
                 self.recorder.say("damaged", life=ear.life, text=f"one of node {stamp.node} as one of {info.node}")
             got.append((info.view_id, info.sequence, info.node, stamp.epoch, stamp.number))
             ear.counts[stamp.epoch] = stamp.number + 1

@@ -417,6 +417,36 @@ def test_a_reader_that_goes_on_at_another_node_is_held_to_one_order() -> None:
     assert promises(check(history)) >= {"D2"}
 
 
+def test_what_an_external_writer_sends_again_is_no_violation_but_in_the_log_it_is_once() -> None:
+    """All nodes die, and with them the last message of a writer elsewhere, which some had seen: it comes again, further
+    on. Twice in the log is a violation, and so is one that is gone though it was persisted."""
+    history = whole()
+    later_group(history)
+    external = Writer(88, LOGGED, session(1), 10 * SECOND, 2, external=True)
+    external.attempts, external.accepted, external.persisted, external.end = [(40 * SECOND, 2)], 2, 2, FINISHED
+    history.writers[88] = external
+    first, lost, again = delivery(3, 18, 88, 0, 1), delivery(3, 19, 88, 1, 1), delivery(5, 0, 88, 1, 2)
+    for life in ("r12", "r22"):
+        history.readers[life].deliveries += [first, lost]
+    for reader in history.readers.values():
+        if reader.end == DRAINED:
+            reader.end = LOST
+    wandering(history, "h", 1, "r22")
+    history.readers["r22"].deliveries.append(again)
+    for name in ("audit1", "audit2"):
+        audit = history.readers[name]
+        audit.end, audit.first_session = DRAINED, session(audit.session.node, "h", 1)
+        audit.deliveries += [first, again]
+    history.journals = {node: list(history.readers["audit1"].deliveries) for node in NODES}
+    assert check(history) == []
+    for name in ("audit1", "audit2"):
+        history.readers[name].deliveries.insert(-1, lost)
+    assert promises(check(history)) >= {"D2"}
+    for name in ("audit1", "audit2"):
+        del history.readers[name].deliveries[-2:]
+    assert promises(check(history)) >= {"P1"}
+
+
 def test_a_reader_that_goes_on_in_the_next_group() -> None:
     """All nodes die; its next group exists from when it came there, not from when it was opened. Of the logged topic it
     may have had what was on no disk yet, at the end of what the old group wrote; never in the middle."""

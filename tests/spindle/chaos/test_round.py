@@ -33,6 +33,10 @@ def test_a_round_with_kills_keeps_every_promise(tmp_path: Path) -> None:
     assert outcome.violations == [] and outcome.faults and outcome.messages > 100
     assert any(line.startswith("kill -9 of a member") for line in said)
     records = tmp_path / "records"
+    external = max(records.glob("talker-0-*"), key=lambda one: one.stat().st_size).read_text().splitlines()
+    last = [json.loads(line) for line in external if '"wrote"' in line or '"writer-end"' in line]
+    assert {one["why"] for one in last if one["k"] == "writer-end"} == {"finished"} and len(last) > 10
+    assert any(one.stat().st_size > 10_000 for one in records.glob("watcher-0-*"))
     target = max(records.glob("watcher-*"), key=lambda one: one.stat().st_size)
     lines = target.read_text().splitlines()
     places = [place for place, line in enumerate(lines) if len(json.loads(line).get("m", [])) > 2]
