@@ -68,6 +68,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "keys": Entry("spindle.cli.keys:keys", "Make and show the keys by which nodes know each other."),
         "sim": Entry("spindle.cli.sim:sim", "Simulate groups with faults, and check every promise."),
         "bench": Entry("spindle.bench.cli:bench", "Measure throughput, latency and memory."),
+        "paper": Entry("spindle.cli.paper:paper", "Reproduce the paper's evaluation in virtual time."),
         "completion": Entry("spindle.cli.completion:completion", "Print tab completion for bash, zsh or fish."),
     },
 }
