@@ -66,10 +66,7 @@ from spindle_core.fabric.tcp_link cimport (
     TCP_REQUESTS_MAX,
     complete,
     link_end,
-    link_flush,
-    link_put,
     link_receive,
-    link_write,
     tcp_ask,
     tcp_entry,
     tcp_lane,
@@ -78,6 +75,7 @@ from spindle_core.fabric.tcp_link cimport (
     tcp_request,
     tcp_t,
 )
+from spindle_core.fabric.tcp_queue cimport link_flush, link_put, link_waits, link_write
 from spindle_core.layout cimport NODES_MAX
 from spindle_core.memory cimport Mapping
 
@@ -131,7 +129,7 @@ cdef void tcp_leave(void *self) noexcept nogil:
     s.in_pass = False
     for i in range(s.n_peers):
         # A socket that was full is flushed when epoll says that it has room.
-        if s.peers[i].first < s.peers[i].last and not s.peers[i].waits:
+        if link_waits(&s.peers[i]) and not s.peers[i].waits:
             link_flush(s, i)
 
 
@@ -396,7 +394,7 @@ cdef class TcpFabric(Fabric):
             p = &self.state.peers[i]
             if gone(p):
                 continue
-            if p.first < p.last or ioctl(p.fd, SIOCOUTQ, &waiting) < 0 or waiting:
+            if link_waits(p) or ioctl(p.fd, SIOCOUTQ, &waiting) < 0 or waiting:
                 return False
         return True
 

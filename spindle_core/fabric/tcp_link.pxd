@@ -14,6 +14,11 @@ cdef enum:
     TCP_QUEUE_OWN = 2 * (TCP_REQUESTS_MAX + MAIL_SLOTS + 1)
 
 
+cdef enum:
+    FRAME_MAGIC = 0x53504446     # "SPDF"
+    PLACE_BITS = 56
+
+
 # Kinds of frames. What they ask for, the other side's `link_receive` does.
 cdef enum:
     FRAME_WRITE = 1              # at an offset of the sender's row
@@ -60,6 +65,7 @@ cdef struct tcp_frame:
 # A frame that waits to be sent. Its payload follows it directly if it is short; else it is read where it is.
 cdef struct tcp_entry:
     const char *at               # NULL: in `data`
+    uint64_t rest                # bytes of a long write that follow in frames of their own
     tcp_frame frame
     char data[POST_INLINE_MAX]
 
@@ -100,6 +106,12 @@ cdef struct tcp_peer_t:
     tcp_lane *lanes
     uint64_t first, last, base, sent
     uint64_t waiting_max         # frames that ever waited at once
+    uint8_t begun                # the first is a long write of which a part may be gone: nothing joins it
+    # The heartbeat where others wait: it leaves before the next frame that begins. `beat_sent` bytes of it are gone.
+    uint8_t beat_waits
+    uint8_t beat_again           # a newer one was posted when a part had gone
+    uint64_t beat_sent
+    tcp_entry beat
     # Receiving: buffer[begin:end] are not looked at yet; of the frame that is being received `remaining` bytes go to
     # `into`.
     char *buffer
@@ -134,10 +146,10 @@ cdef struct tcp_t:
     uint64_t frames_sent, frames_received, bytes_sent, bytes_received, sends, receives   # system calls
 
 
-cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
-cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length
-                  ) noexcept nogil
-cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil
+cdef inline uint64_t placed(uint32_t kind, uint64_t place) noexcept nogil:
+    return <uint64_t>kind << PLACE_BITS | place
+
+
 cdef int link_receive(tcp_t *s, uint32_t peer) noexcept nogil
 cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil
 cdef void complete(tcp_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil

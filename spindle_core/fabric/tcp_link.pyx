@@ -1,14 +1,5 @@
-"""One TCP connection between two members of an epoch: what is posted goes out in frames, and what comes in lands in the
-row, the registered memory or the letter box that it is for.
-
-Sending: posts wait in a queue of fixed size and leave as many at once as the socket takes. A short post is copied into
-the queue as it is at the post; a longer one is read from the row when it leaves, so it may carry what was stored
-since (fabric.pxd allows just that). Nothing here waits: what the socket does not take stays queued, and what is posted
-meanwhile joins it where its lane allows. So what can wait is bounded by windows, not by time; the queue is sized for
-that, and a peer that lets it run full has asked for more than any node of this version does.
-
-The last frame is a goodbye, where there is time for one: how the connection ends after that is no failure, at either
-side.
+"""One TCP connection between two members of an epoch: what is posted goes out in frames (`tcp_queue`), and what comes
+in lands in the row, the registered memory or the letter box that it is for.
 
 Receiving: a long payload goes from the socket straight to its place, in the same call that fetches what follows it. A
 short one is stored when all of it is here, in words of 8 bytes, so that no count is ever seen torn; and before
@@ -29,59 +20,20 @@ from spindle_core.atomics cimport (
     u64_fetch_add_acq_rel,
     u64_store_relaxed,
 )
-from spindle_core.events cimport event_ring
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     COMPLETION_OK,
     COMPLETION_RANGE,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
-    POST_GUARD,
     POST_INLINE_MAX,
-    POST_LANE_SHIFT,
     completion_t,
 )
-from spindle_core.fabric.sockets cimport (
-    EPOLL_CTL_DEL,
-    EPOLL_CTL_MOD,
-    EPOLLIN,
-    EPOLLOUT,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    SHUT_RDWR,
-    epoll_ctl,
-    epoll_event,
-    iovec,
-    msghdr,
-    readv,
-    sendmsg,
-    shutdown,
-)
+from spindle_core.fabric.sockets cimport EPOLL_CTL_DEL, SHUT_RDWR, epoll_ctl, epoll_event, iovec, readv, shutdown
+from spindle_core.fabric.tcp_queue cimport link_drop, link_entry, link_fail, link_put
 
 cdef enum:
-    FRAME_MAGIC = 0x53504446     # "SPDF"
-    PLACE_BITS = 56
-    FRAME_LENGTH_MAX = 512 << 20
-    JOINED_MAX = 256 << 10       # bytes of a write that later ones join
-    IOVECS = 256                 # of one call
     RECEIVE_AT_ONCE = 512 << 10  # bytes of one peer, before others get their turn
-
-
-cdef inline tcp_entry *entry(tcp_t *s, tcp_peer_t *p, uint64_t index) noexcept nogil:
-    return &p.queue[(index - p.base) & (s.capacity - 1)]
-
-
-cdef inline uint64_t placed(uint32_t kind, uint64_t place) noexcept nogil:
-    return <uint64_t>kind << PLACE_BITS | place
-
-
-cdef void fail(tcp_t *s, tcp_peer_t *p, uint32_t why) noexcept nogil:
-    """Over, and nobody's fault where one of the two had said goodbye."""
-    if p.failed:
-        return
-    p.failed = ENDED_GOODBYE if p.leaves or p.left else why
-    if p.failed != ENDED_GOODBYE:
-        event_ring(s.failed_fd)
 
 
 cdef void complete(tcp_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
@@ -101,7 +53,7 @@ cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
     if p.ended:
         return
     p.ended = 1
-    p.last = p.first
+    link_drop(p)
     p.begin = p.end = 0
     p.remaining = 0
     if p.fd >= 0:
@@ -113,185 +65,6 @@ cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
             s.n_requests -= 1
             complete(s, peer, s.requests[i].cookie, COMPLETION_CUT, 0)
 
-
-# ---- sending -------------------------------------------------------------------------------------------------------
-
-cdef tcp_entry *new_entry(tcp_t *s, tcp_peer_t *p, uint64_t place, uint32_t length) noexcept nogil:
-    """The next one of the queue; NULL where the peer has let it run full, or nothing is sent any more."""
-    cdef tcp_entry *e
-    if p.mute or p.left:
-        return NULL
-    if p.first == p.last:
-        p.base = p.first               # a queue that runs empty stays where the cache has it
-    if p.last - p.first >= s.capacity:
-        fail(s, p, FAILED_BEHIND)
-        return NULL
-    e = entry(s, p, p.last)
-    e.at = NULL
-    e.frame.place = place
-    e.frame.length = length
-    e.frame.magic = FRAME_MAGIC
-    p.last += 1
-    if p.last - p.first > p.waiting_max:
-        p.waiting_max = p.last - p.first
-    return e
-
-
-cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length
-                  ) noexcept nogil:
-    """Queues a frame with a payload of at most POST_INLINE_MAX bytes."""
-    cdef tcp_peer_t *p = &s.peers[peer]
-    cdef tcp_entry *e = new_entry(s, p, placed(kind, place), length)
-    if e == NULL:
-        return -1
-    if length:
-        memcpy(e.data, data, length)
-    if kind == FRAME_GOODBYE:
-        p.left = 1
-    return 0
-
-
-cdef inline bint join(tcp_t *s, tcp_entry *e, uint64_t offset, uint64_t length, bint touching) noexcept nogil:
-    """A write that waits, and that nothing of has left, carries this one as well: it is the same range, or (`touching`)
-    the one behind it. What is longer than a short post then is read from the row."""
-    if e.frame.place == placed(FRAME_WRITE, offset) and e.frame.length == length:
-        if e.at == NULL:
-            memcpy(e.data, s.row + offset, length)
-        return True
-    if (not touching or e.frame.place + e.frame.length != placed(FRAME_WRITE, offset)
-            or e.frame.length + length > JOINED_MAX):
-        return False
-    if e.at == NULL:
-        if e.frame.length + length <= POST_INLINE_MAX:
-            memcpy(e.data + e.frame.length, s.row + offset, length)
-        else:
-            e.at = s.row + offset - e.frame.length
-    e.frame.length += <uint32_t>length
-    return True
-
-
-cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil:
-    """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows."""
-    cdef tcp_peer_t *p = &s.peers[peer]
-    cdef tcp_entry *e
-    cdef tcp_lane *lane = NULL
-    cdef uint32_t number = flags >> POST_LANE_SHIFT
-    cdef uint64_t whole = p.first + (p.sent > 0)     # the first frame of which nothing has left
-    if length > FRAME_LENGTH_MAX:
-        if link_write(s, peer, flags, offset, FRAME_LENGTH_MAX) < 0:
-            return -1
-        return link_write(s, peer, flags, offset + FRAME_LENGTH_MAX, length - FRAME_LENGTH_MAX)
-    if number and number < s.n_lanes:
-        lane = &p.lanes[number]
-        if flags & POST_GUARD:
-            # Not where data wait behind it: it would overtake what it guards.
-            if lane.guard >= whole and lane.guard > lane.data:
-                if join(s, entry(s, p, lane.guard), offset, length, False):
-                    return 0
-        elif lane.data >= whole and join(s, entry(s, p, lane.data), offset, length, True):
-            return 0
-    elif p.last > whole and join(s, entry(s, p, p.last - 1), offset, length, length > POST_INLINE_MAX):
-        return 0
-    e = new_entry(s, p, placed(FRAME_WRITE, offset), <uint32_t>length)
-    if e == NULL:
-        return -1
-    if length > POST_INLINE_MAX:
-        e.at = s.row + offset
-    else:
-        memcpy(e.data, s.row + offset, length)
-    if lane != NULL and flags & POST_GUARD:
-        lane.guard = p.last - 1
-    elif lane != NULL:
-        lane.data = p.last - 1
-    return 0
-
-
-cdef int gather(tcp_t *s, tcp_peer_t *p, iovec *parts) noexcept nogil:
-    """What of the queue one call can send; returns the number of parts."""
-    cdef uint64_t i = p.first, skip = p.sent
-    cdef int n = 0
-    cdef tcp_entry *e
-    while i < p.last and n + 2 <= IOVECS:
-        e = entry(s, p, i)
-        i += 1
-        if e.at == NULL:
-            parts[n].iov_base = <char *>&e.frame + skip
-            parts[n].iov_len = sizeof(tcp_frame) + e.frame.length - skip
-            n += 1
-        else:
-            if skip < sizeof(tcp_frame):
-                parts[n].iov_base = <char *>&e.frame + skip
-                parts[n].iov_len = sizeof(tcp_frame) - skip
-                n += 1
-                skip = 0
-            else:
-                skip -= sizeof(tcp_frame)
-            parts[n].iov_base = <char *>e.at + skip
-            parts[n].iov_len = e.frame.length - skip
-            n += 1
-        skip = 0
-    return n
-
-
-cdef void look_for_room(tcp_t *s, uint32_t peer, bint wanted) noexcept nogil:
-    """Whether epoll says when the socket has room again."""
-    cdef tcp_peer_t *p = &s.peers[peer]
-    cdef epoll_event event
-    if p.waits == wanted:
-        return
-    p.waits = wanted
-    event.events = EPOLLIN | EPOLLOUT if wanted else EPOLLIN
-    event.data.u64 = peer
-    epoll_ctl(s.epoll_fd, EPOLL_CTL_MOD, p.fd, &event)
-
-
-cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil:
-    """Sends what the socket takes; returns how many frames are gone."""
-    cdef tcp_peer_t *p = &s.peers[peer]
-    cdef iovec parts[IOVECS]
-    cdef msghdr message
-    cdef ssize_t n
-    cdef uint64_t size
-    cdef int gone = 0
-    cdef tcp_entry *e
-    while p.first < p.last and not p.failed and not u32_load_relaxed(&p.cut):
-        message.msg_name = NULL
-        message.msg_namelen = 0
-        message.msg_control = NULL
-        message.msg_controllen = 0
-        message.msg_flags = 0
-        message.msg_iov = parts
-        message.msg_iovlen = gather(s, p, parts)
-        n = sendmsg(p.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
-        s.sends += 1
-        if n < 0:
-            if errno == EINTR:
-                continue
-            if errno == EAGAIN:
-                look_for_room(s, peer, True)
-                return gone
-            # What the peer sent before it went may still be here: reading comes to the end of it.
-            p.mute = 1
-            p.last = p.first
-            p.sent = 0
-            return gone
-        s.bytes_sent += <uint64_t>n
-        p.sent += <uint64_t>n
-        while p.first < p.last:
-            e = entry(s, p, p.first)
-            size = sizeof(tcp_frame) + e.frame.length
-            if p.sent < size:
-                break
-            p.sent -= size
-            p.first += 1
-            s.frames_sent += 1
-            gone += 1
-    if p.waits and p.first == p.last and not p.ended:
-        look_for_room(s, peer, False)
-    return gone
-
-
-# ---- receiving -----------------------------------------------------------------------------------------------------
 
 cdef void store(char *into, const char *data, uint64_t length) noexcept nogil:
     """A short write: whole words, as counts must be."""
@@ -329,7 +102,7 @@ cdef int answer(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t number, const t
     elif length <= POST_INLINE_MAX:
         return link_put(s, peer, FRAME_DATA, number, place, <uint32_t>length)
     else:
-        e = new_entry(s, p, placed(FRAME_DATA, number), <uint32_t>length)
+        e = link_entry(s, p, placed(FRAME_DATA, number), <uint32_t>length)
         if e == NULL:
             return -1
         e.at = place
@@ -503,10 +276,10 @@ cdef int link_receive(tcp_t *s, uint32_t peer) noexcept nogil:
             if errno == EINTR:
                 continue
             if errno != EAGAIN:
-                fail(s, p, FAILED_ERROR)
+                link_fail(s, p, FAILED_ERROR)
             break
         if n == 0:
-            fail(s, p, FAILED_CLOSED)
+            link_fail(s, p, FAILED_CLOSED)
             break
         total += <uint64_t>n
         s.bytes_received += <uint64_t>n
@@ -523,7 +296,7 @@ cdef int link_receive(tcp_t *s, uint32_t peer) noexcept nogil:
             p.end += <uint32_t>n
         taken = take_buffered(s, peer)
         if taken < 0:
-            fail(s, p, FAILED_NONSENSE)
+            link_fail(s, p, FAILED_NONSENSE)
             break
         done += taken
         if <uint64_t>n < wanted:

@@ -1,0 +1,333 @@
+"""What waits to be sent over one TCP connection, and how it leaves.
+
+Posts wait in a queue of fixed size and leave as many at once as the socket takes. A short post is copied into the
+queue as it is at the post; a longer one is read from the row when it leaves, so it may carry what was stored since
+(fabric.pxd allows just that). Nothing here waits: what the socket does not take stays queued, and what is posted
+meanwhile joins it where its lane allows. So what can wait is bounded by windows, not by time; the queue is sized for
+that, and a peer that lets it run full has asked for more than any node of this version does.
+
+On a slow line what waits may take longer than a member may be silent. So the heartbeat, which guards nothing, goes
+before what has not begun to leave, and a long write leaves in pieces, between which there is a place for it.
+
+The last frame is a goodbye, where there is time for one: how the connection ends after that is no failure, at either
+side.
+"""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from spindle_core.atomics cimport u32_load_relaxed
+from spindle_core.events cimport event_ring
+from spindle_core.fabric.fabric cimport LANE_BEAT, POST_GUARD, POST_INLINE_MAX, POST_LANE_SHIFT
+from spindle_core.fabric.sockets cimport (
+    EPOLL_CTL_MOD,
+    EPOLLIN,
+    EPOLLOUT,
+    MSG_DONTWAIT,
+    MSG_NOSIGNAL,
+    epoll_ctl,
+    epoll_event,
+    iovec,
+    msghdr,
+    sendmsg,
+)
+from spindle_core.fabric.tcp_link cimport (
+    ENDED_GOODBYE,
+    FAILED_BEHIND,
+    FRAME_GOODBYE,
+    FRAME_MAGIC,
+    FRAME_WRITE,
+    PLACE_BITS,
+    placed,
+    tcp_entry,
+    tcp_frame,
+    tcp_lane,
+    tcp_peer_t,
+    tcp_t,
+)
+
+cdef enum:
+    FRAME_LENGTH_MAX = 512 << 20
+    JOINED_MAX = 256 << 10       # bytes of a write that later ones join
+    PIECE = 256 << 10            # bytes of a long write that leave in one frame
+    IOVECS = 256                 # of one call
+
+
+cdef inline tcp_entry *entry(tcp_t *s, tcp_peer_t *p, uint64_t index) noexcept nogil:
+    return &p.queue[(index - p.base) & (s.capacity - 1)]
+
+
+cdef void link_fail(tcp_t *s, tcp_peer_t *p, uint32_t why) noexcept nogil:
+    """Over, and nobody's fault where one of the two had said goodbye."""
+    if p.failed:
+        return
+    p.failed = ENDED_GOODBYE if p.leaves or p.left else why
+    if p.failed != ENDED_GOODBYE:
+        event_ring(s.failed_fd)
+
+
+cdef void link_drop(tcp_peer_t *p) noexcept nogil:
+    """What waits to be sent won't be."""
+    p.last = p.first
+    p.sent = 0
+    p.begun = p.beat_waits = p.beat_again = 0
+    p.beat_sent = 0
+
+
+cdef tcp_entry *link_entry(tcp_t *s, tcp_peer_t *p, uint64_t place, uint32_t length) noexcept nogil:
+    """The next one of the queue; NULL where the peer has let it run full, or nothing is sent any more."""
+    cdef tcp_entry *e
+    if p.mute or p.left:
+        return NULL
+    if p.first == p.last:
+        p.base = p.first               # a queue that runs empty stays where the cache has it
+    if p.last - p.first >= s.capacity:
+        link_fail(s, p, FAILED_BEHIND)
+        return NULL
+    e = entry(s, p, p.last)
+    e.at = NULL
+    e.rest = 0
+    e.frame.place = place
+    e.frame.length = length
+    e.frame.magic = FRAME_MAGIC
+    p.last += 1
+    if p.last - p.first > p.waiting_max:
+        p.waiting_max = p.last - p.first
+    return e
+
+
+cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const void *data, uint32_t length
+                  ) noexcept nogil:
+    """Queues a frame with a payload of at most POST_INLINE_MAX bytes."""
+    cdef tcp_peer_t *p = &s.peers[peer]
+    cdef tcp_entry *e = link_entry(s, p, placed(kind, place), length)
+    if e == NULL:
+        return -1
+    if length:
+        memcpy(e.data, data, length)
+    if kind == FRAME_GOODBYE:
+        p.left = 1
+    return 0
+
+
+cdef inline bint join(tcp_t *s, tcp_entry *e, uint64_t offset, uint64_t length, bint touching) noexcept nogil:
+    """A write that waits, and that nothing of has left, carries this one as well: it is the same range, or (`touching`)
+    the one behind it. What is longer than a short post then is read from the row."""
+    if e.frame.place == placed(FRAME_WRITE, offset) and e.frame.length == length:
+        if e.at == NULL:
+            memcpy(e.data, s.row + offset, length)
+        return True
+    if (not touching or e.frame.place + e.frame.length != placed(FRAME_WRITE, offset)
+            or e.frame.length + length > JOINED_MAX):
+        return False
+    if e.at == NULL:
+        if e.frame.length + length <= POST_INLINE_MAX:
+            memcpy(e.data + e.frame.length, s.row + offset, length)
+        else:
+            e.at = s.row + offset - e.frame.length
+    e.frame.length += <uint32_t>length
+    return True
+
+
+cdef bint beat_first(tcp_t *s, tcp_peer_t *p, uint64_t offset, uint64_t length) noexcept nogil:
+    """Takes the heartbeat out of the order, where others wait. An earlier one in the queue has left by the time this
+    one does, or is the frame that is leaving."""
+    if p.beat_waits and p.beat_sent:
+        p.beat_again = 1
+        return True
+    if length > POST_INLINE_MAX or not p.beat_waits and (p.first == p.last or p.mute or p.left):
+        return False
+    p.beat.frame.place = placed(FRAME_WRITE, offset)
+    p.beat.frame.length = <uint32_t>length
+    p.beat.frame.magic = FRAME_MAGIC
+    memcpy(p.beat.data, s.row + offset, length)
+    p.beat_waits = 1
+    return True
+
+
+cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil:
+    """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows."""
+    cdef tcp_peer_t *p = &s.peers[peer]
+    cdef tcp_entry *e
+    cdef tcp_lane *lane = NULL
+    cdef uint32_t number = flags >> POST_LANE_SHIFT
+    cdef uint64_t whole = p.first + (p.sent > 0 or p.begun != 0)     # the first frame of which nothing has left
+    if length > FRAME_LENGTH_MAX:
+        if link_write(s, peer, flags, offset, FRAME_LENGTH_MAX) < 0:
+            return -1
+        return link_write(s, peer, flags, offset + FRAME_LENGTH_MAX, length - FRAME_LENGTH_MAX)
+    if number and number < s.n_lanes:
+        lane = &p.lanes[number]
+        if flags & POST_GUARD:
+            # Not where data wait behind it: it would overtake what it guards.
+            if lane.guard >= whole and lane.guard > lane.data:
+                if join(s, entry(s, p, lane.guard), offset, length, False):
+                    return 0
+            if number == LANE_BEAT and beat_first(s, p, offset, length):
+                return 0
+        elif lane.data >= whole and join(s, entry(s, p, lane.data), offset, length, True):
+            return 0
+    elif p.last > whole and join(s, entry(s, p, p.last - 1), offset, length, length > POST_INLINE_MAX):
+        return 0
+    e = link_entry(s, p, placed(FRAME_WRITE, offset), <uint32_t>length)
+    if e == NULL:
+        return -1
+    if length > POST_INLINE_MAX:
+        e.at = s.row + offset
+    else:
+        memcpy(e.data, s.row + offset, length)
+    if lane != NULL and flags & POST_GUARD:
+        lane.guard = p.last - 1
+    elif lane != NULL:
+        lane.data = p.last - 1
+    return 0
+
+
+cdef inline int gather_beat(tcp_peer_t *p, iovec *parts) noexcept nogil:
+    if not p.beat_waits:
+        return 0
+    parts[0].iov_base = <char *>&p.beat.frame + p.beat_sent
+    parts[0].iov_len = sizeof(tcp_frame) + p.beat.frame.length - p.beat_sent
+    return 1
+
+
+cdef int gather(tcp_t *s, tcp_peer_t *p, iovec *parts) noexcept nogil:
+    """What one call can send: of the queue, and the heartbeat at its first gap. Returns the number of parts."""
+    cdef uint64_t i = p.first, skip = p.sent
+    cdef int n = 0
+    cdef tcp_entry *e
+    if not skip:
+        n = gather_beat(p, parts)
+    while i < p.last and n + 3 <= IOVECS:
+        e = entry(s, p, i)
+        if e.frame.length > PIECE and e.frame.place >> PLACE_BITS == FRAME_WRITE and not skip:
+            if i > p.first:
+                break                  # the heartbeat may want to go before it
+            e.rest = e.frame.length - PIECE
+            e.frame.length = PIECE
+            p.begun = 1
+        i += 1
+        if e.at == NULL:
+            parts[n].iov_base = <char *>&e.frame + skip
+            parts[n].iov_len = sizeof(tcp_frame) + e.frame.length - skip
+            n += 1
+        else:
+            if skip < sizeof(tcp_frame):
+                parts[n].iov_base = <char *>&e.frame + skip
+                parts[n].iov_len = sizeof(tcp_frame) - skip
+                n += 1
+                skip = 0
+            else:
+                skip -= sizeof(tcp_frame)
+            parts[n].iov_base = <char *>e.at + skip
+            parts[n].iov_len = e.frame.length - skip
+            n += 1
+        skip = 0
+        if p.sent and i == p.first + 1:
+            n += gather_beat(p, parts + n)
+        if e.rest:
+            break
+    return n
+
+
+cdef inline int frame_gone(tcp_t *s, tcp_peer_t *p) noexcept nogil:
+    """The first of the queue, or a piece of it, has left if so much was sent; 0 if not."""
+    cdef tcp_entry *e = entry(s, p, p.first)
+    cdef uint64_t size = sizeof(tcp_frame) + e.frame.length
+    if p.sent < size:
+        return 0
+    p.sent -= size
+    s.frames_sent += 1
+    if e.rest:
+        e.at += e.frame.length
+        e.frame.place += e.frame.length
+        e.frame.length = <uint32_t>e.rest
+        e.rest = 0
+    else:
+        p.first += 1
+        p.begun = 0
+    return 1
+
+
+cdef uint64_t beat_gone(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
+    """Of n bytes that were sent at a gap the first were the heartbeat's; returns how many were others'."""
+    cdef uint64_t left = sizeof(tcp_frame) + p.beat.frame.length - p.beat_sent
+    if n < left:
+        p.beat_sent += n
+        return 0
+    p.beat_sent = 0
+    s.frames_sent += 1
+    if p.beat_again:
+        p.beat_again = 0
+        memcpy(p.beat.data, s.row + (p.beat.frame.place & ((<uint64_t>1 << PLACE_BITS) - 1)), p.beat.frame.length)
+    else:
+        p.beat_waits = 0
+    return n - left
+
+
+cdef int sent(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
+    """So many bytes of what was gathered are gone; returns how many frames that completed."""
+    cdef int gone = 0
+    cdef uint64_t left
+    cdef bint beat = p.beat_waits
+    s.bytes_sent += n
+    if p.sent:
+        left = sizeof(tcp_frame) + entry(s, p, p.first).frame.length - p.sent
+        if n < left:
+            p.sent += n
+            return 0
+        p.sent += left
+        n -= left
+        gone += frame_gone(s, p)
+    if beat and n:
+        n = beat_gone(s, p, n)
+        gone += p.beat_sent == 0
+    p.sent += n
+    while p.first < p.last and frame_gone(s, p):
+        gone += 1
+    return gone
+
+
+cdef void look_for_room(tcp_t *s, uint32_t peer, bint wanted) noexcept nogil:
+    """Whether epoll says when the socket has room again."""
+    cdef tcp_peer_t *p = &s.peers[peer]
+    cdef epoll_event event
+    if p.waits == wanted:
+        return
+    p.waits = wanted
+    event.events = EPOLLIN | EPOLLOUT if wanted else EPOLLIN
+    event.data.u64 = peer
+    epoll_ctl(s.epoll_fd, EPOLL_CTL_MOD, p.fd, &event)
+
+
+cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil:
+    """Sends what the socket takes; returns how many frames are gone."""
+    cdef tcp_peer_t *p = &s.peers[peer]
+    cdef iovec parts[IOVECS]
+    cdef msghdr message
+    cdef ssize_t n
+    cdef int gone = 0
+    while link_waits(p) and not p.failed and not u32_load_relaxed(&p.cut):
+        message.msg_name = NULL
+        message.msg_namelen = 0
+        message.msg_control = NULL
+        message.msg_controllen = 0
+        message.msg_flags = 0
+        message.msg_iov = parts
+        message.msg_iovlen = gather(s, p, parts)
+        n = sendmsg(p.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+        s.sends += 1
+        if n < 0:
+            if errno == EINTR:
+                continue
+            if errno == EAGAIN:
+                look_for_room(s, peer, True)
+                return gone
+            # What the peer sent before it went may still be here: reading comes to the end of it.
+            p.mute = 1
+            link_drop(p)
+            return gone
+        gone += sent(s, p, <uint64_t>n)
+    if p.waits and not link_waits(p) and not p.ended:
+        look_for_room(s, peer, False)
+    return gone
