@@ -21,7 +21,7 @@ from spindle.bench.worker import cpu_s
 
 BATCH_BYTES = 64 * 1024  # of one write_many: a part of the ring, so that filling and sending overlap
 TAKE_BYTES = 64 * 1024  # of one take: samples that are still in the cache when they are looked at
-MATCH_TIMEOUT_S = 20.0
+MATCH_TIMEOUT_S = 20.0  # at least: it is a third of the run's
 POLL_S = 0.01  # between looks at things that take long anyway
 
 
@@ -115,12 +115,13 @@ def receive_paced(port: Port, tally: Tally, over: threading.Event, most: int) ->
 
 def await_matched(port: Port, config: dict[str, Any]) -> None:
     """Until all readers and writers of the run are members. Raises TimeoutError."""
-    until = time.monotonic() + MATCH_TIMEOUT_S
+    timeout_s = max(MATCH_TIMEOUT_S, config["timeout_s"] / 3)
+    until = time.monotonic() + timeout_s
     while not port.matched(config["nodes"], config["n_senders"]):
         if time.monotonic() > until:
             raise TimeoutError(
                 f"not all of {config['nodes']} readers and {config['n_senders']} writers were there "
-                f"after {MATCH_TIMEOUT_S:g} s, but {port.session.topics()} in {port.session.view()}"
+                f"after {timeout_s:g} s, but {port.session.topics()} in {port.session.view()}"
             )
         time.sleep(POLL_S)
 
@@ -131,7 +132,7 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
     port = open_port(config)
     await_matched(port, config)
     channel.send({"event": "ready"})
-    channel.receive(MATCH_TIMEOUT_S)
+    channel.receive(config["timeout_s"])
     channel.send({"event": "done", **measure(port, config)})
     channel.receive(config["timeout_s"])
     port.close()

@@ -19,7 +19,7 @@ from spindle.bench.crew import BenchFailed, Crew, worker_environment
 from spindle.bench.multicast import play
 from spindle.bench.options import MulticastOptions
 
-DAEMON_READY_TIMEOUT_S = 20.0
+DAEMON_READY_TIMEOUT_S = 60.0
 
 
 class Daemon:

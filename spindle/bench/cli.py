@@ -41,6 +41,9 @@ size_option = click.option(
 repeat_option = click.option(
     "--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs; the median one is shown."
 )
+fabric_option = click.option(
+    "--fabric", type=click.Choice(FABRICS), default="shm", show_default=True, help="How nodes reach each other."
+)
 window_option = click.option(
     "--window", type=click.IntRange(0, 65536), default=0, help="Slots of a sender's ring. [default: chosen by size]"
 )
@@ -105,7 +108,7 @@ def check(result: dict[str, Any]) -> None:
 @size_option
 @click.option("--senders", type=click.Choice(SENDERS), default="all", show_default=True)
 @click.option("--count", type=click.IntRange(0), default=0, help="Messages per sender. [default: about half a second]")
-@click.option("--fabric", type=click.Choice(FABRICS), default="shm", show_default=True)
+@fabric_option
 @window_option
 @repeat_option
 @json_option
@@ -116,14 +119,15 @@ def limit(
 
     As many processes over the same kind of shared memory, with no application, no control plane, no order between
     senders, and rings that stay in the cache. With --fabric tcp: what one stream over loopback moves, whatever the
-    other options say, measured with iperf3 (if it is installed) and with a sender and receiver of our own.
+    other options say, measured with iperf3 (if it is installed) and with a sender and receiver of our own; with
+    --fabric verbs: what one connection moves through the RDMA device.
     """
     from spindle.bench import limit as limit_module
     from spindle.bench import stream
     from spindle.bench.options import senders_count
 
-    if fabric == "tcp":
-        show(failing_clearly(lambda: stream.run(1.0, repeat)), as_json)
+    if fabric != "shm":
+        show(failing_clearly(lambda: stream.run(1.0, repeat, fabric)), as_json)
         return
     show(
         failing_clearly(
@@ -185,7 +189,7 @@ def multicast_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 "--api", type=click.Choice(APIS), default="core", show_default=True, help="core: bare loops in C."
             ),
             click.option("--daemon", is_flag=True, help="dds: a daemon per node instead of a node in each process."),
-            click.option("--fabric", type=click.Choice(FABRICS), default="shm", show_default=True),
+            fabric_option,
             click.option("--level", type=click.Choice(LEVELS), default="atomic", show_default=True),
             click.option("--single", is_flag=True, help="dds: one write and one sample object per message."),
             window_option,
@@ -277,12 +281,13 @@ def latency(repeat: int, as_json: bool, **values: Any) -> None:
 @bench.command()
 @nodes_option
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to look.")
+@fabric_option
 @json_option
-def idle(nodes: int, seconds: float, as_json: bool) -> None:
+def idle(nodes: int, seconds: float, fabric: str, as_json: bool) -> None:
     """What a group costs that has nothing to do: pushes and CPU time of daemons and applications."""
     from spindle.bench import idle as idle_module
 
-    show(failing_clearly(lambda: idle_module.run(nodes, seconds)), as_json)
+    show(failing_clearly(lambda: idle_module.run(nodes, seconds, fabric)), as_json)
 
 
 @bench.command()
@@ -305,6 +310,7 @@ def startup(repeat: int, as_json: bool) -> None:
     "--suspect-timeout", "suspect_timeout_s", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
     help="Of the daemons, seconds.",
 )  # fmt: skip
+@fabric_option
 @json_option
 def failover(kills: int, stops: int, joins: int, as_json: bool, **options: Any) -> None:
     """How long delivery pauses when a node is killed, hangs, joins or leaves; nothing may be lost or doubled.

@@ -45,7 +45,7 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
     epoch = engine.new_epoch(1, rank, tuple(member + 1 for member in members), (spec,), reach.make(engine))
     values, fds = reach.offer(engine, epoch)
     channel.send({"event": "offer", "values": values}, tuple(fds))
-    message, fds = channel.receive(30.0)
+    message, fds = channel.receive(config["timeout_s"])
     reach.attach(epoch, {peer: (values, [fds.pop(0) for _ in range(n)]) for peer, values, n in message["offers"]})
     tally = Tally(config["counts"])
     receiver = core_loops.CoreReceiver(tally, size)
@@ -53,7 +53,7 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
     engine.install(epoch)
     engine.start()
     channel.send({"event": "ready"})
-    channel.receive(30.0)
+    channel.receive(config["timeout_s"])
 
     over = threading.Event()
     watchdog = threading.Timer(config["timeout_s"], over.set)

@@ -27,6 +27,7 @@ from spindle.bench import pacing
 from spindle.bench.app_run import Daemon
 from spindle.bench.channel import Channel
 from spindle.bench.crew import BenchFailed, Worker
+from spindle.bench.reach import check_fabric
 from spindle.bench.results import median
 
 TOPIC = "failover"
@@ -152,7 +153,8 @@ class Member:
     def __init__(self, directory: str, node_id: int, options: dict[str, Any], life: int = 0) -> None:
         self.node_id, self.life = node_id, life
         self.directory, self.options = directory, options
-        settings = {"membership.suspect_timeout_s": str(options["suspect_timeout_s"])}
+        settings = {"membership.suspect_timeout_s": str(options["suspect_timeout_s"]),
+                    "network.fabric": options["fabric"]}
         self.daemon = Daemon(node_id, Path(directory), settings)
         self.app: Worker | None = None
 
@@ -336,8 +338,9 @@ def summary(values: list[float], target_ms: float, q: float = 1.0) -> dict[str, 
 
 def run(options: dict[str, Any], kills: int, stops: int, joins: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Everything in turn. Raises BenchFailed if a checker finds a message lost, doubled or misordered."""
-    result: dict[str, Any] = {"nodes": NODES, "rate": options["rate"], "size": options["size"],
-                              "suspect_timeout_s": options["suspect_timeout_s"]}
+    check_fabric(options["fabric"])
+    result: dict[str, Any] = {"nodes": NODES, "fabric": options["fabric"], "rate": options["rate"],
+                              "size": options["size"], "suspect_timeout_s": options["suspect_timeout_s"]}
     timeout_ms = options["suspect_timeout_s"] * 1000
     if kills:
         for name, leader in (("kill_member", False), ("kill_leader", True)):

@@ -15,17 +15,19 @@ from spindle.bench.app_run import Daemons
 from spindle.bench.channel import Channel
 from spindle.bench.crew import Crew
 from spindle.bench.options import MulticastOptions
+from spindle.bench.reach import check_fabric
 
 SETTLE_S = 1.0
 WARM_MESSAGES = 1000
 
 
-def run(nodes: int = 3, seconds: float = 5.0) -> dict[str, Any]:
+def run(nodes: int = 3, seconds: float = 5.0, fabric: str = "shm") -> dict[str, Any]:
     """CPU share of each daemon and application, and everything pushed, posted and rung, while idle for `seconds`."""
-    options = MulticastOptions(nodes=nodes, api="session", daemon=True, count=WARM_MESSAGES)
+    check_fabric(fabric)
+    options = MulticastOptions(nodes=nodes, api="session", daemon=True, count=WARM_MESSAGES, fabric=fabric)
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         config = {**options.worker_config(), "runtime_dir": directory, "idle_s": seconds}
-        with Daemons(Path(directory), nodes) as daemons:
+        with Daemons(Path(directory), nodes, {"network.fabric": fabric}) as daemons:
             with Crew("idle", [{**config, "rank": rank} for rank in range(nodes)]) as crew:
                 crew.gather("ready")
                 crew.broadcast({"event": "go"})
@@ -45,6 +47,7 @@ def run(nodes: int = 3, seconds: float = 5.0) -> dict[str, Any]:
     total = {name: sum(one["counters"].get(name, 0) for one in looked) for name in looked[0]["counters"]}
     return {
         "nodes": nodes,
+        "fabric": fabric,
         "seconds": round(elapsed_s, 2),
         "pushes": total.get("pushes", 0),
         "posts": total.get("posts", 0),

@@ -12,8 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from spindle.bench.crew import Crew
+from spindle.bench.crew import READY_TIMEOUT_S, Crew
 from spindle.bench.options import MulticastOptions
+from spindle.bench.reach import check_fabric, offer_to
 from spindle.bench.results import latency_us, mean, median, median_run, merge_counts
 
 BATCHES = {"send": "send", "receive": "receive", "delivery": "delivery"}
@@ -21,6 +22,7 @@ BATCHES = {"send": "send", "receive": "receive", "delivery": "delivery"}
 
 def run_once(options: MulticastOptions) -> dict[str, Any]:
     """One run. Raises BenchFailed when it doesn't come to its end."""
+    check_fabric(options.fabric)
     if options.api == "core":
         done = run_core(options)
     else:
@@ -34,11 +36,12 @@ def run_core(options: MulticastOptions) -> list[dict[str, Any]]:
     """Nodes of the bare core, each in a process: no membership, a static epoch, offers exchanged through us."""
     config = options.worker_config()
     with Crew("core", [{**config, "rank": rank} for rank in range(options.nodes)]) as crew:
-        offers = crew.gather_fds("offer")
+        offers = crew.gather_fds("offer", max(READY_TIMEOUT_S, options.timeout_s))
         try:
             for rank, worker in enumerate(crew.workers):
                 others = [(peer, *offers[peer]) for peer in range(options.nodes) if peer != rank]
-                message = {"event": "peers", "offers": [(peer, said["values"], len(fds)) for peer, said, fds in others]}
+                message = {"event": "peers", "offers": [(peer, offer_to(said["values"], rank), len(fds))
+                                                        for peer, said, fds in others]}
                 worker.channel.send(message, tuple(fd for _, _, fds in others for fd in fds))
         finally:
             for _, fds in offers:
@@ -49,7 +52,7 @@ def run_core(options: MulticastOptions) -> list[dict[str, Any]]:
 
 def play(crew: Crew, timeout_s: float) -> list[dict[str, Any]]:
     """Ready, go, done, and only then stop: a node that has everything is still needed by those that haven't."""
-    crew.gather("ready")
+    crew.gather("ready", max(READY_TIMEOUT_S, timeout_s))
     crew.broadcast({"event": "go"})
     done = crew.gather("done", timeout_s)
     crew.broadcast({"event": "stop"})
@@ -103,6 +106,7 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
         "sleeps": counters.get("sleeps", 0),
         "rings": counters.get("rings", 0),
         "traffic": {name: sum(node["traffic"][name] for node in done) for name in done[0].get("traffic", {})},
+        **posting(options, tallies, done),
         "cpu_s": round(sum(node["cpu_s"] + node.get("daemon_cpu_s", 0.0) for node in done), 3),
         "cpu_share": {
             "applications": [round(node["cpu_s"] / elapsed_s, 3) for node in done],
@@ -113,6 +117,25 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
             for name, prefix in BATCHES.items()
         },
     }
+
+
+def posting(options: MulticastOptions, tallies: Sequence[dict[str, Any]],
+            done: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Over verbs: what the device was asked for each message that was delivered at a node, and how well that was put
+    together. These are counts: they don't depend on how fast anything is."""
+    if options.fabric != "verbs" or "traffic" not in done[0]:
+        return {}
+    sums = {name: sum(node["traffic"][name] for node in done) for name in done[0]["traffic"]}
+    delivered = max(1, sum(tally["delivered"] for tally in tallies))
+    requests = max(1, sums["work_requests"])
+    return {"verbs": {
+        "posts_per_message": round(sums["posts"] / delivered, 4),
+        "work_requests_per_message": round(sums["work_requests"] / delivered, 4),
+        "doorbells_per_message": round(sums["doorbells"] / delivered, 4),
+        "work_requests_per_doorbell": round(sums["work_requests"] / max(1, sums["doorbells"]), 2),
+        "signalled_share": round(sums["signalled"] / requests, 4),
+        "inlined_share": round(sums["inlined"] / requests, 4),
+    }}  # fmt: skip
 
 
 def run(options: MulticastOptions, *, repeat: int = 1, with_limit: bool = False) -> dict[str, Any]:
@@ -126,8 +149,8 @@ def run(options: MulticastOptions, *, repeat: int = 1, with_limit: bool = False)
     runs: list[dict[str, Any]] = []
     limits: list[dict[str, Any]] = []
     for _ in range(repeat):
-        if with_limit and options.fabric == "tcp":
-            limits.append(stream.run_once())
+        if with_limit and options.fabric != "shm":
+            limits.append(stream.run_once(fabric=options.fabric))
         elif with_limit:
             limits.append(limit.run_once(options.nodes, options.size, senders=options.n_senders))
         runs.append(run_once(options))
@@ -136,7 +159,7 @@ def run(options: MulticastOptions, *, repeat: int = 1, with_limit: bool = False)
     result["order_identical"] = all(run["order_identical"] for run in runs)
     result["lost"] = max(run["lost"] for run in runs)
     result["corrupt"] = max(run["corrupt"] for run in runs)
-    if limits and options.fabric == "tcp":
+    if limits and options.fabric != "shm":
         for name in limits[0]:
             result[f"limit_{name}"] = median([found[name] for found in limits])
         result["limit_runs"] = [found["bytes_per_s"] for found in limits]

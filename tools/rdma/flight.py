@@ -1,8 +1,11 @@
 """The demonstration across hosts: on each guest a daemon, an alert monitor and a verifier; the publishers on two.
 
-Usage: flight.py SECRET FABRIC, with NODE and PEERS as guests.py sets them and this tree on PYTHONPATH. The programs are
-those of `spindle demo`, unchanged. Hosts tell each other where they are through topics of the group itself, and print
-what must be alike: `flight ...` with the count and the order of each topic, and what the alerts were.
+Usage: flight.py SECRET FABRIC [encrypted], with NODE and PEERS as guests.py sets them and this tree on PYTHONPATH. The
+programs are those of `spindle demo`, unchanged. Hosts tell each other where they are through topics of the group
+itself, and print what must be alike: `flight ...` with the count and the order of each topic, and what the alerts were.
+
+With `encrypted` the daemons let the kernel encrypt what they send each other; it is asked how many connections it has
+under keys, and how much went over them.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +33,7 @@ NODES = list(range(1, len(PEERS) + 1))
 PORT = 7402
 PATIENCE_S = 130.0  # for anything: an emulated processor is slow, and three share two real ones
 FLIGHT = ["--json", "--speed", "32", "--start", "3580", "--duration", "96"]
+FLOWN_LEAST = 1000  # messages of the flight, of 64 bytes at least
 EXAMPLES = ROOT / "examples"
 
 
@@ -44,7 +50,7 @@ async def until(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def configuration(directory: Path, secret: str, fabric: str) -> Path:
+def configuration(directory: Path, secret: str, fabric: str, encrypted: bool) -> Path:
     key, path = directory / "secret", directory / "spindle.toml"
     key.write_text(secret + "\n")
     key.chmod(0o600)
@@ -61,6 +67,7 @@ listen = "{PEERS[NODE - 1]}:{PORT}"
 contacts = [{contacts}]
 secret = "{key}"
 fabric = "{fabric}"
+encrypt = {str(encrypted).lower()}
 [limits]
 handshake_timeout_s = 60.0
 open_timeout_s = 100.0
@@ -68,6 +75,16 @@ open_timeout_s = 100.0
 dir = "{directory}/journal"
 """)
     return path
+
+
+def encrypted_by_kernel() -> tuple[int, int, int]:
+    """Connections that the kernel encrypts now, records that it could not decrypt, and bytes that the other ends have
+    acknowledged on such connections."""
+    counts = dict(line.split() for line in Path("/proc/net/tls_stat").read_text().splitlines())
+    shown = subprocess.run(["ss", "-tiHO"], capture_output=True, text=True, check=True).stdout
+    carried = [int(found[1]) for line in shown.splitlines()
+               if "tcp-ulp-tls" in line and (found := re.search(r"bytes_acked:(\d+)", line))]
+    return min(int(counts["TlsCurrTxSw"]), int(counts["TlsCurrRxSw"])), int(counts["TlsDecryptError"]), sum(carried)
 
 
 class Host:
@@ -160,12 +177,16 @@ class Host:
 
 
 async def main() -> int:
-    secret, fabric = sys.argv[1:]
+    secret, fabric, encrypted = sys.argv[1], sys.argv[2], sys.argv[3:] == ["encrypted"]
     with tempfile.TemporaryDirectory(prefix="host-") as made:
         host = Host(Path(made))
         try:
-            await host.start(configuration(Path(made), secret, fabric), fabric)
+            await host.start(configuration(Path(made), secret, fabric, encrypted), fabric)
             await host.fly()
+            if encrypted:
+                connections, errors, carried = encrypted_by_kernel()
+                say(f"kernel encrypts {connections} connections, {errors} errors, {carried} bytes carried")
+                assert connections == len(PEERS) - 1 and not errors and carried > 64 * FLOWN_LEAST
             host.participant.close()
             await host.daemon.end(60.0, signal.SIGTERM)
         except BaseException:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
+# tls asks for gcm(aes) when a connection gets its keys; tcp_diag tells `ss` which connections have them.
 # rdma_rxe asks the kernel for a crc32 when a device is made, and depends on no module that has one.
 DRIVERS = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net", "dummy", "crc32_generic", "rdma_rxe",
-           "ib_uverbs", "rdma_ucm")
+           "ib_uverbs", "rdma_ucm", "ctr", "ghash_generic", "gcm", "tls", "tcp_diag")
 PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "cpio": "cpio", "depmod": "kmod",
     "modprobe": "kmod", "rdma": "iproute2", "dpkg-deb": "dpkg", "apt-get": "apt",

@@ -14,6 +14,9 @@ from click.testing import CliRunner
 from spindle.bench import multicast, suite
 from spindle.bench.cli import bench
 from spindle.bench.options import MulticastOptions
+from spindle.bench.reach import offer_to
+from spindle.rdma_devices import sysfs_devices
+from tests.spindle_core.fabric.verbs_peers import needs_verbs
 
 KEYS = {
     "messages_per_s", "bytes_per_s", "latency_us", "order_identical", "lost", "nulls", "pushes", "posts", "cpu_s",
@@ -139,3 +142,28 @@ def test_suite_table_survives_a_failing_section(monkeypatch: pytest.MonkeyPatch)
     assert suite.rewritten(written, text) == written
     assert suite.rewritten("no markers", text) == text
     assert "| a | 1/s | at least 1/s | yes | `spindle bench a` |" in text
+
+
+@pytest.mark.skipif(any(device.active() for device in sysfs_devices()), reason="this host has an RDMA device")
+@pytest.mark.parametrize("command", [["multicast"], ["multicast", "--api", "dds"], ["latency"], ["limit"], ["idle"],
+                                     ["failover"]])
+def test_without_a_device_verbs_are_refused_with_what_to_do(command: list[str]) -> None:
+    result = CliRunner().invoke(bench, [*command, "--fabric", "verbs"])
+    assert result.exit_code == 1 and "no RDMA device" in result.output and "spindle doctor" in result.output
+
+
+@needs_verbs
+def test_core_over_verbs() -> None:
+    """Goal: the same run through an RDMA device, with what the device was asked for each message."""
+    result = checked(fabric="verbs", window=64)
+    assert result["order_identical"] and result["verbs"]["posts_per_message"] < 1
+
+
+def test_what_verbs_are_asked_for_each_message() -> None:
+    traffic = {"posts": 30, "work_requests": 20, "doorbells": 10, "signalled": 2, "inlined": 15}
+    figures = multicast.posting(MulticastOptions(fabric="verbs"), [{"delivered": 100}] * 2, [{"traffic": traffic}] * 2)
+    assert figures == {"verbs": {
+        "posts_per_message": 0.3, "work_requests_per_message": 0.2, "doorbells_per_message": 0.1,
+        "work_requests_per_doorbell": 2.0, "signalled_share": 0.1, "inlined_share": 0.75}}  # fmt: skip
+    assert multicast.posting(MulticastOptions(), [{"delivered": 100}], [{"traffic": {}}]) == {}
+    assert offer_to({"a": 1, "private": {"0": "x", "2": "y"}}, 2) == {"a": 1, "private": "y"}
