@@ -116,8 +116,9 @@ tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under 
 	@TSAN_OPTIONS=halt_on_error=0 build/tsan/harness $(if $(ARGS),$(ARGS),50000)
 
 # As root; skipped, with the reason, where network namespaces can't be had.
-netns-test: setup $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions and bad lines
-	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle/chaos/test_hosts.py tests/spindle/chaos/test_partitions.py $(ARGS)
+netns-test: setup $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions, delays and bad lines
+	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle/chaos/test_hosts.py tests/spindle/chaos/test_partitions.py \
+		tests/spindle/chaos/test_delays.py $(ARGS)
 
 # On guests that have a kernel RDMA stack in software (tools/rdma); skipped, with the reason, where guests can't be had.
 rdma-test: setup $(VENV)/.stamp-test  ## Test the verbs fabric on RDMA guests; ARGS=steps

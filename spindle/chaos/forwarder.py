@@ -80,7 +80,7 @@ class Forwarder:
 
     def counts(self) -> dict[Direction, dict[str, int]]:
         """For each direction that has had a line, frames `passed`, `lost`, `overrun` (too many for the rate), and
-        `held` bytes. Raises ForwarderError."""
+        bytes `carried` by those that passed and `held`. Raises ForwarderError."""
         return {(one, other): found for one, other, found in self._ask({"counts": True})}
 
     def _ask(self, order: object) -> list[tuple[int, int, dict[str, int]]]:
@@ -158,7 +158,8 @@ class Lines:
     def _obey(self, order: dict[str, object]) -> list[object]:
         if "counts" in order:
             return [[*direction, {"passed": one.passed, "lost": one.lost, "overrun": one.overrun,
-                                  "held": one.held_bytes}] for direction, one in sorted(self._transits.items())]
+                                  "carried": one.passed_bytes, "held": one.held_bytes}]
+                    for direction, one in sorted(self._transits.items())]
         line, now_ns = Line(**order["line"]), time.monotonic_ns()  # type: ignore[arg-type]
         for one, other in order["set"]:  # type: ignore[attr-defined]
             if (one, other) in self._transits:

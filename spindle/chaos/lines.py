@@ -59,7 +59,7 @@ class Transit:
     def __init__(self, line: Line, seed: str = "") -> None:
         self.line = line
         self.passed = self.lost = self.overrun = 0  # frames; the last were too many for its rate
-        self.held_bytes = 0
+        self.held_bytes = self.passed_bytes = 0
         self._draw = random.Random(seed)
         self._frames: deque[tuple[int, bytes]] = deque()  # with the time when each is due, rising
         self._free_ns = 0  # when all that came has left at the line's rate
@@ -89,6 +89,7 @@ class Transit:
             return None
         frame = self._frames.popleft()[1]
         self.passed += 1
+        self.passed_bytes += len(frame)
         self.held_bytes -= len(frame)
         return frame
 

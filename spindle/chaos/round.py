@@ -292,7 +292,13 @@ class Round:
                      *self._stage.wanderers.values(), *(one for kind, one in externals.items() if kind == "watcher")]
         for process in listeners:
             process.order(order)
-        self._until(lambda: all("drained" in one.said for one in listeners), FINISH_S, "progress",
+
+        def have_drained() -> bool:
+            self._faults.schedule.run()
+            self._faults.look_after_nodes()  # who starves now is cast out, and its auditor waits for it
+            return all("drained" in one.said for one in listeners)
+
+        self._until(have_drained, FINISH_S, "progress",
                     lambda: "messages that were acknowledged did not come to "
                     f"{[one.name for one in listeners if 'drained' not in one.said]}")
 

@@ -25,20 +25,26 @@ BOUND_S = 60.0  # for what must come
 
 
 class Scene(Round):
-    """A round on `hosts` hosts with a script instead of chance."""
+    """A round on `hosts` hosts with a script instead of chance. `before`: what is done before anybody starts. `pace`:
+    messages a second and node."""
 
     def __init__(self, directory: Path, script: Callable[[Scene], None], *, hosts: int = 3, nodes: int = 0,
-                 timeout_s: float = 2.0, **settings: Any) -> None:
+                 timeout_s: float = 2.0, pace: float = 100.0, before: Callable[[Scene], None] = lambda scene: None,
+                 **settings: Any) -> None:
         chosen = {"membership.suspect_timeout_s": timeout_s, "membership.join_timeout_s": 20, **{
             name.replace("__", "."): value for name, value in settings.items()}}
         settings_of_all = [f"{name}={value}" for name, value in chosen.items()]
         plan = Plan(5, 0.0, nodes or hosts, timeout_s, 1.0, settings_of_all, hosts)
-        super().__init__(plan, directory, None, 100.0, lambda text: None)
+        super().__init__(plan, directory, None, pace, lambda text: None)
         assert self._hosts is not None
         self.hosts, self.stage, self.faults, self.nodes = self._hosts, self._stage, self._faults, self._nodes
         self.timeout_s = timeout_s
-        self._script = script
+        self._before, self._script = before, script
         self.problem: BaseException | None = None
+
+    def _start(self) -> None:
+        self._before(self)
+        super()._start()
 
     def _go_wrong(self) -> None:
         excuse(self._faults)
@@ -57,6 +63,19 @@ class Scene(Round):
         return self
 
     # --- for scripts
+
+    def churn(self) -> None:
+        """Views change because topics come and go everywhere."""
+        for talker in self.stage.talkers.values():
+            talker.order("churn")
+
+    def pause(self, seconds: float) -> None:
+        """Time that a fault lasts."""
+        self.stage.until(lambda: False, seconds)
+
+    def stayed(self, group: Any) -> bool:
+        """True if it is still this group, and every node has had one life."""
+        return all(self.group(node) == group for node in self.nodes) and len(self.lives()) == len(self.nodes)
 
     def wait(self, condition: Callable[[], object], what: str, bound_s: float = BOUND_S) -> None:
         def holds() -> bool:

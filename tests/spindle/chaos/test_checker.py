@@ -417,6 +417,18 @@ def test_a_reader_that_goes_on_at_another_node_is_held_to_one_order() -> None:
     assert promises(check(history)) >= {"D2"}
 
 
+def test_what_is_on_its_way_to_a_reader_s_next_node_may_come_twice_if_it_has_no_order() -> None:
+    history = whole()
+    readers = [history.readers[life] for life in ("r30", "r31")]  # unordered, and atomic
+    for reader in readers:
+        reader.deliveries = list(history.readers[f"r1{reader.life[2]}"].deliveries)
+        reader.deliveries.append(reader.deliveries[-1])
+    assert {one.promise for one in check(history)} >= {"D2"}
+    wandering(history, "g", 1, "r30", "r31")
+    assert {str(one) for one in check(history) if "chaos/unordered" in str(one)} == set()
+    assert [one.promise for one in check(history) if "chaos/atomic" in str(one)].count("D2") == 1
+
+
 def test_what_an_external_writer_sends_again_is_no_violation_but_in_the_log_it_is_once() -> None:
     """All nodes die, and with them the last message of a writer elsewhere, which some had seen: it comes again, further
     on. Twice in the log is a violation, and so is one that is gone though it was persisted."""

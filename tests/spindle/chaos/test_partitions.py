@@ -181,8 +181,7 @@ def test_partitions_in_the_middle_of_view_changes(tmp_path: Path) -> None:
     def script(scene: Scene) -> None:
         for node in (1, 2, 3):
             others = [one for one in scene.nodes if one != node]
-            for talker in scene.stage.talkers.values():
-                talker.order("churn")
+            scene.churn()
             scene.stage.listen(0.003 * node)
             cuts = between([node], others)
             scene.hosts.cut(cuts)
@@ -205,9 +204,9 @@ def test_links_that_flap(tmp_path: Path) -> None:
         for count in range(20):
             some = scene.faults.draw.sample(every, 1 + count % len(every))
             scene.hosts.cut(some)
-            scene.stage.until(lambda: False, scene.faults.draw.uniform(0.01, 0.1 * scene.timeout_s))
+            scene.pause(scene.faults.draw.uniform(0.01, 0.1 * scene.timeout_s))
             scene.hosts.mend(some)
-            scene.stage.until(lambda: False, scene.faults.draw.uniform(0.5, 1.0))  # TCP tries once a second
+            scene.pause(scene.faults.draw.uniform(0.5, 1.0))  # TCP tries once a second
         scene.go_on(scene.nodes)
         assert scene.group(1) == group
 
@@ -222,8 +221,7 @@ def test_lines_that_lose_packets(tmp_path: Path) -> None:
         group = scene.group(1)
         scene.hosts.set_line(itertools.permutations(scene.nodes, 2), Line(loss=0.05))
         for _ in range(5):
-            for talker in scene.stage.talkers.values():
-                talker.order("churn")
+            scene.churn()
             scene.go_on(scene.nodes)
         assert scene.group(1) == group
 
