@@ -88,6 +88,7 @@ def node_config(config: dict[str, Any]) -> NodeConfig:
         log_level="warning",
         fabric=config["fabric"],
         **settings,
+        **config["patience"],
         **config["node_options"],
     )
 

@@ -146,6 +146,7 @@ def daemon_settings(options: MulticastOptions) -> dict[str, str]:
     settings = {f"core.{name}": "true" if name in on else "false" for name in SWITCHES}
     settings["core.busy_poll_us"] = str(options.busy_poll_us)
     settings["network.fabric"] = options.fabric
+    settings |= {f"membership.{name}": str(value) for name, value in options.patience.items()}
     return settings
 
 

@@ -119,6 +119,11 @@ class MulticastOptions:
             counts[rank] = 0 if self.delayed == "silent" else -1
         return counts
 
+    @property
+    def patience(self) -> dict[str, float]:
+        """Of nodes, by key of the configuration: who gives a run longer has a slow machine. The defaults at 60 s."""
+        return {"join_timeout_s": max(10.0, self.timeout_s / 6), "suspect_timeout_s": max(2.0, self.timeout_s / 30)}
+
     def worker_config(self) -> dict[str, Any]:
         """The plain data that each worker gets, the same for all but for its rank."""
         flood = SAMPLE_EVERY_FLOOD if self.messages_each >= 5000 else 4
@@ -127,5 +132,6 @@ class MulticastOptions:
             "switches": list(parse_switches(self.switches)),
             "counts": self.counts(),
             "n_senders": self.n_senders,
+            "patience": self.patience,
             "sample_every": self.sample_every or (1 if self.pace_per_s else flood),
         }
