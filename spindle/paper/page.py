@@ -9,7 +9,7 @@ from typing import Any
 
 from spindle.paper.experiments import EXPERIMENTS
 from spindle.paper.experiments.base import Comparison, Experiment, Results
-from spindle.paper.page_text import ENDING, OPENING, parameter_table
+from spindle.paper.page_text import opening, parameter_table
 from spindle.paper.runs import Run
 
 # Sections that other modules fill, if they are there: each has section() -> Markdown without its heading.
@@ -63,12 +63,11 @@ def more_sections() -> list[str]:
 
 def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment] = EXPERIMENTS) -> str:
     """The page. Raises KeyError for figures that aren't there."""
-    parts = [OPENING.strip(), parameter_table(), "## The evaluation"]
+    parts = [opening(), parameter_table(), "## The evaluation"]
     for e in experiments.values():
         r, fitted = e.results(figures)
         parts.append(experiment_section(e, r, fitted, f"paper/{e.name}.png"))
     parts += more_sections()
-    parts.append(ENDING.strip())
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

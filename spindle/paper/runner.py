@@ -11,6 +11,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
@@ -76,6 +77,10 @@ class Store:
         os.replace(partial, path)
 
 
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def play(
     runs: Iterable[Run],
     store: Store,
@@ -107,7 +112,8 @@ def play(
         for run in missing:
             keep(run, simulate(run))
         return figures
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _leave_interrupts_to_the_parent) as pool:
         waiting = {pool.submit(simulate, run): run for run in missing}
         try:
             for future in as_completed(waiting):

@@ -25,6 +25,7 @@ TECHNIQUES = {
 }
 TABLES = {"paper": PAPER, "per message": PAPER_PER_MESSAGE}
 ENDLESS = 1 << 40  # messages: a sender that never comes to its end
+DISK_AHEAD_BYTES = 1 << 20  # little, so that a short run is as steady as one that writes for hours
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Run:
     upcall_us: float = 0.0
     copies_in: bool = False
     copies_out: bool = False
-    disk_bytes_s: float = 0.0
+    disk_bytes_s: float = 0.0  # of a log; delivery waits when it is DISK_AHEAD_BYTES behind
     work_us: float = 0.0  # an application's, for each message
     table: str = "paper"
     changes: tuple[tuple[str, float], ...] = ()  # of the table: fields of Node or Network
@@ -112,7 +113,7 @@ def simulate(run: Run) -> dict[str, Any]:
         if rank not in silent
         for t in range(run.active)
     ]
-    upcall = Upcall(run.upcall_us, run.copies_out, run.disk_bytes_s)
+    upcall = Upcall(run.upcall_us, run.copies_out, run.disk_bytes_s, DISK_AHEAD_BYTES)
     cluster = Cluster(
         parameters_of(run),
         run.members,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from spindle.paper.experiments.application import CopiedMessages, Levels, Upcalls
 from spindle.paper.experiments.base import Experiment
 from spindle.paper.experiments.batching import Batching, Sizes, Steps
+from spindle.paper.experiments.fabric import Copies, WriteLatency
+from spindle.paper.experiments.final import Final, Unlock
+from spindle.paper.experiments.nulls import Delays, Nulls
+from spindle.paper.experiments.per_message import PerMessage
+from spindle.paper.experiments.topics import ManyActive, OneActive
+from spindle.paper.experiments.window import BatchSizes, Window
 
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
     for one in (
-        Batching(), Sizes(), Steps(),
+        WriteLatency(), Batching(), Sizes(), Steps(), Window(), BatchSizes(), OneActive(), Delays(), Nulls(), Unlock(),
+        ManyActive(), Copies(), CopiedMessages(), Final(), Levels(), Upcalls(), PerMessage(),
     )
 }

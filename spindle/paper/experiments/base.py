@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Key = tuple[str, float]  # series, place on the x axis
 SEEDS = 3
 FITTED = "per message"
-MEMBERS = (2, 3, 4, 6, 8, 11, 13, 16)
+MEMBERS = (2, 4, 6, 8, 11, 16)
 PATTERNS = {"all": "all senders", "half": "half senders", "one": "one sender"}
 
 
@@ -44,11 +44,14 @@ class Results:
                  table: str = "paper") -> None:
         self.runs, self.figures, self.seeds, self.table = runs, figures, seeds, table
 
+    def kept(self, series: str, x: float) -> list[dict[str, Any]]:
+        """All figures, of each seed. Raises KeyError for a run that there isn't."""
+        return [self.figures[run] for run in seeded(self.runs[series, x], self.seeds, self.table)]
+
     def all(self, series: str, x: float, metric: str) -> list[float]:
-        """One for each seed. Raises KeyError for a run that there isn't."""
         values = []
-        for run in seeded(self.runs[series, x], self.seeds, self.table):
-            value: Any = self.figures[run]
+        value: Any
+        for value in self.kept(series, x):
             for part in metric.split("/"):
                 value = value[part]
             values.append(float(value))

@@ -28,8 +28,8 @@ class Batching(Experiment):
     title = "Opportunistic batching against the baseline"
     place = "Figure 3, section 4.1.1"
     says = ("One topic, messages of 10 KB, 2 to 16 members. Batching alone beats the baseline by about 9x with all "
-            "senders, 6x with half and 3x with one; 16x with 16 senders. The peak is 8.03 GB/s with 11 members (64.2% "
-            "of the link); with one sender, throughput falls as the group grows.")
+            "senders, 6x with half and 3x with one; 16x with 16 senders. The peak is 8.03 GB/s with 11 members "
+            "(64.2% of the link); with one sender, throughput falls as the group grows.")
     columns = 2
 
     def runs(self) -> dict[Key, Run]:
@@ -106,8 +106,8 @@ class Sizes(Experiment):
                 "all sizes holds in the model up to where the link ends.")
         if fitted is not None:
             small = fitted.of("1 B", 16, "messages_s") / fitted.of("10240 B", 16, "messages_s")
-            text += (f" With the fitted table the rate with 1 B is {small:.2f} times that with 10 KB: a cost for each "
-                     "message is what makes it the same for all sizes.")
+            text += (f"With the fitted table the rate with 1 B is {small:.2f} times that with 10 KB: a cost for "
+                     "each message is what makes it the same for all sizes.")
         return text
 
 
@@ -117,9 +117,9 @@ class Steps(Experiment):
     place = "Figure 5, section 4.1.1"
     says = ("All senders, 10 KB: delivery, receive and send batching are added one after the other; each improves "
             "throughput and latency for every size of the group. With 16 senders of a million messages each, write "
-            "requests fall from 18.2 to 1.1 million, time in posting from 64.84 s to 4.29 s, and a sender waits for a "
-            "free slot in 52.7% of the time instead of 97.6%. The baseline's predicate thread posts for more than 30% "
-            "of its time (3.2).")
+            "requests fall from 18.2 to 1.1 million, time in posting from 64.84 s to 4.29 s, and a sender waits "
+            "for a free slot in 52.7% of the time instead of 97.6%. The baseline's predicate thread posts for more "
+            "than 30% of its time (3.2).")
     columns = 2
     steps = {"baseline": "baseline", "delivery": "+ delivery", "receive": "+ receive", "batching": "+ send"}
 

@@ -1,0 +1,111 @@
+"""Null sends: senders that are late, and senders that aren't."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from spindle.paper import plots
+from spindle.paper.experiments.base import (
+    MEMBERS,
+    PATTERNS,
+    Comparison,
+    Experiment,
+    Key,
+    Results,
+    senders,
+)
+from spindle.paper.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DELAYS = {"1 us": 1.0, "100 us": 100.0, "for ever": math.inf}
+GROUPS = (2, 4, 8, 11, 16)
+
+
+class Delays(Experiment):
+    name = "delays"
+    title = "Delayed senders"
+    place = "Figure 10, section 4.2.1"
+    says = ("All senders, 10 KB, null sends on top of batching; one sender or half of them busy-wait after each "
+            "message: 1 us, 100 us, for ever. In every case but that of half for ever throughput rises, up to 10.0 "
+            "GB/s. With 16 members, one of them delayed by 100 us, that one sends nulls in 517,000 passes and "
+            "another one in 189,000, while those send a million messages each; the time between deliveries falls "
+            "from 3.779 us with 2 members to 1.617 us with 8 and 1.192 us with 16.")
+    columns = 2
+    gaps = {2: 3.779, 8: 1.617, 16: 1.192}
+
+    def runs(self) -> dict[Key, Run]:
+        found: dict[Key, Run] = {("none", float(n)): Run(members=n, techniques="nulls") for n in GROUPS}
+        for text, us in DELAYS.items():
+            for n in GROUPS:
+                found["one " + text, float(n)] = Run(members=n, techniques="nulls", delayed=1, delay_us=us)
+                found["half " + text, float(n)] = Run(members=n, techniques="nulls", delayed=n // 2, delay_us=us)
+                if not math.isinf(us):
+                    # Without nulls everybody is as slow as the slowest: fewer messages are as steady.
+                    found["no nulls " + text, float(n)] = Run(members=n, techniques="batching", delayed=1, delay_us=us,
+                                                              messages=200)
+        return found
+
+    def compare(self, r: Results) -> list[Comparison]:
+        series = [f"{who} {text}" for text in DELAYS for who in ("one", "half")]
+        per_million = 1e6 / r.of("one 100 us", 16, "sent/swift")
+        return [
+            *(Comparison(f"{name.replace(' ', ' delayed ', 1)}: over no delay, mean over sizes of the group", None,
+                         r.gain(name, "none"), "x") for name in series),
+            Comparison("highest of all cases with more than 2 members", 10.0,
+                       max(r.of(name, n) for name in series for n in GROUPS if n > 2), "GB/s"),
+            *(Comparison(f"one delayed 100 us: time between deliveries, {n} members", gap,
+                         1e6 / r.of("one 100 us", n, "messages_s"), "us") for n, gap in self.gaps.items()),
+            Comparison("one delayed 100 us, 16 members: passes with nulls of the delayed one, per million messages of "
+                       "another", 517e3, r.of("one 100 us", 16, "null_laps/slow") * per_million),
+            Comparison("the same, passes with nulls of another one", 189e3,
+                       r.of("one 100 us", 16, "null_laps/swift") * per_million),
+            Comparison("one delayed 100 us, 16 members: with nulls over without", None,
+                       r.of("one 100 us", 16) / r.of("no nulls 100 us", 16), "x"),
+        ]
+
+    def draw(self, figure: Figure, r: Results, fitted: Results | None) -> None:
+        for axes, who in zip(plots.axes_of(figure, 2, sharey=True), ("one", "half"), strict=True):
+            names = {"none": "no delay"} | {f"{who} {text}": text for text in DELAYS}
+            plots.lines(axes, r, fitted, names)
+            if who == "one":
+                plots.lines(axes, r, None, {"no nulls 100 us": "100 us, without nulls"}, first_color=5)
+            plots.paper_level(axes, 10.0, "paper: highest")
+            plots.finish(axes, "members", "GB/s delivered at each node",
+                         "one sender delayed" if who == "one" else "half of the senders delayed", fitted=True)
+
+
+class Nulls(Experiment):
+    name = "nulls"
+    title = "Null sends where nobody is late"
+    place = "Figure 11, section 4.2.2"
+    says = ("Continuous senders, 10 KB, null sends on top of batching. With all senders small groups lose up to "
+            "25%, larger ones gain; with half of them the loss is almost negligible; with one sender there can be "
+            "no nulls, and no cost.")
+
+    def runs(self) -> dict[Key, Run]:
+        return {
+            (f"{techniques} {pattern}", float(n)): Run(members=n, senders=senders(pattern, n), techniques=techniques)
+            for techniques in ("batching", "nulls") for pattern in PATTERNS for n in MEMBERS
+        }
+
+    def compare(self, r: Results) -> list[Comparison]:
+        def least(pattern: str) -> float:
+            return min(r.of(f"nulls {pattern}", n) / r.of(f"batching {pattern}", n) for n in MEMBERS)
+
+        return [
+            Comparison("all senders: with nulls over without, the worst size of the group", 0.75, least("all"), "x"),
+            Comparison("all senders: mean over sizes of the group", None, r.gain("nulls all", "batching all"), "x"),
+            Comparison("all senders: 16 members", None, r.of("nulls all", 16) / r.of("batching all", 16), "x"),
+            Comparison("half of the senders: the worst size", None, least("half"), "x"),
+            Comparison("one sender: mean", 1.0, r.gain("nulls one", "batching one"), "x"),
+            Comparison("nulls per message, all senders, 16 members", None, r.of("nulls all", 16, "nulls_per_message")),
+        ]
+
+    def draw(self, figure: Figure, r: Results, fitted: Results | None) -> None:
+        (axes,) = plots.axes_of(figure)
+        plots.lines(axes, r, fitted, {f"nulls {p}": f"with nulls, {text}" for p, text in PATTERNS.items()})
+        plots.lines(axes, r, None, {f"batching {p}": f"without, {text}" for p, text in PATTERNS.items()}, first_color=3)
+        plots.finish(axes, "members", "GB/s delivered at each node", fitted=True, ncols=2)
