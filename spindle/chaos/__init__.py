@@ -4,8 +4,8 @@
 
 Several rounds of half a minute, each with a group of its own. In a round every node has an application that writes to
 topics of all four levels and one that reads them all; one each of these has no node on its host, and uses whichever
-serves. Meanwhile processes are killed and stopped, nodes leave, join and start again, disks fail, journals are torn. Then
-the faults end, the group must come together, and everything that everybody recorded is compared.
+serves. Meanwhile processes are killed and stopped, nodes leave, join and start again, disks fail, journals are torn.
+Then the faults end, the group must come together, and everything that everybody recorded is compared.
 
     message      what is written: sender, epoch, index, CRC
     application  what talker and watcher have in common

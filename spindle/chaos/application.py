@@ -49,6 +49,7 @@ class Application:
         self.node: int = options.node
         self.nodes: list[str] = options.nodes.split(",") if options.nodes else []  # of an external one: where they are
         self.draw = random.Random(options.seed)
+        self.secret: str = options.secret
         self.recorder = Recorder(options.record)
         self.participant: DomainParticipant | None = None
         self._orders = b""
@@ -75,7 +76,7 @@ class Application:
 
     def attach(self) -> DomainParticipant:
         if self.nodes:
-            return DomainParticipant(0, nodes=self.nodes, timeout=ATTACH_NS, reattach=True)
+            return DomainParticipant(0, nodes=self.nodes, secret=self.secret, timeout=ATTACH_NS, reattach=True)
         return DomainParticipant(0, node_id=self.node, timeout=ATTACH_NS)
 
     def live(self) -> None:
@@ -155,6 +156,7 @@ def parser_of(text: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--node", type=int, required=True)
     parser.add_argument("--nodes", default="", help="addresses, for one on a host without a node")
+    parser.add_argument("--secret", default="", help="file with what its nodes share")
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--seed", required=True)
     parser.add_argument("--number", type=int, required=True, help="of this process in the round, from 1")

@@ -31,6 +31,7 @@ from spindle.chaos.hosts import Hosts
 
 EXTRA_NODES = range(11, 17)  # those that come and go
 CLOCKS_S = (0, 0, -3, 1, 5000, -5000, 400 * 86400, -400 * 86400)  # by which a host's clock may be wrong
+OWN_PORTS = 20000, 32768  # from which nodes take theirs, where applications elsewhere must find them
 BASE_PORT = 7400  # a node listens at this port plus its number, where there are several hosts
 PR_SET_PDEATHSIG = 1
 VIEW_LINE = re.compile(r"view (\d+): nodes ([\d ]+)$")
@@ -177,14 +178,21 @@ class Stage:
     def _network(self, node: int) -> list[str]:
         """Settings of a node that has others, or applications, on other hosts."""
         if self.hosts is None:
-            return [f"network.listen={json.dumps(self._addresses[node])}"] if node in self._addresses else []
+            if node not in self._addresses:
+                return []
+            return [f"network.listen={json.dumps(self._addresses[node])}", self._secret_setting]
         hosts = self.hosts
 
         def address(one: int) -> str:
             return f"{hosts.address(self.host_of(one))}:{BASE_PORT + one}"
 
-        return [f"network.listen={json.dumps(address(node))}", f"network.secret={json.dumps(str(self._secret))}",
+        return [f"network.listen={json.dumps(address(node))}", self._secret_setting,
                 f"network.contacts={json.dumps([address(one) for one in self._nodes])}"]
+
+    @property
+    def _secret_setting(self) -> str:
+        """Without it an external application might find a node of somebody else at a dead node's port."""
+        return f"network.secret={json.dumps(str(self._secret))}"
 
     @property
     def disk_faults(self) -> bool:
@@ -235,7 +243,8 @@ class Stage:
         addresses = list(self._addresses.values())
         random.Random(f"{self._seed} {kind}").shuffle(addresses)
         pace = ["--pace", str(self._pace)] if kind == "talker" else []
-        self.externals[kind] = self._application(kind, 0, ["--nodes", ",".join(addresses), *pace])
+        self.externals[kind] = self._application(kind, 0, ["--nodes", ",".join(addresses), "--secret",
+                                                                str(self._secret), *pace])
 
     def _application(self, kind: str, node: int, more: Sequence[str], runtime: Path | None = None) -> Process:
         self._numbers += 1
@@ -346,11 +355,13 @@ class Stage:
 
 
 def free_addresses(nodes: Sequence[int]) -> dict[int, str]:
-    """Addresses on loopback that nobody uses now."""
-    held = {node: socket.create_server(("127.0.0.1", 0)) for node in nodes}
-    addresses = {node: f"127.0.0.1:{one.getsockname()[1]}" for node, one in held.items()}
-    for one in held.values():
-        one.close()
+    """Addresses on loopback that nobody uses now, with ports that the kernel gives nobody who doesn't ask for them."""
+    addresses: dict[int, str] = {}
+    while len(addresses) < len(nodes):
+        port = random.SystemRandom().randrange(*OWN_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if (address := f"127.0.0.1:{port}") not in addresses.values():
+                addresses[nodes[len(addresses)]] = address
     return addresses
 
 
