@@ -116,6 +116,36 @@ def test_what_a_node_counts_of_them(runtime_dir: Path) -> None:
         assert relayed()["refused"] == 0
 
 
+def test_a_new_disk_knows_how_far_a_silent_writer_has_got(runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: a member that gets the retained end of a history only could answer the claim of a writer whose messages are
+    no more in that. Method: what is in the journals when all are killed; node 3 has never had the writer's messages."""
+    from spindle.journal.files import OsFiles
+    from spindle.journal.recovery import recover
+
+    with hosts(runtime_dir, 3, f'journal.dir="{tmp_path}"') as site:
+        with attach_remote([site[0].address]) as far, attach(runtime_dir=site[1].directory) as near:
+            far.declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=64, history_depth=5))
+            writer = far.open_writer("t")
+            identity = writer._writer.identity  # type: ignore[attr-defined]
+            for n in range(20):
+                writer.inbox.write(b"%d" % n, 1000 + n, WAIT_S)
+            other = near.open_writer("t")
+            for _ in range(20):
+                assert writer.inbox.wait_acknowledged(WAIT_S, True)
+                other.inbox.write(b"later", 0, WAIT_S)
+            assert other.inbox.wait_acknowledged(WAIT_S, True)
+            with attach(runtime_dir=site[2].directory) as new:
+                late = new.open_reader("t", keep_all=True, from_history=True)
+                wait_until(lambda: late.log.pending == 5)
+                other.inbox.write(b"last", 0, WAIT_S)
+                assert other.inbox.wait_acknowledged(WAIT_S, True)
+                for host in site:
+                    host.running.kill()
+        for node in (1, 2, 3):
+            found = recover(OsFiles(), tmp_path, "t", node)
+            assert found.relayed == {identity: 1019} and (found.position == 6) == (node == 3)
+
+
 @pytest.mark.parametrize("level", [Level.ATOMIC, Level.VOLATILE, Level.LOGGED], ids=lambda level: level.name.lower())
 @pytest.mark.parametrize("seed", [7])
 def test_once_and_in_order_over_many_faults(runtime_dir: Path, tmp_path: Path, level: Level, seed: int) -> None:
