@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench sim sim-nightly chaos proto netns-test rdma-test clean distclean
+.PHONY: help setup ext demo test lint sanitize tsan fuzz mutants bench paper sim sim-nightly chaos proto netns-test rdma-test clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -126,6 +126,15 @@ rdma-test: setup $(VENV)/.stamp-test  ## Test the verbs fabric on RDMA guests; A
 
 bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
 	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)
+
+$(VENV)/.stamp-plot: $(VENV)/.stamp-install
+	$(call say,Installing what drawings need)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[plot]'
+	@touch $@
+
+# Some minutes on two cores; what was played once is kept in build/paper.
+paper: setup $(VENV)/.stamp-plot  ## Play the paper's evaluation in virtual time, and write docs/paper.md
+	@$(BIN)/spindle paper page $(ARGS)
 
 # The generated modules are committed. This protoc is pinned low because its output refuses to run on any older
 # protobuf; it lives in an environment of its own because it would pull that protobuf into the main one.

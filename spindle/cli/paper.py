@@ -131,7 +131,7 @@ def page(docs: Path, jobs: int | None, state: Path) -> None:
 
     plots.check()
     figures = _play([one for e in EXPERIMENTS.values() for one in e.needed()], Store(state), jobs)
-    pages.write(docs, figures)
+    pages.write(docs, figures, EXPERIMENTS)
     note(f"written: {docs / 'paper.md'}")
 
 

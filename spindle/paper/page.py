@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spindle.paper.experiments import EXPERIMENTS
 from spindle.paper.experiments.base import Comparison, Experiment, Results
 from spindle.paper.page_text import opening, parameter_table
 from spindle.paper.runs import Run
@@ -61,7 +60,7 @@ def more_sections() -> list[str]:
     return found
 
 
-def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment] = EXPERIMENTS) -> str:
+def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment]) -> str:
     """The page. Raises KeyError for figures that aren't there."""
     parts = [opening(), parameter_table(), "## The evaluation"]
     for e in experiments.values():
@@ -71,8 +70,7 @@ def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Expe
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def write(docs: Path, figures: Mapping[Run, dict[str, Any]],
-          experiments: Mapping[str, Experiment] = EXPERIMENTS) -> None:
+def write(docs: Path, figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment]) -> None:
     """paper.md and paper/*.png. Raises NoMatplotlib."""
     from spindle.paper import plots
 

@@ -49,20 +49,12 @@ class PerMessage(Experiment):
     def compare(self, r: Results) -> list[Comparison]:
         work, ns = PER_MESSAGE_WORK_US, PAPER_PER_MESSAGE.node.deliver_ns
         return [
-            Comparison("PAPER: batching, 11 members", 8.03, r.of("work batching 11", 0.0), "GB/s"),
-            Comparison(f"only the delivery of a message costs more ({ns:.0f} ns)", 8.03,
-                       r.of("deliver batching 11", ns), "GB/s"),
-            Comparison(f"only the application's message costs more ({work} us)", 8.03,
-                       r.of("work batching 11", work), "GB/s"),
-            Comparison("both", 8.03, r.of("both batching 11", work), "GB/s"),
-            Comparison("PAPER: all techniques, 4 members", 9.7, r.of("work all 4", 0.0), "GB/s"),
-            Comparison("only the delivery", 9.7, r.of("deliver all 4", ns), "GB/s"),
-            Comparison("only the application", 9.7, r.of("work all 4", work), "GB/s"),
-            Comparison("both (the application's cost is fitted to this)", 9.7, r.of("both all 4", work), "GB/s"),
-            Comparison("PAPER: all techniques, 16 members", 9.7, r.of("work all 16", 0.0), "GB/s"),
-            Comparison("only the delivery", 9.7, r.of("deliver all 16", ns), "GB/s"),
-            Comparison("only the application", 9.7, r.of("work all 16", work), "GB/s"),
-            Comparison("both (the delivery's cost is fitted to this)", 9.7, r.of("both all 16", work), "GB/s"),
+            Comparison(f"{text}, {n} members; {change}", paper, r.of(f"{kind} {techniques} {n}", x), "GB/s")
+            for techniques, n, text, paper in (("batching", 11, "batching alone", 8.03),
+                                               ("all", 4, "all techniques", 9.7), ("all", 16, "all techniques", 9.7))
+            for kind, x, change in (("work", 0.0, "as in the table above"),
+                                    ("deliver", ns, f"a delivery costs {ns:.0f} ns"),
+                                    ("work", work, f"the application {work} us"), ("both", work, "both"))
         ]
 
     def draw(self, figure: Figure, r: Results, fitted: Results | None) -> None:

@@ -1,0 +1,75 @@
+"""Goal: the page is made of the figures and says where each parameter comes from.
+
+Method: an experiment of tiny runs, rendered and drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from spindle.paper import page, page_text, plots
+from spindle.paper.parameters import PAPER
+from spindle.paper.runner import Store, play
+from tests.spindle.paper.support import Tiny
+
+TINY = {"tiny": Tiny()}
+
+
+@pytest.fixture
+def figures(tmp_path: Path) -> dict:
+    return play(Tiny().needed(), Store(tmp_path), 1)
+
+
+def test_every_parameter_has_its_source() -> None:
+    names = {field.name for part in (PAPER.network, PAPER.node) for field in dataclasses.fields(part)}
+    assert set(page_text.SOURCES) == names
+    table = page_text.parameter_table()
+    assert all(f"| `{name}` |" in table for name in names)
+
+
+def test_the_page_has_claim_figures_drawing_and_remark(figures: dict, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page.write(tmp_path, figures, TINY)
+    text = (tmp_path / "paper.md").read_text()
+    assert text.startswith("# ") and len(re.findall("^# ", text, re.MULTILINE)) == 1
+    assert "### Two members" in text and "The paper: two members deliver." in text
+    assert re.search(r"^\| throughput of two \| 2 GB/s \| [\d.]+ GB/s \| [\d.]+ \| [\d.]+ GB/s \|$", text, re.MULTILINE)
+    assert re.search(r"^\| latency of two \| - \| [\d.]+ us \| - \| [\d.]+ us \|$", text, re.MULTILINE)
+    assert "Small groups are quick." in text
+    (picture,) = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_figures_give_the_same_page(figures: dict) -> None:
+    assert page.render(figures, TINY) == page.render(dict(reversed(figures.items())), TINY)
+
+
+def test_other_modules_fill_their_sections(figures: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a section without its module is left out."""
+    module = types.ModuleType("real")
+    module.section = lambda: "Measured on two cores.\n"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "spindle.paper.experiments.real", module)
+    monkeypatch.setattr(page, "MORE", {"Real runs": "spindle.paper.experiments.real",
+                                       "Past the paper": "spindle.paper.experiments.there_is_none"})
+    text = page.render(figures, TINY)
+    assert "## Real runs\n\nMeasured on two cores.\n" in text
+    assert "## Past the paper" not in text
+
+
+def test_figures_have_three_places() -> None:
+    assert page.figure_text(None, "GB/s") == "-"
+    assert page.figure_text(9.7123, "GB/s") == "9.71 GB/s"
+    assert page.figure_text(16.04, "x") == "16x"
+    assert page.figure_text(517_000.4, "") == "517,000"
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(plots.NoMatplotlib, match=r"pip install 'spindle\[plot\]'"):
+        plots.check()
