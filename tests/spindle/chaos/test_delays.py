@@ -148,18 +148,17 @@ def test_delays_that_rise_slowly_beyond_the_suspicion_time(tmp_path: Path) -> No
 
 
 @all_of_them
-@pytest.mark.parametrize("rate", [50e3, 500e3])
+@pytest.mark.parametrize("rate", [50e3, 150e3])
 def test_a_slow_line_slows_the_group_and_costs_nobody_its_life(tmp_path: Path, rate: float) -> None:
     """More is written than it takes: writers wait, and signs of life pass beside what waits."""
 
     def script(scene: Scene) -> None:
         group = scene.group(1)
         scene.hosts.set_line(around(scene, 3), Line(0.002, rate=rate))
-        scene.pause(2 * scene.timeout_s)
         changes(scene)
-        scene.pause(2 * scene.timeout_s)
+        scene.wait(lambda: scene.hosts.line_counts()[1, 3]["carried"] > 2 * scene.timeout_s * rate, "much is sent")
+        changes(scene)
         assert scene.stayed(group)
-        assert scene.hosts.line_counts()[1, 3]["carried"] > rate * 2 * scene.timeout_s  # half of what it could
 
     play(tmp_path, script, timeout_s=4.0, pace=3000.0)
 
