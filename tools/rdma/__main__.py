@@ -160,7 +160,7 @@ STEPS = (
         300, judge_flight,
     ),
     Step(
-        "encrypted", "the demonstration on two guests over TCP, which the kernel encrypts",
+        "encrypted", "daemons on two guests over TCP, which the kernel encrypts, by its own counts",
         (f"PYTHONPATH=. {python('python')} tools/rdma/flight.py {secrets.token_hex(32)} tcp encrypted",) * 2,
         300, judge_flight,
     ),
