@@ -63,11 +63,12 @@ def test_who_is_ahead_of_the_view_is_asked_again() -> None:
     """Goal: an answer from a later view decides nothing, as the asker may not have delivered yet what that says."""
     ahead, asker = Turning(3), Turning(2)
     ahead.installed(9, 2, [2, 3])
-    asker.installed(9, 1, [1, 2, 3])
-    _, actions = asker.claim(CLIENT, 2, WRITER)
-    (query,) = (one.query for one in actions if isinstance(one, Ask) and one.node_id == 3)
-    (answer,) = ahead.asked(2, query)
-    assert isinstance(answer, Answer) and asker.answered(3, query.number, answer.view_id, 7) == []
+    asker.installed(9, 1, [2, 3])
+    _, (ask, own) = asker.claim(CLIENT, 2, WRITER)
+    assert isinstance(ask, Ask) and isinstance(own, Answer)
+    assert asker.answered(2, own.query.number, own.view_id, 6) == []
+    (answer,) = ahead.asked(2, ask.query)
+    assert isinstance(answer, Answer) and asker.answered(3, ask.query.number, answer.view_id, 7) == []
     again = [one for one in asker.installed(9, 2, [2, 3]) if isinstance(one, Ask)]
     assert [one.node_id for one in again] == [3] and again[0].query.view_id == 2
 
