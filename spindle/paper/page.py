@@ -35,6 +35,19 @@ def comparison_table(ours: list[Comparison], fitted: list[Comparison]) -> list[s
     return rows
 
 
+def headlines(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment]) -> str:
+    """The claims that are named at the top, of all experiments."""
+    ours: list[Comparison] = []
+    theirs: list[Comparison] = []
+    for e in experiments.values():
+        r, fitted = e.results(figures)
+        for place, one in enumerate(e.compare(r)):
+            if one.headline and fitted is not None:
+                ours.append(one)
+                theirs.append(e.compare(fitted)[place])
+    return "\n".join(comparison_table(ours, theirs)) if ours else ""
+
+
 def experiment_section(e: Experiment, r: Results, fitted: Results | None, picture: str) -> str:
     parts = [f"### {e.title}", f"{e.place}; `spindle paper {e.name}`.", f"The paper: {e.says}"]
     ours = e.compare(r)
@@ -62,7 +75,7 @@ def more_sections() -> list[str]:
 
 def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment]) -> str:
     """The page. Raises KeyError for figures that aren't there."""
-    parts = [opening(), parameter_table(), "## The evaluation"]
+    parts = [opening(), headlines(figures, experiments), parameter_table(), "## The evaluation"]
     for e in experiments.values():
         r, fitted = e.results(figures)
         parts.append(experiment_section(e, r, fitted, f"paper/{e.name}.png"))

@@ -38,7 +38,7 @@ nothing else passes time:
 Not modelled: the switch's buffers and what fills up behind them, congestion control, retransmission; the card's
 caches and its own time for a request; memory bandwidth that threads share, NUMA, caches beyond a cost for a line that
 another has changed; the operating system's scheduling. Costs vary at random by up to 10%, by seed; nothing else is
-random. Each point is the mean of several seeds, and error bars show their standard deviation.
+random. Each point is the mean of one to three seeds, and error bars show their standard deviation.
 
 Throughput is payload delivered at each node, averaged over nodes, in a steady part of the run; messages have 10 KB
 (10,240 bytes) and the window is 100 slots unless something else is said. Latency is from the claim of a slot to
@@ -47,17 +47,18 @@ thousand of each, after a warm-up.
 
 ## What it comes to
 
-The model's parameters are the paper's own where it has them, and measurements of this project's code where it hasn't;
-none of them is fitted to an outcome. With these the core shows **what the paper claims, by larger factors**: the
-baseline is as slow as the paper's, and what Spindle adds ends where the link ends, instead of at 8 and then 9.7 GB/s.
+The model's parameters are the paper's own where it has them; where it hasn't, they are measurements of this project's
+code or, where it says so, assumed. None of them is fitted to an outcome. With these the core shows **what the paper
+claims, by larger factors**: the baseline is as slow as the paper's, and what Spindle adds ends where the link ends,
+instead of at 8 and then 9.7 GB/s.
 
-That difference has a reason that can be named. The paper's figures show that messages per second don't depend on
-their size, and that throughput is the same for 4 to 16 members: not the link is the limit there, but what the
+That difference has a reason that can be named. The paper's system is not limited by the link: its messages per second
+don't depend on their size, and its final throughput is the same with 4 to 16 members, so its limit is what the
 reference's code takes for each message. The paper gives no number for that. So there is a second, **fitted table**: a
-delivery costs {deliver:.0f} ns instead of {measured:.0f}, and an application needs {work} us for each message. The
-two are fitted to two figures (9.7 GB/s with 4 members, and about that with 8 to 16), and everything else that the
-table gives is a prediction. It is shown as a dashed line and as the last column, and no claim rests on it. How the
-two costs were found is in [What the difference comes from](#what-the-difference-comes-from).
+delivery costs {deliver:.0f} ns instead of {measured:.0f}, and an application needs {work} us for each message. Two of
+the paper's figures gave these two costs (9.7 GB/s with 4 members, and about that with 8 to 16); everything else that
+the table gives is a prediction. It is shown as a dashed line and as the last column, and no claim rests on it. How
+the two were found is in [What the difference comes from](#what-the-difference-comes-from).
 
 "model / paper" divides the model's figure with the paper's parameters by the paper's figure; "-" is where the paper's
 text has no number (its drawings were not read off).
@@ -74,8 +75,8 @@ SOURCES: Mapping[str, str] = {
     "packet_overhead_bytes": "headers of a reliable connection (InfiniBand Architecture 1.3, chapters 5 and 9)",
     "post_ns_per_byte": "the card reads memory by itself",
     "take_ns_per_byte": "the card writes memory by itself",
-    "lap_ns": "measured: this project's predicate thread, a pass that finds nothing",
-    "subgroup_ns": "measured, as above, for each topic",
+    "lap_ns": "assumed: the instructions of a pass",
+    "subgroup_ns": "assumed: the instructions of its predicates",
     "line_ns": "the last-level cache, into which the card writes: about 70 cycles at 3 GHz",
     "changed_line_ns": "the same",
     "trigger_ns": 'posts are "20-50% of the time spent in the entire predicated test and code block" (3.4): with the '
@@ -84,7 +85,7 @@ SOURCES: Mapping[str, str] = {
     "claim_ns": "measured",
     "commit_ns": "measured",
     "retry_ns": "measured: an application looks again whether a slot is free",
-    "handover_ns": "of a lock that somebody waits for; a cache line that changes hands twice",
+    "handover_ns": "assumed: a cache line that changes hands",
     "copy_ns": "measured: copies by size, of memory that is not in the cache where they are large",
 }
 UNITS = {"bytes_s": "bytes/s", "small_bytes": "bytes", "packet_bytes": "bytes", "packet_overhead_bytes": "bytes",

@@ -33,7 +33,7 @@ def check() -> None:
         raise NoMatplotlib from None
 
 
-def new_figure(columns: int = 1, height: float = 3.6) -> Figure:
+def new_figure(columns: int = 1, height: float = 4.0) -> Figure:
     check()
     from matplotlib.figure import Figure
 
@@ -80,15 +80,14 @@ def paper_level(axes: Axes, value: float, label: str) -> None:
     axes.axhline(value, color=PAPER_COLOR, linewidth=0.9, linestyle=":", label=label)
 
 
-def finish(axes: Axes, x: str, y: str, title: str = "", legend: bool = True, fitted: bool = False,
-           **legend_options: Any) -> None:
+def finish(axes: Axes, x: str, y: str, title: str = "", fitted: bool = False) -> None:
+    """Labels, and the legend below; after all that is drawn."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if title:
         axes.set_title(title, fontsize=10)
-    if axes.get_yscale() == "linear":
-        axes.set_ylim(bottom=0)
     if fitted:
         axes.plot([], [], color="#777777", linestyle=(0, (4, 2)), linewidth=1.0, label="fitted table")
-    if legend:
-        axes.legend(fontsize=8, frameon=False, **legend_options)
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0, auto=None)
+    axes.legend(fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))

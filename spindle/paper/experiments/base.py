@@ -31,6 +31,7 @@ class Comparison:
     paper: float | None
     ours: float
     unit: str = ""
+    headline: bool = False  # also in the table at the top of the page
 
     @property
     def ratio(self) -> float | None:

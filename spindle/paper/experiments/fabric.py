@@ -48,7 +48,7 @@ class WriteLatency(Experiment):
         return {}
 
     def compare(self, r: Results) -> list[Comparison]:
-        return [Comparison(f"write of {size} bytes", us, write_latency_us(size), "us")
+        return [Comparison(f"write of {size} byte{'s' if size > 1 else ''}", us, write_latency_us(size), "us")
                 for size, us in self.paper.items()]
 
     def draw(self, figure: Figure, r: Results, fitted: Results | None) -> None:

@@ -48,12 +48,19 @@ class Delays(Experiment):
                                                               messages=200)
         return found
 
+    @staticmethod
+    def swift(r: Results, name: str, members: int = 16) -> float:
+        """Messages/s of a sender that isn't delayed."""
+        return r.of(name, members, "sent/swift") / r.of(name, members, "seconds")
+
     def compare(self, r: Results) -> list[Comparison]:
         series = [f"{who} {text}" for text in DELAYS for who in ("one", "half")]
         per_million = 1e6 / r.of("one 100 us", 16, "sent/swift")
         return [
-            *(Comparison(f"{name.replace(' ', ' delayed ', 1)}: over no delay, mean over sizes of the group", None,
-                         r.gain(name, "none"), "x") for name in series),
+            *(Comparison(f"{name.replace(' ', ' delayed ', 1)}: throughput over that without, 16 members", None,
+                         r.of(name, 16) / r.of("none", 16), "x") for name in series),
+            *(Comparison(f"{name.replace(' ', ' delayed ', 1)}: what each other one sends, likewise", None,
+                         self.swift(r, name) / self.swift(r, "none"), "x") for name in series),
             Comparison("highest of all cases with more than 2 members", 10.0,
                        max(r.of(name, n) for name in series for n in GROUPS if n > 2), "GB/s"),
             *(Comparison(f"one delayed 100 us: time between deliveries, {n} members", gap,
@@ -75,6 +82,23 @@ class Delays(Experiment):
             plots.paper_level(axes, 10.0, "paper: highest")
             plots.finish(axes, "members", "GB/s delivered at each node",
                          "one sender delayed" if who == "one" else "half of the senders delayed", fitted=True)
+
+    def remark(self, r: Results, fitted: Results | None) -> str:
+        def swift(name: str) -> float:
+            return self.swift(r, name) / self.swift(r, "none")
+
+        return (
+            "The promise holds in the model: without nulls one sender that takes 100 us for a message holds 16 "
+            f"members down to {r.of('no nulls 100 us', 16):.1f} GB/s; with them the others send "
+            f"{swift('one 100 us'):.2f} times what they send if nobody is late, with half of them late "
+            f"{swift('half 100 us'):.2f} times, and {swift('one for ever'):.2f} and {swift('half for ever'):.2f} "
+            "times if these never send (a round then waits for nulls that are sent when the round is seen).\n\nThe "
+            "total does not rise, though. Each sender's port carries its messages to all others; what a sender "
+            "doesn't send, the others' ports can't make up for. The paper's rise comes of a system that was not at "
+            "the link's end before, and in which passes that take longer make better batches. In the model that is "
+            "seen where senders are delayed by 1 us only, with 8 and 11 members.\n\nA sender that isn't delayed "
+            "sends no nulls in the model: nothing but 10% of jitter makes it late, no interrupts and no scheduler. "
+            "The paper's did in 189,000 passes.")
 
 
 class Nulls(Experiment):
@@ -108,4 +132,11 @@ class Nulls(Experiment):
         (axes,) = plots.axes_of(figure)
         plots.lines(axes, r, fitted, {f"nulls {p}": f"with nulls, {text}" for p, text in PATTERNS.items()})
         plots.lines(axes, r, None, {f"batching {p}": f"without, {text}" for p, text in PATTERNS.items()}, first_color=3)
-        plots.finish(axes, "members", "GB/s delivered at each node", fitted=True, ncols=2)
+        plots.finish(axes, "members", "GB/s delivered at each node", fitted=True)
+
+    def remark(self, r: Results, fitted: Results | None) -> str:
+        return ("In the model continuous senders send no nulls at all after the start: a null is sent by who has "
+                "claimed fewer slots than a message asks for that arrives, and a message takes longer to arrive "
+                "than a sender is ever late here. So the switch costs nothing, and gains nothing; the look that "
+                "the predicate takes is among the costs of a pass either way. The paper's losses and gains come of "
+                "a machine's interruptions, which the model doesn't have.")

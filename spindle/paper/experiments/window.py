@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spindle.paper import plots
 from spindle.paper.experiments.base import MEMBERS, Comparison, Experiment, Key, Results
+from spindle.paper.parameters import PER_MESSAGE_WORK_US
 from spindle.paper.runs import Run
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ class Window(Experiment):
         plots.lines(right, r, fitted, {"baseline": "baseline, window 100"}, first_color=5)
         plots.finish(right, "members", "GB/s delivered at each node", fitted=True)
 
+    def remark(self, r: Results, fitted: Results | None) -> str:
+        return ("The model shows why a small window is too small: no batch is larger than it, and each costs its "
+                "pushes. It doesn't show why a large one would be too large: for the paper that is the memory that "
+                "the predicate thread looks over and writes of up to 2 MB one after the other, and the model's "
+                "lines cost the same wherever they lie. In it a larger window gives larger batches and a longer "
+                "latency, and throughput stays at the link's end.")
+
 
 class BatchSizes(Experiment):
     name = "batch-sizes"
@@ -75,7 +83,7 @@ class BatchSizes(Experiment):
 
     def compare(self, r: Results) -> list[Comparison]:
         return [
-            *(Comparison(f"mean {kind} batch", mean, r.of("batching", 16, f"batches/{kind}"))
+            *(Comparison(f"mean {kind} batch, 16 senders", mean, r.of("batching", 16, f"batches/{kind}"), headline=True)
               for kind, mean in self.kinds.items()),
             Comparison("share of batches sent that are smaller than 5", None,
                        100 * self.share(r, "send", lambda size: size < 5), "%"),
@@ -113,3 +121,16 @@ class BatchSizes(Experiment):
                           alpha=1.0 if place else 0.6, label=label)
             axes.axvline(mean, color=plots.PAPER_COLOR, linestyle=":", label=f"paper: mean {mean}")
             plots.finish(axes, f"messages in a {kind} batch (last bar: and more)", "share of batches")
+
+    def remark(self, r: Results, fitted: Results | None) -> str:
+        text = ("With no cost of its own for a message an application fills all free slots between two passes, so "
+                "that it sends in bursts and everything after it is delivered in bursts.")
+        if fitted is not None:
+            text += (f" With {PER_MESSAGE_WORK_US} us for each message batches are as the paper has them: "
+                     f"{fitted.of('batching', 16, 'batches/send'):.1f}, "
+                     f"{fitted.of('batching', 16, 'batches/receive'):.0f} and "
+                     f"{fitted.of('batching', 16, 'batches/delivery'):.0f}, all sends smaller than 5, and "
+                     f"{100 * self.share(fitted, 'delivery', lambda size: size % 16 == 0):.0f}% of deliveries in "
+                     f"multiples of 16. The paper's histogram is the best sign that its applications don't send as "
+                     f"fast as they could claim slots.")
+        return text

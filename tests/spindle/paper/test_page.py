@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from spindle.paper import page, page_text, plots
+from spindle.paper.experiments import EXPERIMENTS
 from spindle.paper.parameters import PAPER
 from spindle.paper.runner import Store, play
 from tests.spindle.paper.support import Tiny
@@ -73,3 +74,13 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(plots.NoMatplotlib, match=r"pip install 'spindle\[plot\]'"):
         plots.check()
+
+
+def test_the_page_in_the_tree_is_of_these_experiments_and_parameters() -> None:
+    """Its figures are those of the build that wrote it; `make paper` writes it again."""
+    text = (Path(__file__).resolve().parents[3] / "docs/paper.md").read_text(encoding="utf-8")
+    assert page_text.opening() in text
+    assert page_text.parameter_table() in text
+    for e in EXPERIMENTS.values():
+        assert f"### {e.title}\n\n{e.place}; `spindle paper {e.name}`.\n\nThe paper: {e.says}\n" in text
+        assert f"](paper/{e.name}.png)" in text
