@@ -137,8 +137,8 @@ class Nulls(Experiment):
     def remark(self, r: Results, fitted: Results | None) -> str:
         most = max(r.of(f"nulls {pattern}", n, "nulls_per_message") for pattern in PATTERNS for n in MEMBERS)
         return ("In the model continuous senders send hardly any nulls, at most one for "
-                f"{1 / most if most else math.inf:,.0f} messages: a null is sent by who has claimed fewer slots than a "
-                "message that arrives asks for, and a message takes longer to arrive than a sender is ever late here. So "
-                "the switch costs nothing, and gains nothing; the look that the predicate takes is among the costs of a "
-                "pass either way. The paper's losses and gains come of a machine's interruptions, which the model "
-                "doesn't have.")
+                f"{1 / most if most else math.inf:,.0f} messages: a null is sent by who has claimed fewer slots "
+                "than a message that arrives asks for, and a message takes longer to arrive than a sender is ever "
+                "late here. So the switch costs nothing, and gains nothing; the look that the predicate takes is "
+                "among the costs of a pass either way. The paper's losses and gains come of a machine's "
+                "interruptions, which the model doesn't have.")
