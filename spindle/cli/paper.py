@@ -130,6 +130,7 @@ def page(docs: Path, jobs: int | None, state: Path) -> None:
     from spindle.paper.runner import Store
 
     plots.check()
+    pages.parameter_table()  # raises for a parameter without a source: better before the runs than after
     figures = _play([one for e in EXPERIMENTS.values() for one in e.needed()], Store(state), jobs)
     pages.write(docs, figures, EXPERIMENTS)
     note(f"written: {docs / 'paper.md'}")

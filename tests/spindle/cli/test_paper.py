@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.paper import experiments
+from spindle.paper import experiments, page
 from tests.spindle.cli.support import Cli
 from tests.spindle.paper.support import Tiny
 
@@ -18,6 +18,7 @@ from tests.spindle.paper.support import Tiny
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"tiny": Tiny()})
+    monkeypatch.setattr(page, "MORE", {})
     monkeypatch.chdir(tmp_path)
 
 

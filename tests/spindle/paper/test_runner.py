@@ -81,5 +81,3 @@ def test_the_digest_has_all_predicates_that_a_run_calls() -> None:
     here = Path(runner.__file__).resolve().parents[2]
     predicates = {f"spindle_core.predicates.{path.stem}" for path in (here / "spindle_core/predicates").glob("*.pyx")}
     assert predicates - set(MODULES) == {"spindle_core.predicates.persist"}
-    model = {f"spindle.paper.{path.stem}" for path in (here / "spindle/paper").glob("*.pyx")}
-    assert model - set(MODULES) <= {"spindle.paper.flights"}
