@@ -2,12 +2,13 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle.paper.clock cimport fiber_t
+from spindle.paper.cores cimport cores_t, task_t
 from spindle.paper.wire cimport network_state_t
 from spindle_core.state cimport delivery_t, node_t, subgroup_t
 
 cdef enum:
     COPY_POINTS_MAX = 24
-    CORES_MAX = 64
+    YIELDS_BEFORE_SLEEP = 16     # of an application that waits for a slot, as in claims.pyx
     LATENCY_BUCKETS = 8 * 40     # eight per power of two, from 1 ns
     BATCH_BUCKETS = 1024         # batches of up to so many messages are counted by their size
 
@@ -23,6 +24,9 @@ cdef struct node_costs_t:
     uint64_t retry               # an application looks again whether a slot is free
     uint64_t handover            # of a lock that somebody waits for
     uint64_t deliver             # of a message, the upcall not counted
+    uint64_t send                # of a message that is published, for the predicate thread
+    uint64_t claim_shared, commit_shared     # more, after a pass
+    uint64_t look_shared         # of a pass more, after a claim
     uint32_t copy_points
     uint64_t copy_size[COPY_POINTS_MAX]      # bytes, ascending
     uint64_t copy[COPY_POINTS_MAX]           # of so many bytes
@@ -51,7 +55,10 @@ cdef struct application_t:
     uint64_t delay_ps            # busy, after each message
     bint copies_in
     uint64_t work_ps             # to make a message, in its slot
-    bint committing, waiting, locked_out
+    bint committing, waiting, locked_out, asleep
+    uint32_t yields              # looks for a slot since the last one
+    uint64_t laps_seen           # of the predicate thread, at the last claim or commit
+    task_t task
     uint64_t index, claimed_ps, since_ps, waited_ps, locked_ps
     uint64_t random
 
@@ -61,8 +68,8 @@ cdef struct run_t:
     node_costs_t costs
     bint lock_free               # applications claim without the lock
     double jitter                # share of a cost by which it varies
-    uint32_t n_cores             # of all threads together; 0: each has its own
-    uint64_t core_free_ps[CORES_MAX]
+    cores_t cores
+    actor_t *actors
     uint64_t mark_from, mark_until           # messages delivered at a node between which it is measured
     uint32_t n_finished
     uint64_t latency[LATENCY_BUCKETS]
@@ -78,13 +85,19 @@ cdef struct actor_t:
     application_t *applications
     uint32_t n_locked_out, n_waiting
     uint64_t now_ps, debt_ps     # debt: spent, and not yet passed
+    task_t task
     bint idle, rung
+    bint claimed                 # since the last pass
+    bint asleep                  # with fewer cores than threads: until somebody rings
+    uint64_t worked_ps           # when it last found something
     uint64_t idle_since_ps, lap_ps
     uint64_t changed             # lines that have arrived since the last pass
-    uint64_t taken_ps            # of copying what has arrived since
+    uint64_t taken_ps            # of taking what has arrived since, where that is work
+    uint64_t taken_from          # members, as bits, from whom
     uint64_t held_until_ps       # an application holds the lock
+    uint64_t sends_until_ps      # the send predicate does
     uint64_t random
-    uint64_t posting_ps, busy_ps, laps, null_laps, fired
+    uint64_t posting_ps, busy_ps, laps, null_laps, fired, published
     bint finished                # what was waited for has been delivered, in a pass that is over
     uint64_t delivered, from_ps, until_ps
     uint64_t from_bytes, until_bytes, bytes
@@ -98,7 +111,8 @@ cdef struct actor_t:
 cdef void predicates(void *self) noexcept nogil
 cdef void application(application_t *app) noexcept nogil
 cdef void rouse(actor_t *a) noexcept nogil
-cdef void something_arrived(actor_t *a, uint64_t length) noexcept nogil
+cdef void something_arrived(actor_t *a, uint32_t source, uint64_t length, bint rings) noexcept nogil
 cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
+cdef void ring_peer(void *self, uint32_t peer) noexcept nogil
 cdef uint64_t posting_starts(void *self) noexcept nogil
 cdef void posting_ends(void *self, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil

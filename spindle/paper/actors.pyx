@@ -15,8 +15,16 @@ would have been the first to see what has come.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle.paper.clock cimport clock_add, fiber_leave
-from spindle.paper.wire cimport EVENT_APPLICATION, EVENT_PREDICATES
-from spindle_core.atomics cimport u32_load_relaxed
+from spindle.paper.cores cimport (
+    core_given,
+    core_left,
+    core_shared,
+    core_wanted,
+    core_woken,
+    cores_t,
+)
+from spindle.paper.wire cimport EVENT_APPLICATION, EVENT_PREDICATES, network_t
+from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed
 from spindle_core.counters cimport (
     C_DELIVERY_BATCHES,
     C_DELIVERY_MESSAGES,
@@ -28,10 +36,11 @@ from spindle_core.counters cimport (
 )
 from spindle_core.layout cimport ROW_SUBGROUPS_OFFSET, subgroup_columns
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready
-from spindle_core.state cimport delivery_t, subgroup_t
+from spindle_core.state cimport LEVEL_UNORDERED, delivery_t, subgroup_t
 from spindle_core.step cimport step
 
 cdef uint64_t DEBT_MAX_PS = 500_000      # what may be spent before others act
+cdef uint64_t PATIENCE_PS = 150_000_000  # as in thread.pyx
 
 
 # ---- costs ---------------------------------------------------------------------------------------------------------
@@ -64,23 +73,8 @@ cdef uint64_t copy_ps(const node_costs_t *c, uint64_t size) noexcept nogil:
     return <uint64_t>(<double>c.copy[i] * size / c.copy_size[i])
 
 
-cdef uint64_t on_core(run_t *run, uint64_t from_ps, uint64_t until_ps) noexcept nogil:
-    """When work of that length is done, where threads have to wait for a core."""
-    cdef uint32_t i, best = 0
-    if run.n_cores == 0 or until_ps <= from_ps:
-        return until_ps
-    for i in range(run.n_cores):
-        if run.core_free_ps[i] < run.core_free_ps[best]:
-            best = i
-    if run.core_free_ps[best] > from_ps:
-        until_ps += run.core_free_ps[best] - from_ps
-    run.core_free_ps[best] = until_ps
-    return until_ps
-
-
 cdef inline void spend_until(actor_t *a, uint64_t until_ps) noexcept nogil:
     """The predicate thread is busy until then; others act meanwhile."""
-    until_ps = on_core(a.run, a.now_ps, until_ps)
     a.now_ps = until_ps
     if a.run.net.clock.n and a.run.net.clock.heap[0].at_ps <= until_ps:
         clock_add(&a.run.net.clock, until_ps, EVENT_PREDICATES, a)
@@ -107,14 +101,14 @@ cdef void free_locks(actor_t *a) noexcept nogil:
             app.locked_out = False
             a.n_locked_out -= 1
             app.locked_ps += a.now_ps - app.since_ps
-            clock_add(&a.run.net.clock, a.now_ps + a.run.costs.handover, EVENT_APPLICATION, app)
+            core_wanted(&a.run.cores, &app.task, a.now_ps + a.run.costs.handover)
         app = app.next
 
 
 cdef void free_slots(actor_t *a, uint64_t now_ps) noexcept nogil:
     """Applications that wait for a slot see it at their next look."""
     cdef application_t *app = a.applications
-    if a.n_waiting == 0:
+    if a.n_waiting == 0 or a.run.cores.n:
         return
     while app != NULL:
         if app.waiting and claimable(app.topic.s, 1):
@@ -122,6 +116,20 @@ cdef void free_slots(actor_t *a, uint64_t now_ps) noexcept nogil:
             a.n_waiting -= 1
             app.waited_ps += now_ps - app.since_ps
             clock_add(&a.run.net.clock, now_ps + varied(a.run, &app.random, a.run.costs.retry), EVENT_APPLICATION, app)
+        app = app.next
+
+
+cdef void wake_applications(actor_t *a) noexcept nogil:
+    """Those that sleep until there are slots, and that the send predicate has rung for."""
+    cdef application_t *app = a.applications
+    if a.n_waiting == 0:
+        return
+    while app != NULL:
+        if app.asleep and not u32_load_relaxed(&app.topic.s.claim_waiting):
+            app.asleep = False
+            a.n_waiting -= 1
+            app.waited_ps += a.now_ps - app.since_ps
+            a.debt_ps += core_woken(&a.run.cores, &app.task, a.now_ps)
         app = app.next
 
 
@@ -149,8 +157,12 @@ cdef inline void owe_triggers(actor_t *a) noexcept nogil:
     """For the predicates that have fired since the last time."""
     cdef uint64_t *c = a.node.counters
     cdef uint64_t fired = c[C_SEND_BATCHES] + c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
+    if c[C_SEND_MESSAGES] != a.published and a.run.costs.send:
+        a.debt_ps += (c[C_SEND_MESSAGES] - a.published) * a.run.costs.send
+        a.sends_until_ps = a.now_ps + a.debt_ps
     a.debt_ps += (fired - a.fired) * a.run.costs.trigger
     a.fired = fired
+    a.published = c[C_SEND_MESSAGES]
 
 
 cdef uint64_t posting_starts(void *self) noexcept nogil:
@@ -248,9 +260,42 @@ cdef uint64_t look_at_all(actor_t *a) noexcept nogil:
         one = c.subgroup + (2 * s.n_senders + s.n_members) * c.line
         a.topics[i].spent_ps += one
         ps += one
-    ps += a.changed * c.changed_line + a.taken_ps
-    a.changed = a.taken_ps = 0
+    ps += a.changed * c.changed_line + a.taken_ps + (c.look_shared if a.claimed else 0)
+    a.claimed = False
+    a.changed = a.taken_ps = a.taken_from = 0
     return ps
+
+
+cdef bint expecting(actor_t *a) noexcept nogil:
+    """As in thread.pyx: something was received and not delivered."""
+    cdef subgroup_t *s
+    cdef uint32_t i, r
+    for i in range(a.n_topics):
+        s = &a.node.subgroups[i]
+        if s.mine == NULL or s.level == LEVEL_UNORDERED:
+            continue
+        for r in range(s.n_senders):
+            if s.senders[r].received > s.deliver_index + (r < s.deliver_rank):
+                return True
+    return False
+
+
+cdef void nothing_found(actor_t *a) noexcept nogil:
+    """With fewer cores than threads: gives the core away, or looks again, or sleeps, as thread.pyx does."""
+    cdef cores_t *cores = &a.run.cores
+    cdef uint64_t idle_ps
+    a.debt_ps += cores.costs.give
+    pay(a)
+    idle_ps = a.now_ps - a.worked_ps
+    if a.rung:
+        return
+    if idle_ps >= cores.costs.poll and (idle_ps >= PATIENCE_PS or not expecting(a)):
+        a.asleep = True
+        core_left(cores, &a.task, a.now_ps)
+        fiber_leave(&a.fiber)
+        a.worked_ps = a.run.net.clock.now_ps
+    elif core_given(cores, &a.task, a.now_ps):
+        fiber_leave(&a.fiber)
 
 
 cdef void predicates(void *self) noexcept nogil:
@@ -266,7 +311,7 @@ cdef void predicates(void *self) noexcept nogil:
         spend_until(a, a.now_ps + varied(run, &a.random, a.lap_ps))
         if a.held_until_ps > a.now_ps and not run.lock_free:
             spend_until(a, a.held_until_ps)
-        if a.n_waiting and not run.lock_free:
+        if a.n_waiting and not run.lock_free and not run.cores.n:
             a.debt_ps += run.costs.handover      # who waits for a slot takes the lock to look
         done = step(a.node, a.now_ps // 1000)
         a.laps += 1
@@ -278,8 +323,16 @@ cdef void predicates(void *self) noexcept nogil:
             run.n_finished += 1
         free_locks(a)
         free_slots(a, a.now_ps)
+        if run.cores.n:
+            wake_applications(a)
+            pay(a)
         if done:
             a.busy_ps += a.now_ps - begin_ps
+            a.worked_ps = a.now_ps
+            if core_shared(&run.cores, &a.task, a.now_ps):
+                fiber_leave(&a.fiber)
+        elif not a.rung and run.cores.n:
+            nothing_found(a)
         elif not a.rung:
             a.idle = True
             a.idle_since_ps = a.now_ps
@@ -296,49 +349,120 @@ cdef void rouse(actor_t *a) noexcept nogil:
         clock_add(&a.run.net.clock, a.idle_since_ps + laps * a.lap_ps, EVENT_PREDICATES, a)
 
 
-cdef void something_arrived(actor_t *a, uint64_t length) noexcept nogil:
+cdef uint64_t wake(actor_t *a) noexcept nogil:
+    """Rings for a predicate thread that sleeps; returns what that costs who does it."""
+    if not a.asleep:
+        return 0
+    a.asleep = False
+    return core_woken(&a.run.cores, &a.task, a.run.net.clock.now_ps)
+
+
+cdef void ring_peer(void *self, uint32_t peer) noexcept nogil:
+    """A doorbell without a post."""
+    cdef actor_t *a = <actor_t *>self
+    a.debt_ps += wake(&a.run.actors[peer])
+
+
+cdef void something_arrived(actor_t *a, uint32_t source, uint64_t length, bint rings) noexcept nogil:
+    cdef network_t *costs = &a.run.net.costs
     a.changed += 1
-    a.taken_ps += length * a.run.net.costs.take_per_byte
+    a.taken_ps += costs.take_post + length * costs.take_per_byte
+    if not a.taken_from >> source & 1:
+        a.taken_from |= <uint64_t>1 << source
+        a.taken_ps += costs.take
     free_slots(a, a.run.net.clock.now_ps)
     rouse(a)
+    if rings or costs.leave:         # a socket wakes whoever waits at it
+        a.run.actors[source].debt_ps += wake(a)
 
 
 # ---- the application -----------------------------------------------------------------------------------------------
+
+cdef inline bint looked_since(application_t *app) noexcept nogil:
+    """The predicate thread has made a pass since the last claim or commit: what both change is in its cache."""
+    cdef bint looked = app.actor.laps != app.laps_seen or app.actor.idle
+    app.laps_seen = app.actor.laps
+    return looked
+
+
+cdef void wait_for_slot(application_t *app) noexcept nogil:
+    """Looks again and again; with fewer cores than threads it gives its own away in between, and sleeps after a while,
+    as claims.pyx does."""
+    cdef actor_t *a = app.actor
+    cdef run_t *run = a.run
+    cdef uint64_t now_ps = run.net.clock.now_ps
+    if run.cores.n == 0:
+        app.waiting = True
+        app.since_ps = now_ps
+        a.n_waiting += 1
+    elif app.yields < YIELDS_BEFORE_SLEEP:
+        app.yields += 1
+        now_ps += run.costs.retry + run.cores.costs.give
+        if not core_given(&run.cores, &app.task, now_ps):
+            clock_add(&run.net.clock, now_ps, EVENT_APPLICATION, app)
+    else:
+        # The send predicate sees it, asks the members to say when they have delivered, and wakes it.
+        app.yields = 0
+        app.asleep = True
+        app.since_ps = now_ps
+        a.n_waiting += 1
+        u32_store_relaxed(&app.topic.s.claim_waiting, 1)
+        rouse(a)
+        core_left(&run.cores, &app.task, now_ps + wake(a))
+
 
 cdef void application(application_t *app) noexcept nogil:
     """Goes on: claims a slot, or commits the one that it has filled meanwhile."""
     cdef actor_t *a = app.actor
     cdef run_t *run = a.run
     cdef subgroup_t *s = app.topic.s
-    cdef uint64_t now_ps = run.net.clock.now_ps, ps
+    cdef uint64_t now_ps = run.net.clock.now_ps, ps, commit_ps
+    if run.cores.n and not app.task.running:
+        core_wanted(&run.cores, &app.task, now_ps)
+        return
+    if core_shared(&run.cores, &app.task, now_ps):
+        return
+    if now_ps < a.sends_until_ps and not run.lock_free:
+        app.locked_ps += a.sends_until_ps - now_ps
+        if a.sends_until_ps - now_ps > run.cores.costs.spin and core_given(
+                &run.cores, &app.task, now_ps + run.cores.costs.spin + run.cores.costs.give):
+            return
+        clock_add(&run.net.clock, a.sends_until_ps + run.costs.handover, EVENT_APPLICATION, app)
+        return
     if not run.lock_free and u32_load_relaxed(&s.lock):
         app.locked_out = True
         app.since_ps = now_ps
         a.n_locked_out += 1
+        core_left(&run.cores, &app.task, now_ps)
         return
     if not app.committing:
         if claimable(s, 1) == 0:
-            app.waiting = True
-            app.since_ps = now_ps
-            a.n_waiting += 1
+            wait_for_slot(app)
             return
+        app.yields = 0
         app.index = claim(s, 1)
         app.claimed_ps = now_ps
         app.committing = True
-        a.held_until_ps = now_ps + run.costs.claim
-        ps = run.costs.claim + app.work_ps
+        a.claimed = True
+        ps = run.costs.claim + (run.costs.claim_shared if looked_since(app) else 0)
+        a.held_until_ps = now_ps + ps
+        ps += app.work_ps
         if app.copies_in:
             ps += copy_ps(&run.costs, app.size)
-        ps = on_core(run, now_ps, now_ps + varied(run, &app.random, ps))
-        clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)
+        clock_add(&run.net.clock, now_ps + varied(run, &app.random, ps), EVENT_APPLICATION, app)
         return
     fill_header(s, app.index, app.size, 0, app.claimed_ps // 1000)
     mark_ready(s, app.index, 1)
-    a.held_until_ps = now_ps + run.costs.commit
+    commit_ps = run.costs.commit + (run.costs.commit_shared if looked_since(app) else 0)
+    a.held_until_ps = now_ps + commit_ps
     app.committing = False
     app.sent += 1
     app.left -= 1
     rouse(a)
-    if app.left:
-        ps = on_core(run, now_ps, now_ps + varied(run, &app.random, run.costs.commit) + app.delay_ps)
-        clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)
+    ps = now_ps + varied(run, &app.random, commit_ps) + wake(a)
+    if app.left == 0:
+        core_left(&run.cores, &app.task, ps)
+    else:
+        if app.delay_ps:
+            core_left(&run.cores, &app.task, ps)
+        clock_add(&run.net.clock, ps + app.delay_ps, EVENT_APPLICATION, app)

@@ -2,6 +2,7 @@
 
 Made whole, run once, asked for its results. Deterministic: the same arguments give the same results.
 """
+import random
 from dataclasses import dataclass, field
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -11,7 +12,6 @@ from libc.string cimport memset
 from spindle.paper.actors cimport (
     BATCH_BUCKETS,
     COPY_POINTS_MAX,
-    CORES_MAX,
     LATENCY_BUCKETS,
     actor_t,
     application,
@@ -19,12 +19,14 @@ from spindle.paper.actors cimport (
     posting_ends,
     posting_starts,
     predicates,
+    ring_peer,
     run_t,
     something_arrived,
     take,
     topic_t,
 )
 from spindle.paper.clock cimport clock_add, clock_take, event_t, fiber_enter, fiber_free, fiber_make
+from spindle.paper.cores cimport CORES_MAX, core_wanted
 from spindle.paper.wire cimport (
     AREAS_MAX,
     EVENT_APPLICATION,
@@ -57,7 +59,7 @@ BATCHES_COUNTED = BATCH_BUCKETS
 @dataclass
 class Sender:
     """An application: so many messages of `size` bytes into a topic; delay_us: busy after each; work_us: to
-    make one, in its slot; copies_in: it is copied there."""
+    make one, in its slot; copies_in: it is copied there; start_us: when it begins."""
 
     rank: int
     topic: int
@@ -66,6 +68,7 @@ class Sender:
     delay_us: float = 0.0
     copies_in: bool = False
     work_us: float = 0.0
+    start_us: float = 0.0
 
 
 @dataclass
@@ -101,6 +104,8 @@ class Outcome:
     writes: int
     bytes: int                      # posted
     out_bytes: list = field(default_factory=list)      # per node
+    cores_s: float = 0.0            # of all cores together, where there are fewer than threads: in use
+    switches: int = 0               # of threads on cores
 
 
 cdef class Cluster:
@@ -145,6 +150,7 @@ cdef class Cluster:
         if net == NULL or self.actors == NULL or self.topics == NULL or self.applications == NULL:
             raise MemoryError()
         self.state.net = net
+        self.state.actors = self.actors
         net.n = n
         self.set_costs(parameters)
         self.state.lock_free = lock_free
@@ -157,6 +163,7 @@ cdef class Cluster:
             fabric.end.poster = &self.actors[<uint32_t>rank]
             fabric.end.start = posting_starts
             fabric.end.spend = posting_ends
+            fabric.end.ring = ring_peer
             if range_cost is not None:
                 fabric.table.range_cost = range_cost
             self.engines.append(engine)
@@ -181,6 +188,7 @@ cdef class Cluster:
         places = {spec.topic_id: place for place, spec in enumerate(topics)}
         for k, sender in enumerate(senders):
             self.make_application(k, sender, places[sender.topic], seed)
+        self.place_threads(seed)
 
     cdef int set_costs(self, parameters) except -1:
         node = parameters.node
@@ -196,6 +204,10 @@ cdef class Cluster:
         c.retry = ps_of(node.retry_ns)
         c.handover = ps_of(node.handover_ns)
         c.deliver = ps_of(node.deliver_ns)
+        c.send = ps_of(node.send_ns)
+        c.claim_shared = ps_of(node.claim_shared_ns)
+        c.commit_shared = ps_of(node.commit_shared_ns)
+        c.look_shared = ps_of(node.look_shared_ns)
         if len(node.copy_ns) > COPY_POINTS_MAX:
             raise ValueError(f"a curve of {len(node.copy_ns)} points: {COPY_POINTS_MAX} at most")
         c.copy_points = len(node.copy_ns)
@@ -205,13 +217,25 @@ cdef class Cluster:
         self.state.jitter = parameters.jitter
         if not 0 <= parameters.cores <= CORES_MAX:
             raise ValueError(f"{parameters.cores} cores: at most {CORES_MAX}, or 0 for as many as threads")
-        self.state.n_cores = parameters.cores
+        cores = &self.state.cores
+        cores.n = parameters.cores
+        cores.clock = &self.net.clock
+        cores.costs.give = ps_of(node.yield_ns)
+        cores.costs.spin = ps_of(node.spin_ns)
+        cores.costs.change = ps_of(node.switch_ns)
+        cores.costs.slice = ps_of(node.slice_ns)
+        cores.costs.ring = ps_of(node.ring_ns)
+        cores.costs.ring_busy = ps_of(node.ring_busy_ns)
+        cores.costs.woken = ps_of(node.woken_ns)
+        cores.costs.poll = ps_of(node.busy_poll_ns)
         return 0
 
     cdef int make_actor(self, rank, Epoch epoch, seed) except -1:
         cdef actor_t *a = &self.actors[<uint32_t>rank]
         cdef uint32_t i
         a.run = &self.state
+        a.task.kind = EVENT_PREDICATES
+        a.task.what = a
         a.node = &epoch.node
         a.rank = rank
         a.n_topics = self.n_topics
@@ -240,6 +264,8 @@ cdef class Cluster:
         cdef application_t *app = &self.applications[<uint32_t>k]
         cdef actor_t *a = &self.actors[<uint32_t>sender.rank]
         app.actor = a
+        app.task.kind = EVENT_APPLICATION
+        app.task.what = app
         app.topic = &a.topics[<uint32_t>place]
         if app.topic.s.my_sender < 0:
             raise ValueError(f"rank {sender.rank} is no sender of topic {sender.topic}")
@@ -255,13 +281,28 @@ cdef class Cluster:
         a.applications = app
         return 0
 
+    cdef int place_threads(self, seed) except -1:
+        """On each core as many as on the others, which ones is for chance."""
+        cdef uint32_t k, i
+        if self.state.cores.n == 0:
+            return 0
+        places = list(range(self.n + self.n_applications))
+        random.Random(seed).shuffle(places)
+        for place, number in enumerate(places):
+            k, i = place % self.state.cores.n, number
+            if i < self.n:
+                self.actors[i].task.core = k
+            else:
+                self.applications[i - self.n].task.core = k
+        return 0
+
     def run(self, *, until=None, warm_up=0.25, limit_s=60.0):
         """Runs until every node has delivered `until` messages (default: all), or `limit_s` of virtual time are over.
 
         Measured is what comes after the share `warm_up` of that. Once. Returns an Outcome.
         """
         cdef uint32_t i
-        cdef uint64_t limit_ps = round(limit_s * 1e12)
+        cdef uint64_t start_ps, limit_ps = round(limit_s * 1e12)
         if self.over:
             raise RuntimeError("a cluster runs once")
         self.over = True
@@ -270,10 +311,11 @@ cdef class Cluster:
         self.state.mark_until = max(2, until)
         self.state.mark_from = max(1, round(until * warm_up))
         for i in range(self.n):
-            clock_add(&self.net.clock, 0, EVENT_PREDICATES, &self.actors[i])
+            core_wanted(&self.state.cores, &self.actors[i].task, 0)
         for i in range(self.n_applications):
             if self.applications[i].left:
-                clock_add(&self.net.clock, self.applications[i].random % 1_000_000, EVENT_APPLICATION,
+                start_ps = ps_of(self.senders[i].start_us * 1000)
+                clock_add(&self.net.clock, start_ps + self.applications[i].random % 1_000_000, EVENT_APPLICATION,
                           &self.applications[i])
         with nogil:
             self.play(limit_ps)
@@ -284,6 +326,9 @@ cdef class Cluster:
     cdef void play(self, uint64_t limit_ps) noexcept nogil:
         cdef event_t event
         cdef uint64_t length
+        cdef uint32_t source
+        cdef bint rings
+        cdef transfer_t *t
         while (self.state.n_finished < self.n and self.net.clock.n and self.net.clock.heap[0].at_ps < limit_ps
                and clock_take(&self.net.clock, &event)):
             if event.kind == EVENT_PREDICATES:
@@ -293,8 +338,9 @@ cdef class Cluster:
             elif event.kind == EVENT_CARD:
                 card_next(self.net, <card_t *>event.what)
             elif event.kind == EVENT_ARRIVED:
-                length = (<transfer_t *>event.what).length
-                something_arrived(&self.actors[arrived(self.net, <transfer_t *>event.what)], length)
+                t = <transfer_t *>event.what
+                length, source, rings = t.length, t.wire.source, t.rings
+                something_arrived(&self.actors[arrived(self.net, t)], source, length, rings)
             else:
                 application(<application_t *>event.what)
 
@@ -348,6 +394,8 @@ cdef class Cluster:
             writes=self.net.writes,
             bytes=self.net.bytes,
             out_bytes=[self.net.cards[i].out_bytes for i in range(self.n)],
+            cores_s=self.state.cores.used_ps / 1e12,
+            switches=self.state.cores.changes,
         )
 
     def close(self):

@@ -26,6 +26,11 @@ class Network:
     packet_overhead_bytes: int = 0
     post_ns_per_byte: float = 0.0  # where the posting thread copies
     take_ns_per_byte: float = 0.0  # where the receiving thread copies
+    # Where posts wait for the end of a pass (0: they leave at once): what it costs then for each peer, and each post.
+    leave_ns: float = 0.0
+    leave_post_ns: float = 0.0
+    take_ns: float = 0.0  # of the receiving thread, in a pass: for each peer of which something has come
+    take_post_ns: float = 0.0  # and for each write
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,20 @@ class Node:
     retry_ns: float  # an application that waits for a slot looks again
     handover_ns: float  # of a lock that somebody waits for
     copy_ns: Mapping[int, float] = field(default_factory=dict)
+    send_ns: float = 0.0  # of a message that is published, for the predicate thread, under the lock
+    # What an application and its node's predicate thread cost each other, who have the same lines in turn:
+    claim_shared_ns: float = 0.0  # a claim after a pass, more than one after another claim
+    commit_shared_ns: float = 0.0  # a commit after a pass
+    look_shared_ns: float = 0.0  # a pass after a claim
+    # Where threads share cores (Parameters.cores):
+    yield_ns: float = 0.0  # the call that gives a core away
+    spin_ns: float = 0.0  # how long an application looks at a taken lock before it does
+    switch_ns: float = 0.0  # from one thread to the next
+    slice_ns: float = 3e6  # after which a thread that has more to do makes room for others
+    ring_ns: float = 0.0  # the call that wakes a thread: one for which a core is idle,
+    ring_busy_ns: float = 0.0  # one for which none is
+    woken_ns: float = 0.0  # from that call until it runs, on a core that was idle
+    busy_poll_ns: float = 10_000.0  # how long a predicate thread looks for work before it sleeps
 
 
 @dataclass(frozen=True)

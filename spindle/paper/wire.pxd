@@ -26,6 +26,8 @@ cdef struct network_t:
     uint64_t per_byte                        # on the wire
     uint64_t packet, packet_overhead         # bytes
     uint64_t post_per_byte, take_per_byte    # of the posting and of the receiving thread, where these copy
+    uint64_t leave, leave_post               # where posts leave at the end of a pass: for each peer, each of them
+    uint64_t take, take_post                 # of the receiving thread: for each peer that sent something, each write
 
 
 # One write on its way.
@@ -34,6 +36,7 @@ cdef struct transfer_t:
     wire_t *wire
     uint64_t offset, length, left            # bytes
     bint carries                             # bytes as they were at the post
+    bint rings
     char bytes[POST_INLINE_MAX]
 
 
@@ -81,6 +84,10 @@ cdef struct end_t:
     void *poster                                                    # who posts, for the next two
     uint64_t (*start)(void *poster) noexcept nogil                  # its time, in picoseconds
     void (*spend)(void *poster, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil
+    void (*ring)(void *poster, uint32_t peer) noexcept nogil
+    transfer_t *first[MEMBERS_MAX]                                  # posted in this pass, by peer
+    transfer_t *last[MEMBERS_MAX]
+    uint32_t n_waiting
 
 
 cdef uint64_t ps_of(value_ns) except? 0xFFFFFFFFFFFFFFFF

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from spindle.paper.clock cimport clock_add, clock_take, event_t
-from spindle_core.fabric.fabric cimport POST_INLINE_MAX, Fabric, post_t
+from spindle_core.fabric.fabric cimport POST_INLINE_MAX, POST_RING, Fabric, post_t
 from spindle_core.layout cimport slot_header
 from spindle_core.memory cimport Mapping
 
@@ -39,6 +39,10 @@ cdef int set_network(network_state_t *net, costs) except -1:
     net.costs.packet_overhead = costs.packet_overhead_bytes
     net.costs.post_per_byte = ps_of(costs.post_ns_per_byte)
     net.costs.take_per_byte = ps_of(costs.take_ns_per_byte)
+    net.costs.leave = ps_of(costs.leave_ns)
+    net.costs.leave_post = ps_of(costs.leave_post_ns)
+    net.costs.take = ps_of(costs.take_ns)
+    net.costs.take_post = ps_of(costs.take_post_ns)
     return 0
 
 
@@ -156,37 +160,109 @@ cdef uint32_t arrived(network_state_t *net, transfer_t *t) noexcept nogil:
 
 # ---- a member's end ------------------------------------------------------------------------------------------------
 
+cdef transfer_t *make_transfer(end_t *e, const post_t *post) noexcept nogil:
+    """NULL, and the clock has failed, where there is no memory."""
+    cdef network_state_t *net = e.net
+    cdef transfer_t *t = net.free
+    if t != NULL:
+        net.free = t.next
+    else:
+        t = <transfer_t *>malloc(sizeof(transfer_t))
+        if t == NULL:
+            net.clock.failed = True
+            return NULL
+    t.next = NULL
+    t.wire = &net.wires[e.rank * MEMBERS_MAX + post.peer]
+    t.offset = post.offset
+    t.length = t.left = post.length
+    t.rings = (post.flags & POST_RING) != 0
+    t.carries = t.length <= POST_INLINE_MAX
+    if t.carries:
+        memcpy(t.bytes, t.wire.row + t.offset, t.length)
+    return t
+
+
+cdef bint joins(transfer_t *t, const post_t *post) noexcept nogil:
+    """As in tcp_link: what was posted last to this peer, and has not left, carries this as well: the same range, or the
+    one behind it."""
+    if t == NULL:
+        return False
+    if t.offset == post.offset and t.length == post.length:
+        if t.carries:
+            memcpy(t.bytes, t.wire.row + t.offset, t.length)
+        return True
+    if t.carries or t.offset + t.length != post.offset:
+        return False
+    t.length += post.length
+    t.left = t.length
+    return True
+
+
 cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
     cdef end_t *e = <end_t *>self
     cdef network_state_t *net = e.net
     cdef uint64_t at_ps = e.start(e.poster)
-    cdef uint32_t i
+    cdef uint32_t i, peer
+    cdef bint waits = net.costs.leave > 0
     cdef transfer_t *t
     for i in range(n):
-        at_ps += (net.costs.post_next if i else net.costs.post_first) + posts[i].length * net.costs.post_per_byte
-        t = net.free
-        if t != NULL:
-            net.free = t.next
+        at_ps += net.costs.post_next if i else net.costs.post_first
+        peer = posts[i].peer
+        if waits and joins(e.last[peer], &posts[i]):
+            continue
+        t = make_transfer(e, &posts[i])
+        if t == NULL:
+            return 0
+        if not waits:
+            at_ps += t.length * net.costs.post_per_byte
+            net.writes += 1
+            net.bytes += t.length
+            clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+        elif e.first[peer] == NULL:
+            e.n_waiting += 1
+            e.first[peer] = e.last[peer] = t
         else:
-            t = <transfer_t *>malloc(sizeof(transfer_t))
-            if t == NULL:
-                net.clock.failed = True
-                return 0
-        t.wire = &net.wires[e.rank * MEMBERS_MAX + posts[i].peer]
-        t.offset = posts[i].offset
-        t.length = t.left = posts[i].length
-        t.carries = t.length <= POST_INLINE_MAX
-        if t.carries:
-            memcpy(t.bytes, t.wire.row + t.offset, t.length)
-        net.writes += 1
-        net.bytes += t.length
-        clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+            e.last[peer].next = t
+            e.last[peer] = t
     e.spend(e.poster, at_ps, n, posts[0].offset)
     return 0
 
 
+cdef void timed_leave(void *self) noexcept nogil:
+    """The end of a pass: what was posted in it leaves, peer by peer."""
+    cdef end_t *e = <end_t *>self
+    cdef network_state_t *net = e.net
+    cdef uint64_t at_ps, offset
+    cdef uint32_t peer
+    cdef transfer_t *t
+    cdef transfer_t *following
+    if e.n_waiting == 0:
+        return
+    e.n_waiting = 0
+    for peer in range(net.n):
+        if e.first[peer] == NULL:
+            continue
+        at_ps = e.start(e.poster) + net.costs.leave
+        t = e.first[peer]
+        offset = t.offset
+        while t != NULL:
+            at_ps += net.costs.leave_post + t.length * net.costs.post_per_byte
+            t = t.next
+        t = e.first[peer]
+        e.first[peer] = e.last[peer] = NULL
+        while t != NULL:
+            following = t.next
+            net.writes += 1
+            net.bytes += t.length
+            clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+            t = following
+        e.spend(e.poster, at_ps, 0, offset)
+
+
 cdef int timed_ring(void *self, uint32_t peer) noexcept nogil:
-    """Nobody sleeps where threads poll, as on the paper's cluster."""
+    """Who sleeps at all is rung through the end that it polls (actors)."""
+    cdef end_t *e = <end_t *>self
+    e.ring(e.poster, peer)
     return 0
 
 
@@ -203,8 +279,17 @@ cdef class TimedFabric(Fabric):
         self.copies = []
         self.table.self = &self.end
         self.table.post_list = timed_post_list
+        self.table.leave = timed_leave
         self.table.ring = timed_ring
         self.table.cut = timed_cut
+
+    def __dealloc__(self):
+        cdef transfer_t *t
+        for peer in range(MEMBERS_MAX):
+            while self.end.first[<uint32_t>peer] != NULL:
+                t = self.end.first[<uint32_t>peer]
+                self.end.first[<uint32_t>peer] = t.next
+                free(t)
 
     def make_row(self, str name, size):
         self.row = Mapping.private(size)

@@ -133,6 +133,91 @@ def test_posts_under_the_lock_lock_applications_out() -> None:
     assert sum(play(4, parameters=slow, switches=Switches(post_after_unlock=False), lock_free=True).locked_s) == 0.0
 
 
+# ---- fewer cores than threads --------------------------------------------------------------------------------------
+
+WORKING = replace(NOTHING, lap_ns=100.0, yield_ns=100.0, switch_ns=200.0, ring_ns=1000.0, ring_busy_ns=500.0,
+                  woken_ns=2000.0)  # fmt: skip
+WORK = [Sender(rank, 1, 600, 1024, work_us=2.0) for rank in range(4)]
+
+
+def rate_on(cores: int, **options: Any) -> float:
+    """Four senders, and as many predicate threads with as much to do for each message."""
+    parameters = replace(FREE, node=WORKING, cores=cores)
+    found = play(4, senders=WORK, parameters=parameters, upcalls={1: Upcall(us=0.5)}, window=64, **options)
+    assert found.finished
+    assert all(counters["delivery_messages"] == 2400 for counters in found.counters)
+    if cores:
+        assert 0.5 * cores < found.cores_s / found.seconds <= 1.001 * cores
+    return found.messages_s[0]
+
+
+def test_half_the_cores_halve_the_rate() -> None:
+    """Goal: what all threads do takes its time on few cores. Method: 4 us of work a message in all: 2 us to make it,
+    0.5 at each of four; a core does a message in that time, less what yielding and waiting take (a little more between
+    the marks, since what was made before the first one counts)."""
+    one, two, four, free = (rate_on(cores) for cores in (1, 2, 4, 0))
+    assert 0.7 * 250_000 < one < 1.1 * 250_000
+    assert two == pytest.approx(2 * one, rel=0.2)
+    assert 1.4 * two < four <= 1.1 * 1_000_000
+    assert free == pytest.approx(2_000_000, rel=0.1)  # bound by the applications: four of 2 us
+
+
+def test_few_cores_run_the_same_for_the_same_seed() -> None:
+    assert rate_on(2, seed=3) == rate_on(2, seed=3)
+    assert len({rate_on(2, seed=seed) for seed in range(4)}) > 1
+
+
+def test_threads_that_have_slept_are_woken() -> None:
+    """Goal: nobody sleeps through what is for him. Method: one sender that sends so rarely that all sleep in between,
+    under every switch; and it costs what waking costs."""
+    senders = [Sender(0, 1, 40, 64, delay_us=400.0)]
+    for switches in (Switches(), replace_switches(post_after_unlock=False), replace_switches(batch_send=False)):
+        found = play(3, size=64, senders=senders, parameters=replace(FREE, node=WORKING, cores=2), switches=switches)
+        assert found.finished
+        assert found.cores_s / found.seconds < 0.8  # of two
+    swift = play(3, size=64, senders=senders, parameters=FREE).latency_s[0.5]
+    assert found.latency_s[0.5] > swift + 2e-6
+
+
+def replace_switches(**off: bool) -> Switches:
+    return replace(Switches(), **off)
+
+
+def test_a_lock_that_is_held_to_publish_holds_applications_up() -> None:
+    node = replace(NOTHING, send_ns=2000.0)
+    found = play(2, parameters=replace(FREE, node=node))
+    assert sum(found.locked_s) > 0
+    assert sum(play(2, parameters=FREE).locked_s) == 0
+
+
+def test_lines_that_two_threads_share_cost_both() -> None:
+    """Method: one application and its predicate thread, who looks all the time: each commit is after a pass, 0.7 us
+    more for a message that takes 0.6, and some claims, 0.3 us more."""
+    node = replace(NOTHING, claim_ns=200.0, commit_ns=200.0)
+    senders = [Sender(0, 1, 200, 64, work_us=0.2)]
+    plain, shared = (
+        play(2, size=64, senders=senders, parameters=replace(FREE, node=one)).messages_s[0]
+        for one in (node, replace(node, claim_shared_ns=300.0, commit_shared_ns=700.0))
+    )
+    assert plain == pytest.approx(1e9 / 600, rel=0.1)
+    assert 1e9 / 1610 < shared < 1e9 / 1290
+
+
+# ---- a fabric that copies ------------------------------------------------------------------------------------------
+
+
+def test_posts_that_wait_for_the_end_of_a_pass_leave_together() -> None:
+    """Goal: as over connections, a pass sends each peer what it has for it with one call, and what says the same again
+    is said once. Method: fewer writes than posts, and the posting thread pays for calls and bytes."""
+    network = replace(FREE.network, leave_ns=5000.0, leave_post_ns=10.0, take_ns=3000.0, post_ns_per_byte=0.1)
+    found = play(3, parameters=replace(FREE, network=network), range_cost=512)
+    plain = play(3, parameters=FREE, range_cost=512)
+    assert found.finished
+    assert found.writes < sum(counters["posts"] for counters in found.counters)
+    assert plain.writes == sum(counters["posts"] for counters in plain.counters)
+    assert min(found.posting_s) >= 0.1e-9 * 300 * 1024 * 2
+
+
 def test_batches_are_counted_by_their_size() -> None:
     """Goal: the histograms hold every message once per kind, and without batching there are batches of one only."""
     for switches in (Switches(), Switches.baseline()):
