@@ -136,6 +136,55 @@ def page(docs: Path, jobs: int | None, state: Path) -> None:
     note(f"written: {docs / 'paper.md'}")
 
 
+@paper.command()
+@click.option("--size", "sizes", type=click.IntRange(16), multiple=True, help="Of messages. Default: 1 and 10 KB.")
+@debug_option
+def measure(sizes: tuple[int, ...]) -> None:
+    """Measure the cost table of this machine, as JSON.
+
+    Each cost for itself: passes, lines, locks, copies, posts, switches of threads. None from a multicast as a whole.
+    """
+    from spindle.paper import measure as measuring
+
+    print_json(measuring.measure(sizes or (1024, 10240)))
+
+
+@paper.command()
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each case.")
+@click.option("--scale", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of message counts.")
+@click.option("--keep", is_flag=True, help="Keep the results for docs/paper.md.")
+@json_option
+@debug_option
+def real(rounds: int, scale: float, keep: bool, as_json: bool) -> None:
+    """Run real nodes on this machine, beside what its cost table predicts.
+
+    Over shared memory and over TCP, 2 to 4 processes: rates really and in virtual time, and the paper's steps.
+    """
+    import json
+
+    from spindle.paper.experiments import real as runs
+
+    found = runs.study(rounds, scale=scale, progress=note)
+    if keep:
+        runs.KEPT.write_text(json.dumps(found, indent=1) + "\n")
+        note(f"kept: {runs.KEPT}")
+    if as_json:
+        print_json(found)
+        return
+    from spindle.cli.common import console, table
+
+    made = table("nodes", "bytes", "fabric", "real", "model", "model/real", right=["real", "model", "model/real"])
+    for row in found["predictions"]:
+        made.add_row(str(row["nodes"]), str(row["size"]), row["fabric"], f"{row['real']:,.0f}/s",
+                     f"{row['model']:,.0f}/s", f"{row['ratio']:.2f}")
+    console().print(made)
+    made = table("nodes", "bytes", "fabric", "switches", "real", "gain", right=["real", "gain"])
+    for row in found["switches"]:
+        made.add_row(str(row["nodes"]), str(row["size"]), row["fabric"], row["switches"],
+                     f"{row['messages_per_s']:,.0f}/s", f"{row['gain']:.2f}")
+    console().print(made)
+
+
 def _experiments(names: tuple[str, ...]) -> list[Experiment]:
     import difflib
 

@@ -1,0 +1,206 @@
+"""Real runs beside the model: what the paper's switches do on this machine, and what a table measured here predicts.
+
+Real nodes, each a process, on all cores that there are; over shared memory and over connections. The table has only
+what parts cost that were measured for themselves (measure.py); so the ratio of the two rates says how good the model
+is, not how well it was fitted.
+
+A machine's speed drifts, and others may be busy on it: whatever is compared is run in turn, round after round, each
+round with a table of its own, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spindle.bench import multicast
+from spindle.bench.options import SWITCHES, MulticastOptions, parse_switches
+from spindle.bench.results import markdown_table, rate_text
+from spindle.bench.suite import busy_share, checked
+from spindle.paper import measure
+from spindle.paper.cluster import Cluster, Outcome, Sender, Upcall
+from spindle.paper.parameters import Parameters
+from spindle.topics import choose_window
+from spindle_core.engine import SubgroupSpec
+from spindle_core.switches import Switches
+
+BYTES = 400_000_000  # of payload that each node delivers in a real run
+SEEDS = 5
+UNSTEADY = 1.5
+START_US = 1000.0  # real applications are told one after the other to begin
+RANGE_COST = 512  # of the fabric over connections (tcp.pyx)
+KEPT = Path(__file__).with_name("real.json")
+STEPS = ("baseline", "batching", "nulls", "spindle")
+SETS = ("baseline", *SWITCHES, "batching", "nulls", "spindle")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """nodes that all send messages of `size` bytes as fast as they can."""
+
+    nodes: int = 3
+    size: int = 1024
+    fabric: str = "shm"
+    switches: str = "spindle"
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.size} bytes, {self.fabric}, {self.switches}"
+
+
+PREDICTED = tuple(
+    Case(nodes, size, fabric) for fabric in measure.FABRICS for nodes in (2, 3) for size in (1024, 10240)
+)
+
+
+def run_real(case: Case, scale: float = 1.0) -> dict[str, Any]:
+    """One run of `spindle bench multicast`. Slots are claimed one by one, as in the paper and the model.
+
+    Raises BenchFailed where it did not come to its end, or lost or exchanged anything.
+    """
+    total = BYTES / max(case.size, 512) * scale
+    if case.switches != "spindle":
+        total /= 4
+    options = MulticastOptions(
+        nodes=case.nodes, size=case.size, fabric=case.fabric, switches=case.switches, claim=1,
+        count=max(500, int(total / case.nodes)),
+    )  # fmt: skip
+    return checked(multicast.run_once(options))
+
+
+def play(case: Case, table: Parameters, payload: dict[str, float], messages: int = 0, seed: int = 1) -> Outcome:
+    """The same in virtual time. payload: fill_ns and take_ns of a message, as measure.parameters_for gives them."""
+    named = parse_switches(case.switches)
+    switches = Switches(**{name: name in named for name in SWITCHES})
+    members, window = tuple(range(case.nodes)), choose_window(case.size)
+    messages = messages or (40 if switches.batch_delivery else 4) * window
+    starts = random.Random(seed)
+    cluster = Cluster(
+        table,
+        case.nodes,
+        [SubgroupSpec(1, members, members, window, case.size)],
+        [Sender(rank, 1, messages, case.size, work_us=payload["fill_ns"] / 1000,
+                start_us=starts.uniform(0, START_US)) for rank in members],
+        switches=switches,
+        upcalls={1: Upcall(us=payload["take_ns"] / 1000)},
+        upcall_batches=switches.batch_delivery,
+        range_cost=RANGE_COST if case.fabric == "tcp" else None,
+        seed=seed,
+    )
+    try:
+        return cluster.run()
+    finally:
+        cluster.close()
+
+
+def predict(cases: Sequence[Case] = PREDICTED, rounds: int = 5, *, scale: float = 1.0,
+            progress: Progress = lambda text: None) -> list[dict[str, Any]]:  # fmt: skip
+    """Each case in virtual time and really: messages/s at each node, medians of the rounds, and their ratio.
+
+    steady: rounds in which a line took as long from core to core before, between and after the two as else: a virtual
+    machine's processors may be moved, and then table and run are of two machines. Only those count, if there are any.
+    busy: share of the cores that others used, in the middle of the rounds. Raises BenchFailed as run_real().
+    """
+    found: dict[Case, list[tuple[float, float, float, bool]]] = {case: [] for case in cases}
+    for number in range(rounds):
+        progress(f"round {number + 1} of {rounds}")
+        for case in cases:
+            busy = busy_share(0.2)
+            lines = [measure.answer_ns()]
+            table, payload = measure.parameters_for(case.fabric, case.size, case.nodes)
+            lines.append(measure.answer_ns())
+            real = run_real(case, scale)["messages_per_s"]
+            lines.append(measure.answer_ns())
+            # Which threads share a core is for chance: so several seeds.
+            rates = [statistics.fmean(play(case, table, payload, seed=seed).messages_s) for seed in range(1, SEEDS + 1)]
+            found[case].append((real, statistics.median(rates), busy, max(lines) < UNSTEADY * min(lines)))
+    rows = []
+    for case in cases:
+        steady = [one for one in found[case] if one[3]]
+        kept = steady or found[case]
+        real, model, busy = (statistics.median(one[place] for one in kept) for place in range(3))
+        rows.append({
+            **dataclasses.asdict(case), "real": real, "model": round(model), "ratio": round(model / real, 2),
+            "busy": round(busy, 2), "steady": len(steady),
+            "rounds": [(round(one[0]), round(one[1])) for one in kept],
+        })  # fmt: skip
+    return rows
+
+
+def switches(nodes: Iterable[int] = (2, 3, 4), sizes: Iterable[int] = (1024, 10240),
+             fabrics: Iterable[str] = measure.FABRICS, rounds: int = 5, *, sets: Sequence[str] = SETS,
+             scale: float = 1.0, progress: Progress = lambda text: None) -> list[dict[str, Any]]:  # fmt: skip
+    """Real runs with the baseline, each switch alone, and the paper's steps; each beside the baseline of its round.
+
+    messages_per_s and p50_us are medians, gain is the median of the rounds' ratios to the baseline.
+    """
+    rows = []
+    for fabric in fabrics:
+        for n in nodes:
+            for size in sizes:
+                found: dict[str, list[dict[str, Any]]] = {name: [] for name in sets}
+                for number in range(rounds):
+                    progress(f"{fabric}, {n} nodes, {size} bytes: round {number + 1} of {rounds}")
+                    for name in sets:
+                        found[name].append(run_real(Case(n, size, fabric, name), scale))
+                rates = {name: [one["messages_per_s"] for one in runs] for name, runs in found.items()}
+                for name in sets:
+                    gains = [one / base for one, base in zip(rates[name], rates[sets[0]], strict=True)]
+                    rows.append({
+                        **dataclasses.asdict(Case(n, size, fabric, name)),
+                        "messages_per_s": statistics.median(rates[name]),
+                        "p50_us": statistics.median(one["latency_us"]["p50"] for one in found[name]),
+                        "gain": round(statistics.median(gains), 2),
+                    })  # fmt: skip
+    return rows
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+
+def study(rounds: int = 5, *, scale: float = 1.0, progress: Progress = lambda text: None) -> dict[str, Any]:
+    """What the page shows of this machine: predictions, and the switches."""
+    from spindle.bench.suite import machine
+
+    return {
+        "machine": machine(),
+        "rounds": rounds,
+        "predictions": predict(rounds=rounds, scale=scale, progress=progress),
+        "switches": switches(rounds=rounds, sets=STEPS, scale=scale, progress=progress),
+    }
+
+
+def section(kept: Path = KEPT) -> str:
+    """Markdown, of the study that was kept last (`spindle paper real --keep`)."""
+    if not kept.exists():
+        return "None are kept: `spindle paper real --keep` runs them on the machine at hand."
+    found = json.loads(kept.read_text())
+    where = found["machine"]
+    predictions = [
+        (str(row["nodes"]), str(row["size"]), row["fabric"], rate_text(row["real"]), rate_text(row["model"]),
+         f"{row['ratio']:.2f}", f"{row['steady']} of {found['rounds']}", f"{row['busy']:.0%}")
+        for row in found["predictions"]
+    ]  # fmt: skip
+    gains: dict[tuple[str, int, int], dict[str, float]] = {}
+    for row in found["switches"]:
+        gains.setdefault((row["fabric"], row["nodes"], row["size"]), {})[row["switches"]] = row["gain"]
+    steps = [
+        (fabric, str(nodes), str(size), *[f"{found_here[name]:.2f}" for name in STEPS[1:]])
+        for (fabric, nodes, size), found_here in gains.items()
+    ]
+    return "\n\n".join([
+        f"Nodes as processes of one machine: {where['cpu']}, {where['cores']} cores, Linux {where['kernel']}."
+        " `spindle paper real` repeats all of it.",
+        "The model with a table of that machine, every cost of it measured for itself (`spindle paper measure`), beside"
+        " real runs. Messages a second at each node; steady: rounds in which a cache line took as long from core to"
+        " core at the end as at the beginning; busy: share of the cores that other programs used.",
+        markdown_table(("nodes", "bytes", "fabric", "real", "model", "model/real", "steady", "busy"), predictions),
+        "The paper's steps in real runs, as multiples of the baseline of the same round.",
+        markdown_table(("fabric", "nodes", "bytes", *STEPS[1:]), steps),
+    ])  # fmt: skip
