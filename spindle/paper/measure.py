@@ -34,6 +34,7 @@ MEMBERS = (2, 4, 8)  # of the views whose idle passes are compared
 TOPICS = (1, 4, 16)
 LINES = 512
 HOLD_NS = 3000
+SLICE_NS = 3e6  # where none was seen to end
 SLICES_NS, GAP_NS = 150_000_000, 300_000  # of looking at how long a thread is left to run; a pause is longer than that
 ANSWERS = 3000
 SHORT, LONG = 16 << 10, 128 << 10  # bytes of a write
@@ -329,7 +330,8 @@ def core_costs() -> dict[str, float]:
         "spin_ns": median(probes.spins(ROUNDS)),
         # While one of the two gives the core away, the other does, too: two of both a round.
         "switch_ns": max(0.0, median([*one, *other]) / 2 - median(alone)),
-        "slice_ns": median([*left[0], *left[1]] or [3e6]),
+        # What is shorter lies between two interruptions.
+        "slice_ns": median([ns for ns in (*left[0], *left[1]) if ns > GAP_NS] or [SLICE_NS]),
         "ring_ns": rung["ring_us"]["p50"] * 1000,
         "woken_ns": rung["wakeup_us"]["p50"] * 1000,
         "ring_busy_ns": median(busy),
