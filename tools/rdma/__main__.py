@@ -157,7 +157,7 @@ STEPS = (
     Step(
         "flight", "the demonstration on three guests: daemons under TLS, publishers on two, what came on each",
         (f"PYTHONPATH=. {python('python')} tools/rdma/flight.py {secrets.token_hex(32)} verbs",) * 3,
-        300, judge_flight,
+        540, judge_flight,
     ),
     Step(
         "encrypted", "daemons on two guests over TCP, which the kernel encrypts, by its own counts",

@@ -34,12 +34,18 @@ NODES = list(range(1, len(PEERS) + 1))
 PORT = 7402
 PATIENCE_S = 130.0  # for anything: an emulated processor is slow, and three share two real ones
 FLIGHT = ["--json", "--speed", "32", "--start", "3580", "--duration", "96"]
+BEGUN = time.monotonic()
 WORDS, WORD_BYTES = 500, 200
 EXAMPLES = ROOT / "examples"
 
 
 def say(line: str) -> None:
     print(line, flush=True)
+
+
+def note_stage(line: str) -> None:
+    """With the seconds since the start: what a run that was too slow has got to."""
+    say(f"{time.monotonic() - BEGUN:.0f} s: {line}")
 
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
@@ -157,10 +163,13 @@ class Host:
     async def fly(self) -> None:
         monitor = await self.child("monitor", str(EXAMPLES / "alert_monitor.py"), "--json")
         await monitor.until_report("ready", PATIENCE_S)
+        note_stage("the monitor is ready")
         await until(lambda: set(TOPICS) <= {one.spec.name for one in self.participant.session.topics()}, "the topics")
         verifier = await self.child("verifier", "-m", "spindle.demo.verifier", *TOPICS)
         await verifier.until_report("ready", PATIENCE_S)
+        note_stage("the verifier is ready")
         await self.tell_and_hear("ready", {})
+        note_stage("all hosts are ready")
         published: dict[str, int] = {}
         scripts = {AIR_DATA: "air_data_publisher.py", ATTITUDE: "attitude_publisher.py"}
         mine = [topic for topic in scripts if PUBLISHER_NODE[topic] == NODE]
@@ -172,18 +181,26 @@ class Host:
         said = await self.tell_and_hear("published", {"published": published})
         published = {topic: count for one in said for topic, count in one["published"].items()}
         inputs = sum(published.values())
+        note_stage(f"{inputs} messages are published")
         await monitor.until(lambda: monitor.report.get("status", {}).get("heard", 0) >= inputs
                             and monitor.report["status"].get("held") == 0, PATIENCE_S, "all that was published")
+        note_stage("the monitor has heard them")
         await self.tell_and_hear("heard", {})
         await monitor.end(PATIENCE_S)
+        note_stage("the monitor has ended")
         final = monitor.report["final"]
         said = await self.tell_and_hear("alerts", {"wrote": final["wrote"], "digest": final["digest"]})
         published[ALERTS] = sum(one["wrote"].get(ALERTS, 0) for one in said)
         assert len({one["digest"] for one in said}) == 1, said
+        note_stage(f"{published[ALERTS]} alerts are published")
+        end = time.monotonic() + PATIENCE_S
         while True:
             report = await verifier.ask("report", "report", PATIENCE_S)
-            if {topic: one["count"] for topic, one in report["topics"].items()} == published:
+            delivered = {topic: one["count"] for topic, one in report["topics"].items()}
+            if delivered == published:
                 break
+            if time.monotonic() > end:
+                raise TimeoutError(f"not delivered within {PATIENCE_S:g} s: {delivered}, published: {published}")
             await asyncio.sleep(0.5)
         hashes = " ".join(f"{topic}={one['count']}:{one['hash'][:16]}" for topic, one in report["topics"].items())
         say(f"flight {hashes} alerts={final['digest']}")
