@@ -19,6 +19,7 @@ from spindle.bench.reach import check_fabric
 
 SETTLE_S = 1.0
 WARM_MESSAGES = 1000
+PATIENT = {"membership.join_timeout_s": "50"}  # below what daemons are given to come up
 
 
 def run(nodes: int = 3, seconds: float = 5.0, fabric: str = "shm") -> dict[str, Any]:
@@ -27,7 +28,7 @@ def run(nodes: int = 3, seconds: float = 5.0, fabric: str = "shm") -> dict[str, 
     options = MulticastOptions(nodes=nodes, api="session", daemon=True, count=WARM_MESSAGES, fabric=fabric)
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         config = {**options.worker_config(), "runtime_dir": directory, "idle_s": seconds}
-        with Daemons(Path(directory), nodes, {"network.fabric": fabric}) as daemons:
+        with Daemons(Path(directory), nodes, {"network.fabric": fabric, **PATIENT}) as daemons:
             with Crew("idle", [{**config, "rank": rank} for rank in range(nodes)]) as crew:
                 crew.gather("ready")
                 crew.broadcast({"event": "go"})
