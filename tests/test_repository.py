@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 600
 
 # What stands on the whole house: it may import every layer, and no layer may import it.
-TOOLS = ("spindle.bench", "spindle.chaos", "spindle.cli", "spindle.demo", "spindle.sim")
+TOOLS = ("spindle.bench", "spindle.chaos", "spindle.cli", "spindle.demo", "spindle.paper", "spindle.sim")
 LAYERS = ("spindle_core", "spindle", "dds")
 MAY_IMPORT = {"spindle_core": {"spindle_core"}, "spindle": {"spindle", "spindle_core"}, "dds": {"dds", "spindle"}}
 
