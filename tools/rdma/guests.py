@@ -81,6 +81,7 @@ class Guest:
             (exchange / f"{task.name}.status").unlink(missing_ok=True)
             (exchange / f"{task.name}.sh").write_text(
                 f"exec timeout -k 5 {task.timeout_s:g} bash -c {shlex.quote(task.command)}\n")
+        (exchange / "project").write_text(str(directory))
         (exchange / "job.sh").write_text(job(node, nodes, directory, tasks))
         network = ["-nic", "none"]
         if nodes > 1:
