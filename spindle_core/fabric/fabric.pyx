@@ -53,10 +53,6 @@ cdef class Fabric:
         """Frames, bytes and system calls so far, of a fabric that has any."""
         return {}
 
-    def failures(self):
-        """{rank: why its connection is over}, of those that were not cut."""
-        return {}
-
     def make_row(self, str name, size):
         """Memory for this member's row, as this fabric needs it."""
         raise NotImplementedError
