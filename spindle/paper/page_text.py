@@ -81,8 +81,8 @@ SOURCES: Mapping[str, str] = {
     "packet_overhead_bytes": "headers of a reliable connection (InfiniBand Architecture 1.3, chapters 5 and 9)",
     "post_ns_per_byte": "the card reads memory by itself",
     "take_ns_per_byte": "the card writes memory by itself",
-    "lap_ns": "assumed: the instructions of a pass",
-    "subgroup_ns": "assumed: the instructions of its predicates",
+    "lap_ns": "measured: idle passes of views of 2 to 8 members and 1 to 16 topics, and a look at the clock after each",
+    "subgroup_ns": "measured: the same passes, by their topics",
     "line_ns": "the last-level cache, into which the card writes: about 70 cycles at 3 GHz",
     "changed_line_ns": "the same",
     "trigger_ns": 'posts are "20-50% of the time spent in the entire predicated test and code block" (3.4): with the '
@@ -91,7 +91,7 @@ SOURCES: Mapping[str, str] = {
     "claim_ns": "measured",
     "commit_ns": "measured",
     "retry_ns": "measured: an application looks again whether a slot is free",
-    "handover_ns": "assumed: a cache line that changes hands",
+    "handover_ns": "measured: from one thread's letting go of a lock to another's having it, on two cores",
     "copy_ns": "measured: copies by size, of memory that is not in the cache where they are large",
 }
 UNITS = {"bytes_s": "bytes/s", "small_bytes": "bytes", "packet_bytes": "bytes", "packet_overhead_bytes": "bytes",
