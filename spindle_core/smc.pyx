@@ -16,9 +16,8 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
-from spindle_core.fabric.fabric cimport POST_RING
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
-from spindle_core.sst cimport push_columns
+from spindle_core.sst cimport push_acknowledged, push_published
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
 
 
@@ -125,7 +124,7 @@ cdef void want_delivered(node_t *node, subgroup_t *s) noexcept nogil:
     if index > s.published:
         index = s.published
     u64_store_release(&s.mine.delivered_wanted, (index - 1) * s.n_senders + r + 1)
-    push_columns(node, s, 0)
+    push_acknowledged(node, s, 0)
     # Dekker with ring_wanting() of the deliver predicate: I look at its number after I said what I want.
     fence_store_load()
 
@@ -139,4 +138,4 @@ cdef void end_silence(node_t *node, subgroup_t *s) noexcept nogil:
     cdef uint64_t end = u64_load_relaxed(&s.mine.silent_until)
     if u64_load_relaxed(&s.mine.silent_from) < end and s.published >= end:
         u64_store_release(&s.mine.silent_from, end)
-        push_columns(node, s, POST_RING)
+        push_published(node, s)

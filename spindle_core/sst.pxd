@@ -7,7 +7,8 @@ from spindle_core.state cimport node_t, subgroup_t
 cdef void flush_posts(node_t *node) noexcept nogil
 cdef void push(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil
 cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil
-cdef void push_columns(node_t *node, subgroup_t *s, uint32_t flags) noexcept nogil
+cdef void push_published(node_t *node, subgroup_t *s) noexcept nogil
+cdef void push_acknowledged(node_t *node, subgroup_t *s, uint32_t flags) noexcept nogil
 cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil
 cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil
 cdef void lock_subgroup(subgroup_t *s) noexcept nogil

@@ -18,8 +18,8 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_POSTED_BYTES, C_POSTS, C_PUSHES, C_RINGS
 from spindle_core.events cimport sched_yield
-from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, post_t, slots_lane
-from spindle_core.layout cimport subgroup_columns
+from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_RING, counts_lane, post_t, slots_lane
+from spindle_core.layout cimport COLUMNS_ACKNOWLEDGED_SIZE, COLUMNS_PUBLISHED_SIZE
 from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
 
 cdef int SPINS_BEFORE_YIELD = 32
@@ -61,9 +61,18 @@ cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t lengt
     node.counters[C_POSTED_BYTES] += length * (s.n_members - 1)
 
 
-cdef void push_columns(node_t *node, subgroup_t *s, uint32_t flags) noexcept nogil:
-    """Pushes my line of this subgroup: its published count guards the slots, the rest of it nothing."""
-    push(node, s, s.columns_offset, sizeof(subgroup_columns), flags | POST_GUARD | slots_lane(s.place))
+cdef void push_published(node_t *node, subgroup_t *s) noexcept nogil:
+    """Pushes the part of my line that guards my slots: how many there are, and which of them are a silence."""
+    push(node, s, s.columns_offset, COLUMNS_PUBLISHED_SIZE, POST_RING | POST_GUARD | slots_lane(s.place))
+
+
+cdef inline uint32_t acknowledged_flags(subgroup_t *s) noexcept nogil:
+    return POST_AHEAD | POST_GUARD | counts_lane(s.place)
+
+
+cdef void push_acknowledged(node_t *node, subgroup_t *s, uint32_t flags) noexcept nogil:
+    """Pushes the part that guards nothing, and waits for nothing: what I have received, delivered, on disk; my wish."""
+    push(node, s, s.columns_offset + COLUMNS_PUBLISHED_SIZE, COLUMNS_ACKNOWLEDGED_SIZE, flags | acknowledged_flags(s))
 
 
 cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
@@ -85,7 +94,7 @@ cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t f
 
 
 cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
-    """Pushes my columns after my received number grew; rings only members that have as much themselves.
+    """push_acknowledged() after my received number grew; rings only members that have as much themselves.
 
     Who still lacks one of these messages is rung by its sender, and finds my number when it wakes up: a ring from me
     would only cost a system call and hit a thread that is waking up anyway.
@@ -93,7 +102,7 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
     SYNC POINT: acknowledge. Dekker with the same place at the other member: each stores its number, then looks at the
     other's; so at least one of the two sees both, and delivers or rings.
     """
-    cdef uint32_t i, flags = POST_GUARD | slots_lane(s.place)
+    cdef uint32_t i, flags = acknowledged_flags(s)
     cdef post_t *p
     node.counters[C_PUSHES] += 1
     fence_store_load()
@@ -105,10 +114,10 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
         p = &node.posts[node.n_posts]
         p.peer = s.members[i]
         p.flags = flags | (POST_RING if u64_load_acquire(&s.member_columns[i].received) >= s.received else 0)
-        p.offset = s.columns_offset
-        p.length = sizeof(subgroup_columns)
+        p.offset = s.columns_offset + COLUMNS_PUBLISHED_SIZE
+        p.length = COLUMNS_ACKNOWLEDGED_SIZE
         node.n_posts += 1
-    node.counters[C_POSTED_BYTES] += sizeof(subgroup_columns) * (s.n_members - 1)
+    node.counters[C_POSTED_BYTES] += COLUMNS_ACKNOWLEDGED_SIZE * (s.n_members - 1)
 
 
 cdef void lock_subgroup(subgroup_t *s) noexcept nogil:

@@ -52,7 +52,9 @@ CUT_LINK = "cut_link"  # node, other: their connection breaks, their memory does
 CLOG = "clog"  # node, other: what the one writes doesn't reach the other until...
 UNCLOG = "unclog"  # node, other
 PART = "part"  # bits of nodes: these and the others don't reach each other, neither rows nor connections; 0: all do
-LAND = "land"  # number, number, lines: of what one life has written so many lines reach the other; 0: all of all
+# number, number, lines: of what one life has written so many lines reach the other; 0: all of all; below 0: first of
+# what goes ahead of the rest
+LAND = "land"
 
 FAULTS = frozenset((CRASH, CRASH_IN, PAUSE, ACCUSE, CLOCK, LATE_JOINER, GIVE_UP, CUT_LINK, CLOG,
                     PART))

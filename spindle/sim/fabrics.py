@@ -145,7 +145,7 @@ class CopiedRows:
         return pairs
 
     def land(self, source: int, target: int, lines: int) -> int:
-        return int(self.network.land(source, target, lines))
+        return int(self.network.land(source, target, abs(lines), ahead=lines < 0))
 
     def land_all(self) -> int:
         return int(self.network.land_all())

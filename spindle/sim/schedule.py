@@ -114,7 +114,7 @@ class Schedule:
         return Setup(topics, fabric=self._fabric(fabric),
                      late=self._chance(0.7), fences=self._chance(0.5),
                      inbox_slots=self._pick((1, 2, 4, 16)), switches=switches, small_logs=self._chance(0.5),
-                     joins=self._chance(0.6), range_cost=self._pick((0, 40, 200, 1 << 40)))
+                     joins=self._chance(0.6), ahead=self._chance(0.7), range_cost=self._pick((0, 40, 200, 1 << 40)))
 
     def _fabric(self, wanted: str) -> str:
         chosen = "shared" if self._chance(0.5) else "copied"
@@ -150,7 +150,7 @@ class Schedule:
             return (kind, self._pick((0, self._below(1 << self.pool) << 1)))
         if kind == e.LAND:
             pairs = world.fabric.pending()
-            return (kind, *(self._pick(pairs) if pairs else (0, 0)), self._pick((1, 1, 2, 5, 1000, 1000)))
+            return (kind, *(self._pick(pairs) if pairs else (0, 0)), self._pick((1, 1, 2, 5, 1000, 1000, -1, -2, -1000)))
         lives = world.running()
         if not lives:
             return (e.START, self._node())

@@ -41,6 +41,7 @@ class Setup:
     late: bool = True  # copied rows: a write carries what the row holds when it arrives
     fences: bool = True  # ... and who is suspected writes no more into copies of its row
     joins: bool = True  # ... and what waits on its way takes along what is posted later
+    ahead: bool = True  # ... and what needs not wait for the rest has a way of its own
     range_cost: int = 64  # ... and bytes that are not used are written along where a further write costs more than they
     suspect_timeout_ns: int = 100_000_000
     inbox_slots: int = 4
@@ -545,7 +546,10 @@ def _rows(name: str, world: World) -> Rows:
         return SharedRows()
     if name == "copied":
         setup = world.setup
-        return CopiedRows(world, late=setup.late, fences=setup.fences, joins=setup.joins, range_cost=setup.range_cost)
+        return CopiedRows(
+            world, late=setup.late, fences=setup.fences, joins=setup.joins, ahead=setup.ahead,
+            range_cost=setup.range_cost,
+        )  # fmt: skip
     raise ValueError(f"fabric {name!r}: shared or copied")
 
 

@@ -1,7 +1,7 @@
 """The fabric's promise: one-sided access to peers' memory, doorbells, and small two-sided messages.
 
 - A post writes a range of my own row to the same place of a peer's copy of it. FIFO per peer: a later write is never
-  visible before an earlier one. A list of posts is handed over at once (one doorbell of the device per peer).
+  visible before an earlier one (but see lanes, and POST_AHEAD). A list of posts is handed over at once (one doorbell of the device per peer).
 - A row is written only by its owner, so a fabric that maps the owner's row itself (shm) copies nothing: the stores
   are visible before the post. Nothing may depend on a store being invisible: data first, then the count that guards
   it, with release order.
@@ -14,6 +14,10 @@
   take the place of the lane's last count that waits, unless data of the lane wait behind that. So a lane's posts may be
   seen before earlier ones of other lanes, and what waits for a slow peer is bounded by what its lanes hold, however
   often it is posted. Rows are posted by whoever drives the predicates, and lanes are for that one alone.
+- POST_AHEAD, for a count that guards nothing, alone in its lane, always of the same range and at most POST_INLINE_MAX
+  bytes long: it may go ahead of all that was posted before it, or arrive behind what is posted after it, as on a
+  connection of its own. In order it is only with posts of its lane. An acknowledgement that waits behind data which
+  nobody waits for holds up who sent them (docs/paper.md, "Past the paper").
 - A fabric that copies wakes the peer with every post. Leaving doorbells out by looking at the peer's columns is right
   only where both see each other's stores at once.
 - read, compare-and-swap and fetch-and-add act on memory that the peer registered under a key; they complete through
@@ -31,6 +35,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 cdef enum:
     POST_RING = 1               # wake the peer: it has something to do
     POST_GUARD = 2              # a count of its lane
+    POST_AHEAD = 4              # one that needs not wait for others
     POST_LANE_SHIFT = 16
     LANE_BEAT = 1               # the heartbeat, which guards nothing
     LANES_FIXED = 2

@@ -35,9 +35,11 @@ cdef struct op_t:
 cdef struct sim_t
 
 
-# One direction between two members of one epoch. Freed when both ends are gone.
+# One direction between two members of one epoch. Freed when both ends are gone. `ahead`: the way for what needs not wait
+# (POST_AHEAD), in order for itself; what it holds of the rest stands in the link that it belongs to.
 cdef struct link_t:
     link_t *next                 # of the same pair of nodes, in a later epoch
+    link_t *ahead                # NULL: posts of that kind wait with all others
     sim_t *source                # NULL: that end is gone; what it had posted still lands
     sim_t *target                # NULL: that end is gone, and with it the memory to land in
     uint64_t epoch
@@ -47,7 +49,7 @@ cdef struct link_t:
     char *copy                   # of it, at the target; NULL where rows are shared
     op_t *first
     op_t *last
-    uint64_t lines               # of all that waits
+    uint64_t lines               # of all that waits here
     uint64_t mail_open           # small messages sent and not received
     bint held
     bint broken                  # cut or dropped: nothing passes any more
@@ -55,7 +57,7 @@ cdef struct link_t:
 
 cdef struct net_t:
     uint32_t lock
-    bint copies, fences, late, joins, immediate
+    bint copies, fences, late, joins, immediate, ahead
     uint64_t range_cost
     uint32_t n_nodes
     uint64_t rung[SIM_NODES_MAX]
@@ -94,9 +96,10 @@ cdef char *bytes_of(op_t *op) noexcept nogil
 cdef void put_bytes(char *to, const char *source, uint64_t n) noexcept nogil
 cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil
 cdef void append(link_t *link, op_t *op) noexcept nogil
+cdef uint64_t lines_waiting(link_t *link) noexcept nogil
 cdef void complete(sim_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef void ring_node(net_t *net, link_t *link) noexcept nogil
-cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n) noexcept nogil
+cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n, bint ahead) noexcept nogil
 cdef void break_link(net_t *net, link_t *link) noexcept nogil
 cdef void leave_link(link_t *link) noexcept nogil
 cdef void remove_link(net_t *net, link_t *link) noexcept nogil

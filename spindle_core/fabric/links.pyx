@@ -69,6 +69,11 @@ cdef void append(link_t *link, op_t *op) noexcept nogil:
     link.lines += lines_left(op)
 
 
+cdef uint64_t lines_waiting(link_t *link) noexcept nogil:
+    """On both ways."""
+    return link.lines + (link.ahead.lines if link.ahead != NULL else 0)
+
+
 cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil:
     """What waits carries this post as well, as its lane allows (fabric.pxd); else False."""
     cdef uint32_t lane = p.flags >> POST_LANE_SHIFT
@@ -137,6 +142,8 @@ cdef void drop_all(net_t *net, link_t *link) noexcept nogil:
         free(op)
     link.last = NULL
     link.lines = 0
+    if link.ahead != NULL:
+        drop_all(net, link.ahead)
 
 
 cdef void break_link(net_t *net, link_t *link) noexcept nogil:
@@ -166,6 +173,8 @@ cdef void leave_link(link_t *link) noexcept nogil:
         at = &op.next
     link.source = NULL
     link.row = NULL
+    if link.ahead != NULL:
+        leave_link(link.ahead)
 
 
 cdef void remove_link(net_t *net, link_t *link) noexcept nogil:
@@ -174,6 +183,7 @@ cdef void remove_link(net_t *net, link_t *link) noexcept nogil:
         at = &at[0].next
     at[0] = link.next
     drop_all(net, link)
+    free(link.ahead)
     free(link)
 
 
@@ -258,8 +268,16 @@ cdef void land_mail(link_t *link, op_t *op) noexcept nogil:
     target.mail_last = op
 
 
-cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n) noexcept nogil:
-    """Lands up to `n` lines of a link; returns how many."""
+cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n, bint ahead) noexcept nogil:
+    """Lands up to `n` lines of a link; returns how many. `ahead`: first those that go ahead, else first the others."""
+    cdef uint64_t landed
+    if link.ahead == NULL:
+        return land_way(net, link, n)
+    landed = land_way(net, link.ahead if ahead else link, n)
+    return landed + land_way(net, link if ahead else link.ahead, n - landed)
+
+
+cdef uint64_t land_way(net_t *net, link_t *link, uint64_t n) noexcept nogil:
     cdef op_t *op
     cdef uint64_t landed = 0, size
     cdef char *source

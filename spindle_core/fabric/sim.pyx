@@ -25,6 +25,7 @@ from spindle_core.fabric.links cimport (
     break_link,
     land_lines,
     leave_link,
+    lines_waiting,
     link_t,
     lock,
     op_t,
@@ -47,16 +48,17 @@ cdef class SimNetwork:
     `copies`: peers have copies of rows, else they read the owner's. `late`: posts of more than POST_INLINE_MAX bytes
     carry what the row holds when they land. `joins`: what waits takes later posts of its lane along. `range_cost`: of a
     further post, in bytes (fabric.pxd). `fences`: who cuts a peer is reached by nothing of it any more either.
-    `immediate`: nothing waits. Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs
+    `immediate`: nothing waits. `ahead`: POST_AHEAD has a way of its own. Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs
     are meant, the oldest first.
     """
 
-    def __init__(self, *, copies=True, late=True, fences=True, immediate=False, joins=True, range_cost=64):
+    def __init__(self, *, copies=True, late=True, fences=True, immediate=False, joins=True, ahead=True, range_cost=64):
         self.net.copies = copies
         self.net.late = late
         self.net.fences = fences
         self.net.immediate = immediate
         self.net.joins = joins
+        self.net.ahead = ahead
         self.net.range_cost = range_cost
         self.places = {}
         self.node_ids = []
@@ -84,7 +86,7 @@ cdef class SimNetwork:
         """The pair's link of that epoch; without one its oldest with something that may land, or NULL."""
         cdef link_t *link = self.net.links[self.place(source) * SIM_NODES_MAX + self.place(target)]
         while link != NULL:
-            if link.epoch == epoch if epoch is not None else link.lines and not link.held:
+            if link.epoch == epoch if epoch is not None else lines_waiting(link) and not link.held:
                 return link
             link = link.next
         return NULL
@@ -95,7 +97,7 @@ cdef class SimNetwork:
         cdef uint64_t lines = 0
         while link != NULL:
             if epoch is None or link.epoch == epoch:
-                lines += link.lines
+                lines += lines_waiting(link)
             link = link.next
         return lines
 
@@ -108,7 +110,7 @@ cdef class SimNetwork:
             for k in range(self.net.n_nodes):
                 link = self.net.links[i * SIM_NODES_MAX + k]
                 while link != NULL:
-                    if link.lines and not link.held:
+                    if lines_waiting(link) and not link.held:
                         found.append((self.node_ids[i], self.node_ids[k], link.epoch))
                     link = link.next
         return found
@@ -122,30 +124,33 @@ cdef class SimNetwork:
             for k in range(self.net.n_nodes):
                 link = self.net.links[i * SIM_NODES_MAX + k]
                 while link != NULL:
-                    if link.lines and not link.held:
+                    if lines_waiting(link) and not link.held:
                         found.append((self.node_ids[i], self.node_ids[k]))
                         break
                     link = link.next
         return found
 
     def head(self, source, target, epoch=None):
-        """What lands next: (epoch, kind, offset, bytes, bytes already landed), or None."""
+        """What lands next: (epoch, kind, offset, bytes, bytes already landed), or None; what goes ahead comes last."""
         cdef link_t *link = self.find(source, target, epoch)
+        if link != NULL and link.first == NULL:
+            link = link.ahead
         if link == NULL or link.first == NULL:
             return None
         op = link.first
         return link.epoch, OP_NAMES[op.kind], op.offset, op.length, op.landed
 
-    def land(self, source, target, n_lines=1, epoch=None):
-        """Lands up to so many lines; returns how many. Nothing lands on a held link."""
+    def land(self, source, target, n_lines=1, epoch=None, *, bint ahead=False):
+        """Lands up to so many lines; returns how many. Nothing lands on a held link. `ahead`: first of what needs not
+        wait for the rest."""
         cdef uint64_t left = n_lines, done = 0
         cdef link_t *link
         while left:
             link = self.find(source, target, epoch)
-            if link == NULL or link.held or not link.lines:
+            if link == NULL or link.held or not lines_waiting(link):
                 break
             lock(&self.net)
-            landed = land_lines(&self.net, link, left)
+            landed = land_lines(&self.net, link, left, ahead)
             unlock(&self.net)
             left -= landed
             done += landed
@@ -162,7 +167,7 @@ cdef class SimNetwork:
                 link = self.net.links[i * SIM_NODES_MAX + k]
                 while link != NULL:
                     if not link.held:
-                        landed += land_lines(&self.net, link, <uint64_t>-1)
+                        landed += land_lines(&self.net, link, <uint64_t>-1, False)
                     link = link.next
         unlock(&self.net)
         return landed
@@ -276,6 +281,7 @@ cdef class SimFabric(Fabric):
         """
         cdef link_t *link
         cdef link_t **at
+        cdef link_t way
         cdef Mapping copy = row
         self.check_peer(peer)
         if other.epoch != self.epoch or other.rank != peer or other.network is not self.network:
@@ -288,6 +294,11 @@ cdef class SimFabric(Fabric):
         link = <link_t *>calloc(1, sizeof(link_t))
         if link == NULL:
             raise MemoryError()
+        if self.network.net.ahead:
+            link.ahead = <link_t *>calloc(1, sizeof(link_t))
+            if link.ahead == NULL:
+                free(link)
+                raise MemoryError()
         link.source = &other.state
         link.target = &self.state
         link.epoch = self.epoch
@@ -297,6 +308,10 @@ cdef class SimFabric(Fabric):
         link.target_rank = self.rank
         link.row = row.base
         link.copy = copy.base if copy is not row else NULL
+        if link.ahead != NULL:
+            memcpy(&way, link, sizeof(link_t))
+            way.ahead = NULL
+            link.ahead[0] = way
         at = &self.network.net.links[link.source_node * SIM_NODES_MAX + link.target_node]
         while at[0] != NULL:
             at = &at[0].next
@@ -335,6 +350,8 @@ cdef class SimFabric(Fabric):
             if s.into[i] != NULL:
                 break_link(s.net, s.into[i])
                 s.into[i].target = NULL
+                if s.into[i].ahead != NULL:
+                    s.into[i].ahead.target = NULL
                 if s.into[i].source == NULL:
                     remove_link(s.net, s.into[i])
         while s.mail_first != NULL:

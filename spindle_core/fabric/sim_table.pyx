@@ -15,6 +15,7 @@ from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
+    POST_AHEAD,
     POST_INLINE_MAX,
     POST_RING,
     completion_t,
@@ -50,7 +51,7 @@ from spindle_core.fabric.links cimport (
 cdef inline void settle(net_t *net, link_t *link) noexcept nogil:
     """Where nothing waits for the world."""
     if net.immediate and not link.held:
-        land_lines(net, link, <uint64_t>-1)
+        land_lines(net, link, <uint64_t>-1, False)
 
 
 cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
@@ -58,6 +59,7 @@ cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
     cdef net_t *net = s.net
     cdef const post_t *p
     cdef link_t *link
+    cdef link_t *way
     cdef op_t *op
     cdef uint32_t i
     cdef uint64_t woken = net.woken
@@ -83,7 +85,8 @@ cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
             unlock(net)
             net.on_post(s.node, p.offset, p.length)
             lock(net)
-        if net.joins and join(link, p, s.row):
+        way = link.ahead if p.flags & POST_AHEAD and link.ahead != NULL else link
+        if net.joins and join(way, p, s.row):
             continue
         op = new_op(OP_WRITE, p.length if p.length <= POST_INLINE_MAX or not net.late else 0)
         if op == NULL:
@@ -96,7 +99,7 @@ cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
         op.carries = p.length <= POST_INLINE_MAX or not net.late
         if op.carries:
             put_bytes(bytes_of(op), s.row + p.offset, p.length)
-        append(link, op)
+        append(way, op)
         settle(net, link)
     woken = net.woken - woken
     unlock(net)
@@ -263,7 +266,7 @@ cdef int sim_wait(void *self, int64_t timeout_ns) noexcept nogil:
         lock(s.net)
         for i in range(s.n_peers):
             if s.into[i] != NULL and not s.into[i].held:
-                land_lines(s.net, s.into[i], <uint64_t>-1)
+                land_lines(s.net, s.into[i], <uint64_t>-1, False)
         rung = s.net.rung[s.node]
         s.net.rung[s.node] = 0
         unlock(s.net)

@@ -84,7 +84,8 @@ _Static_assert(sizeof(struct area_header) == 16, "area header");
 #define TRIM_AREA_SIZE (256u << 10)
 #define ROW_SUBGROUPS_OFFSET (ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE + TRIM_AREA_SIZE)
 
-/* What one node says about one subgroup: one line, one push. Pairs: see the predicates. */
+/* What one node says about one subgroup: one line, in two pushes. What it publishes goes behind its slots; what it
+ * acknowledges or asks for guards nothing, and may go ahead of whatever waits. Pairs: see the predicates. */
 struct subgroup_columns {
     uint64_t published;        /* messages and nulls that this sender has published; guards its slots */
     uint64_t silent_from;      /* declared silence: my indices [silent_from, silent_until) are nulls sent in advance */
@@ -96,6 +97,8 @@ struct subgroup_columns {
     uint64_t reserved0;
 };
 _Static_assert(sizeof(struct subgroup_columns) == CACHE_LINE, "one line per subgroup");
+#define COLUMNS_PUBLISHED_SIZE offsetof(struct subgroup_columns, received)
+#define COLUMNS_ACKNOWLEDGED_SIZE (offsetof(struct subgroup_columns, reserved0) - COLUMNS_PUBLISHED_SIZE)
 
 enum slot_kind {
     SLOT_DATA = 1,

@@ -35,7 +35,7 @@ from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, log_record, slot_header
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport slot_of
-from spindle_core.sst cimport flush_posts, push, push_columns
+from spindle_core.sst cimport flush_posts, lock_subgroup, push, push_acknowledged, unlock_subgroup
 from spindle_core.state cimport (
     DONE_MAX,
     LEVEL_LOGGED,
@@ -157,7 +157,7 @@ cdef void push_delivered(node_t *node, subgroup_t *s) noexcept nogil:
     stores what it wants, then looks at my number; I store my number, then look at what it wants.
     """
     u64_store_release(&s.mine.delivered, s.delivered)
-    push_columns(node, s, 0)
+    push_acknowledged(node, s, 0)
     ring_wanting(node, s)
 
 
@@ -265,7 +265,14 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     if s.delivered == first:
         return 0
     mark_persist(s)
-    push_delivered(node, s)
+    if node.post_after_unlock:
+        push_delivered(node, s)
+    else:
+        # The baseline holds the lock that senders need while it posts (paper, section 3.4).
+        lock_subgroup(s)
+        push_delivered(node, s)
+        flush_posts(node)
+        unlock_subgroup(s)
     flush_posts(node)
     return <int>(s.delivered - first) if s.delivered - first < DONE_MAX else DONE_MAX
 

@@ -8,7 +8,7 @@ from libc.stdint cimport uint64_t
 from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.counters cimport C_PERSISTED
 from spindle_core.fabric.fabric cimport POST_RING
-from spindle_core.sst cimport flush_posts, push_columns
+from spindle_core.sst cimport flush_posts, push_acknowledged
 from spindle_core.state cimport LEVEL_LOGGED, PERSIST_MARKS, node_t, subgroup_t
 
 
@@ -29,6 +29,6 @@ cdef int persist(node_t *node, subgroup_t *s) noexcept nogil:
         return 0
     node.counters[C_PERSISTED] += persisted - before
     u64_store_release(&s.mine.persisted, persisted)
-    push_columns(node, s, POST_RING)
+    push_acknowledged(node, s, POST_RING)
     flush_posts(node)
     return 1

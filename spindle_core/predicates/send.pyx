@@ -18,7 +18,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_MESSAGES, C_SENT_BYTES, C_STALLS
 from spindle_core.events cimport event_ring
-from spindle_core.fabric.fabric cimport POST_RING, slots_lane
+from spindle_core.fabric.fabric cimport slots_lane
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
 from spindle_core.smc cimport (
@@ -32,7 +32,7 @@ from spindle_core.smc cimport (
     slot_of,
     want_delivered,
 )
-from spindle_core.sst cimport flush_posts, lock_subgroup, push_columns, push_more, unlock_subgroup
+from spindle_core.sst cimport flush_posts, lock_subgroup, push_more, push_published, unlock_subgroup
 from spindle_core.state cimport LEVEL_LOGGED, node_t, subgroup_t
 
 
@@ -272,7 +272,7 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
             s.data_unpublished -= 1
             s.data_bytes_unpublished -= h.size
     s.published = first + n
-    # What was collected above reads my columns when it is handed over: with the new count it would overtake the slots.
+    # What was collected above reads my line when it is handed over: with the new count it would overtake the slots.
     flush_posts(node)
     # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
     u64_store_release(&s.mine.published, s.published)
@@ -280,7 +280,7 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
         push_slots(node, s, first, n)
     else:
         push_used(node, s, first, n)
-    push_columns(node, s, POST_RING)
+    push_published(node, s)
     if not node.post_after_unlock:
         flush_posts(node)
     unlock_subgroup(s)
