@@ -62,6 +62,7 @@ class Cluster:
         upcalls: Mapping[int, Upcall] | None = ...,
         range_cost: int | None = ...,
         lock_free: bool = ...,
+        ahead: bool = ...,
         upcall_batches: bool = ...,
         seed: int = ...,
     ) -> None: ...

@@ -110,7 +110,8 @@ class Outcome:
 
 cdef class Cluster:
     """`topics`: SubgroupSpec of each; `parameters`: parameters.Parameters; range_cost: of a further post, in bytes of
-    unused slots that are posted along (None: whole slots, as in the paper); lock_free: claims take no lock.
+    unused slots that are posted along (None: whole slots, as in the paper); lock_free: claims take no lock; ahead: what
+    needs not wait for data (POST_AHEAD: acknowledgements) has a connection of its own, else one connection carries all.
 
     Raises ValueError for what no epoch can have, or above the model's limits.
     """
@@ -129,7 +130,7 @@ cdef class Cluster:
         memset(&self.state, 0, sizeof(run_t))
 
     def __init__(self, parameters, n, topics, senders, *, switches=None, upcalls=None, range_cost=None,
-                 lock_free=False, upcall_batches=True, seed=1):
+                 lock_free=False, ahead=False, upcall_batches=True, seed=1):
         cdef uint32_t i, k
         cdef Epoch epoch
         cdef TimedFabric fabric
@@ -152,6 +153,7 @@ cdef class Cluster:
         self.state.net = net
         self.state.actors = self.actors
         net.n = n
+        net.ahead = ahead
         self.set_costs(parameters)
         self.state.lock_free = lock_free
         self.engines, self.epochs = [], []

@@ -43,7 +43,7 @@ def fly(network, writes):
             if t == NULL:
                 raise MemoryError()
             memset(t, 0, sizeof(transfer_t))
-            w = &net.wires[source * MEMBERS_MAX + target]
+            w = &net.wires[0][source * MEMBERS_MAX + target]
             w.source, w.target = source, target
             t.wire = w
             t.offset = <uint64_t>place

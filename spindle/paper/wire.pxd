@@ -70,7 +70,8 @@ cdef struct network_state_t:
     network_t costs
     uint32_t n
     card_t cards[MEMBERS_MAX]
-    wire_t wires[MEMBERS_MAX * MEMBERS_MAX]
+    wire_t wires[2][MEMBERS_MAX * MEMBERS_MAX]   # by pair; the second one of each for what needs not wait, if `ahead`
+    bint ahead
     slots_area_t areas[AREAS_MAX]
     uint32_t n_areas
     transfer_t *free

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from spindle.paper.clock cimport clock_add, clock_take, event_t
-from spindle_core.fabric.fabric cimport POST_INLINE_MAX, POST_RING, Fabric, post_t
+from spindle_core.fabric.fabric cimport POST_AHEAD, POST_INLINE_MAX, POST_RING, Fabric, post_t
 from spindle_core.layout cimport slot_header
 from spindle_core.memory cimport Mapping
 
@@ -57,10 +57,10 @@ cdef void free_network(network_state_t *net) noexcept:
     while clock_take(&net.clock, &event):
         if event.kind == EVENT_POSTED or event.kind == EVENT_ARRIVED:
             free(event.what)
-    for i in range(<uint32_t>(MEMBERS_MAX * MEMBERS_MAX)):
-        while net.wires[i].first != NULL:
-            t = net.wires[i].first
-            net.wires[i].first = t.next
+    for i in range(<uint32_t>(2 * MEMBERS_MAX * MEMBERS_MAX)):
+        while net.wires[0][i].first != NULL:
+            t = net.wires[0][i].first
+            net.wires[0][i].first = t.next
             free(t)
     while net.free != NULL:
         t = net.free
@@ -172,7 +172,7 @@ cdef transfer_t *make_transfer(end_t *e, const post_t *post) noexcept nogil:
             net.clock.failed = True
             return NULL
     t.next = NULL
-    t.wire = &net.wires[e.rank * MEMBERS_MAX + post.peer]
+    t.wire = &net.wires[1 if net.ahead and post.flags & POST_AHEAD else 0][e.rank * MEMBERS_MAX + post.peer]
     t.offset = post.offset
     t.length = t.left = post.length
     t.rings = (post.flags & POST_RING) != 0
@@ -297,12 +297,13 @@ cdef class TimedFabric(Fabric):
 
     def connect(self, peer, TimedFabric other not None, Mapping row not None):
         """From now on what `peer` posts reaches this member; returns its row as it is seen here."""
-        cdef wire_t *w = &self.end.net.wires[<uint32_t>peer * MEMBERS_MAX + self.end.rank]
+        cdef wire_t *w = &self.end.net.wires[0][<uint32_t>peer * MEMBERS_MAX + self.end.rank]
         cdef Mapping copy = Mapping.private(row.size)
         memcpy(copy.base, row.base, 8 * 6)       # what peers tell each other when they connect: the row's identity
         w.source = peer
         w.target = self.end.rank
         w.row = row.base
         w.copy = copy.base
+        self.end.net.wires[1][<uint32_t>peer * MEMBERS_MAX + self.end.rank] = w[0]
         self.copies.append(copy)
         return copy
