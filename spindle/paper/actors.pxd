@@ -9,7 +9,7 @@ from spindle_core.state cimport delivery_t, node_t, subgroup_t
 cdef enum:
     COPY_POINTS_MAX = 24
     YIELDS_BEFORE_SLEEP = 16     # of an application that waits for a slot, as in claims.pyx
-    LATENCY_BUCKETS = 8 * 40     # eight per power of two, from 1 ns
+    LATENCY_BUCKETS = 32 * 40    # 32 per power of two, from 1 ns
     BATCH_BUCKETS = 1024         # batches of up to so many messages are counted by their size
 
 
@@ -51,7 +51,7 @@ cdef struct application_t:
     topic_t *topic
     application_t *next          # of the same node
     uint64_t left, sent          # messages
-    uint32_t size                # bytes
+    uint32_t size, second_size   # bytes, in turn
     uint64_t delay_ps            # busy, after each message
     bint copies_in
     uint64_t work_ps             # to make a message, in its slot
@@ -98,6 +98,7 @@ cdef struct actor_t:
     uint64_t sends_until_ps      # the send predicate does
     uint64_t random
     uint64_t posting_ps, busy_ps, laps, null_laps, fired, published
+    uint64_t looking_ps, firing_ps, delivering_ps    # of passes that found something; waits for a lock not counted
     bint finished                # what was waited for has been delivered, in a pass that is over
     uint64_t delivered, from_ps, until_ps
     uint64_t from_bytes, until_bytes, bytes

@@ -158,8 +158,10 @@ cdef inline void owe_triggers(actor_t *a) noexcept nogil:
     cdef uint64_t *c = a.node.counters
     cdef uint64_t fired = c[C_SEND_BATCHES] + c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
     if c[C_SEND_MESSAGES] != a.published and a.run.costs.send:
+        a.firing_ps += (c[C_SEND_MESSAGES] - a.published) * a.run.costs.send
         a.debt_ps += (c[C_SEND_MESSAGES] - a.published) * a.run.costs.send
         a.sends_until_ps = a.now_ps + a.debt_ps
+    a.firing_ps += (fired - a.fired) * a.run.costs.trigger
     a.debt_ps += (fired - a.fired) * a.run.costs.trigger
     a.fired = fired
     a.published = c[C_SEND_MESSAGES]
@@ -213,17 +215,19 @@ cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept n
             ps = a.now_ps + a.debt_ps - messages[i].source_ns * 1000
             run.latencies += 1
             run.latency_sum_ps += ps
-            ns = ps // 1000 + 8
+            ns = ps // 1000 + 32
             octave = 0
-            while ns >> octave >= 16:
+            while ns >> octave >= 64:
                 octave += 1
-            octave = octave * 8 + <uint32_t>(ns >> octave) - 8
+            octave = octave * 32 + <uint32_t>(ns >> octave) - 32
             run.latency[octave if octave < LATENCY_BUCKETS else LATENCY_BUCKETS - 1] += 1
         if a.debt_ps > DEBT_MAX_PS:
             topic.spent_ps += a.now_ps + a.debt_ps - before_ps
+            a.delivering_ps += a.now_ps + a.debt_ps - before_ps
             pay(a)
             before_ps = a.now_ps
     topic.spent_ps += a.now_ps + a.debt_ps - before_ps
+    a.delivering_ps += a.now_ps + a.debt_ps - before_ps
 
 
 cdef inline void count_batch(uint64_t *buckets, uint64_t batches, uint64_t messages) noexcept nogil:
@@ -302,13 +306,14 @@ cdef void predicates(void *self) noexcept nogil:
     """The body of the predicate thread's fiber."""
     cdef actor_t *a = <actor_t *>self
     cdef run_t *run = a.run
-    cdef uint64_t begin_ps
+    cdef uint64_t begin_ps, looked_ps
     cdef int done
     while True:
         a.now_ps = begin_ps = run.net.clock.now_ps
         a.rung = False
         a.lap_ps = look_at_all(a)
-        spend_until(a, a.now_ps + varied(run, &a.random, a.lap_ps))
+        looked_ps = varied(run, &a.random, a.lap_ps)
+        spend_until(a, a.now_ps + looked_ps)
         if a.held_until_ps > a.now_ps and not run.lock_free:
             spend_until(a, a.held_until_ps)
         if a.n_waiting and not run.lock_free and not run.cores.n:
@@ -328,6 +333,7 @@ cdef void predicates(void *self) noexcept nogil:
             pay(a)
         if done:
             a.busy_ps += a.now_ps - begin_ps
+            a.looking_ps += looked_ps
             a.worked_ps = a.now_ps
             if core_shared(&run.cores, &a.task, a.now_ps):
                 fiber_leave(&a.fiber)
@@ -383,6 +389,11 @@ cdef inline bint looked_since(application_t *app) noexcept nogil:
     cdef bint looked = app.actor.laps != app.laps_seen or app.actor.idle
     app.laps_seen = app.actor.laps
     return looked
+
+
+cdef inline uint32_t size_of(application_t *app) noexcept nogil:
+    """Of the message that is next."""
+    return app.second_size if app.sent & 1 else app.size
 
 
 cdef void wait_for_slot(application_t *app) noexcept nogil:
@@ -448,10 +459,10 @@ cdef void application(application_t *app) noexcept nogil:
         a.held_until_ps = now_ps + ps
         ps += app.work_ps
         if app.copies_in:
-            ps += copy_ps(&run.costs, app.size)
+            ps += copy_ps(&run.costs, size_of(app))
         clock_add(&run.net.clock, now_ps + varied(run, &app.random, ps), EVENT_APPLICATION, app)
         return
-    fill_header(s, app.index, app.size, 0, app.claimed_ps // 1000)
+    fill_header(s, app.index, size_of(app), 0, app.claimed_ps // 1000)
     mark_ready(s, app.index, 1)
     commit_ps = run.costs.commit + (run.costs.commit_shared if looked_since(app) else 0)
     a.held_until_ps = now_ps + commit_ps

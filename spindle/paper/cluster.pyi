@@ -18,6 +18,7 @@ class Sender:
     copies_in: bool = ...
     work_us: float = ...
     start_us: float = ...
+    second_size: int | None = ...
 
 @dataclass
 class Upcall:
@@ -36,6 +37,9 @@ class Outcome:
     latency_mean_s: float
     counters: list[dict[str, int]]
     posting_s: list[float]
+    looking_s: list[float]
+    firing_s: list[float]
+    delivering_s: list[float]
     busy_s: list[float]
     laps: list[int]
     null_laps: list[int]
@@ -47,6 +51,9 @@ class Outcome:
     writes: int
     bytes: int
     out_bytes: list[int] = field(default_factory=list)
+    port_s: list[float] = field(default_factory=list)
+    port_counts_s: list[float] = field(default_factory=list)
+    acknowledgement_s: float = ...
     cores_s: float = ...
     switches: int = ...
 
@@ -61,6 +68,7 @@ class Cluster:
         switches: Switches | None = ...,
         upcalls: Mapping[int, Upcall] | None = ...,
         range_cost: int | None = ...,
+        push_bytes: int | None = ...,
         lock_free: bool = ...,
         ahead: bool = ...,
         upcall_batches: bool = ...,

@@ -58,8 +58,9 @@ BATCHES_COUNTED = BATCH_BUCKETS
 
 @dataclass
 class Sender:
-    """An application: so many messages of `size` bytes into a topic; delay_us: busy after each; work_us: to
-    make one, in its slot; copies_in: it is copied there; start_us: when it begins."""
+    """An application: so many messages of `size` bytes into a topic; second_size: of every second one (None: the same);
+    delay_us: busy after each; work_us: to make one, in its slot; copies_in: it is copied there; start_us: when it
+    begins."""
 
     rank: int
     topic: int
@@ -69,6 +70,7 @@ class Sender:
     copies_in: bool = False
     work_us: float = 0.0
     start_us: float = 0.0
+    second_size: int | None = None
 
 
 @dataclass
@@ -92,7 +94,10 @@ class Outcome:
     latency_s: dict                 # quantile (0.5, 0.9, 0.99) -> seconds, over all deliveries between the marks
     latency_mean_s: float
     counters: list                  # per node: the core's
-    posting_s: list                 # per node: the predicate thread in posts
+    posting_s: list                 # per node: the predicate thread in posts,
+    looking_s: list                 # at columns, in passes that found something,
+    firing_s: list                  # in what predicates do that fire, their posts and deliveries not counted,
+    delivering_s: list              # in delivery upcalls
     busy_s: list                    # per node: passes that found something
     laps: list
     null_laps: list                 # passes with nulls
@@ -104,13 +109,17 @@ class Outcome:
     writes: int
     bytes: int                      # posted
     out_bytes: list = field(default_factory=list)      # per node
+    port_s: list = field(default_factory=list)         # per node: its port sends
+    port_counts_s: list = field(default_factory=list)  # counts, of that
+    acknowledgement_s: float = 0.0  # from its post until it is seen, mean
     cores_s: float = 0.0            # of all cores together, where there are fewer than threads: in use
     switches: int = 0               # of threads on cores
 
 
 cdef class Cluster:
     """`topics`: SubgroupSpec of each; `parameters`: parameters.Parameters; range_cost: of a further post, in bytes of
-    unused slots that are posted along (None: whole slots, as in the paper); lock_free: claims take no lock; ahead: what
+    unused slots that are posted along (None: whole slots, as in the paper); push_bytes: of a batch, after which a
+    count follows (None: at its end, as in the paper); lock_free: claims take no lock; ahead: what
     needs not wait for data (POST_AHEAD: acknowledgements) has a connection of its own, else one connection carries all.
 
     Raises ValueError for what no epoch can have, or above the model's limits.
@@ -130,7 +139,7 @@ cdef class Cluster:
         memset(&self.state, 0, sizeof(run_t))
 
     def __init__(self, parameters, n, topics, senders, *, switches=None, upcalls=None, range_cost=None,
-                 lock_free=False, ahead=False, upcall_batches=True, seed=1):
+                 push_bytes=None, lock_free=False, ahead=False, upcall_batches=True, seed=1):
         cdef uint32_t i, k
         cdef Epoch epoch
         cdef TimedFabric fabric
@@ -168,6 +177,8 @@ cdef class Cluster:
             fabric.end.ring = ring_peer
             if range_cost is not None:
                 fabric.table.range_cost = range_cost
+            if push_bytes is not None:
+                fabric.table.push_bytes = push_bytes
             self.engines.append(engine)
             self.epochs.append(engine.new_epoch(1, rank, range(1, n + 1), topics, fabric))
         for rank, epoch in enumerate(self.epochs):
@@ -271,10 +282,12 @@ cdef class Cluster:
         app.topic = &a.topics[<uint32_t>place]
         if app.topic.s.my_sender < 0:
             raise ValueError(f"rank {sender.rank} is no sender of topic {sender.topic}")
-        if not 0 <= sender.size <= app.topic.s.size_max:
-            raise ValueError(f"messages of {sender.size} bytes: the topic's size_max is {app.topic.s.size_max}")
+        second_size = sender.size if sender.second_size is None else sender.second_size
+        for size in (sender.size, second_size):
+            if not 0 <= size <= app.topic.s.size_max:
+                raise ValueError(f"messages of {size} bytes: the topic's size_max is {app.topic.s.size_max}")
         app.left = sender.messages
-        app.size = sender.size
+        app.size, app.second_size = sender.size, second_size
         app.delay_ps = ps_of(sender.delay_us * 1000)
         app.copies_in = sender.copies_in
         app.work_ps = ps_of(sender.work_us * 1000)
@@ -385,6 +398,9 @@ cdef class Cluster:
             latency_mean_s=self.state.latency_sum_ps / (self.state.latencies or 1) / 1e12,
             counters=[engine.counters.snapshot() for engine in self.engines],
             posting_s=[self.actors[i].posting_ps / 1e12 for i in range(self.n)],
+            looking_s=[self.actors[i].looking_ps / 1e12 for i in range(self.n)],
+            firing_s=[self.actors[i].firing_ps / 1e12 for i in range(self.n)],
+            delivering_s=[self.actors[i].delivering_ps / 1e12 for i in range(self.n)],
             busy_s=[self.actors[i].busy_ps / 1e12 for i in range(self.n)],
             laps=[self.actors[i].laps for i in range(self.n)],
             null_laps=[self.actors[i].null_laps for i in range(self.n)],
@@ -396,6 +412,9 @@ cdef class Cluster:
             writes=self.net.writes,
             bytes=self.net.bytes,
             out_bytes=[self.net.cards[i].out_bytes for i in range(self.n)],
+            port_s=[self.net.cards[i].out_busy_ps / 1e12 for i in range(self.n)],
+            port_counts_s=[self.net.cards[i].counts_busy_ps / 1e12 for i in range(self.n)],
+            acknowledgement_s=self.net.acknowledgements_ps / (self.net.acknowledgements or 1) / 1e12,
             cores_s=self.state.cores.used_ps / 1e12,
             switches=self.state.cores.changes,
         )
@@ -418,9 +437,9 @@ cdef class Cluster:
 
 
 def quantile_of(counts, place):
-    """The time in seconds up to which so many of the latencies are; buckets are an eighth of a power of two wide."""
+    """The time in seconds up to which so many of the latencies are; buckets are a 32nd of a power of two wide."""
     for i, count in enumerate(counts):
         place -= count
         if place <= 0 and count:
-            return (((8 + i % 8) << i // 8) - 8 + (1 << i // 8) / 2) / 1e9
+            return (((32 + i % 32) << i // 32) - 32 + (1 << i // 32) / 2) / 1e9
     return 0.0

@@ -51,6 +51,11 @@ class Run:
     copies_out: bool = False
     disk_bytes_s: float = 0.0  # of a log; delivery waits when it is DISK_AHEAD_BYTES behind
     work_us: float = 0.0  # an application's, for each message
+    second_size: int = -1  # of every second message; -1: as the others
+    slot: int = 0  # bytes that a slot has room for; 0: as many as the messages need
+    range_cost: int = -1  # unused bytes of slots that are posted along instead of a further post; -1: all
+    lock_free: bool = False  # claims take no lock
+    ahead: bool = False  # acknowledgements have a connection of their own
     table: str = "paper"
     changes: tuple[tuple[str, float], ...] = ()  # of the table: fields of Node or Network
     seed: int = 1
@@ -104,11 +109,13 @@ def simulate(run: Run) -> dict[str, Any]:
     from spindle_core.engine import SubgroupSpec
 
     members, senders = tuple(range(run.members)), tuple(range(run.sending))
-    topics = [SubgroupSpec(t + 1, members, senders, run.window, run.size, run.level) for t in range(run.topics)]
+    slot = run.slot or max(run.size, run.second_size)
+    topics = [SubgroupSpec(t + 1, members, senders, run.window, slot, run.level) for t in range(run.topics)]
     delayed = set(senders[run.sending - run.delayed :] if run.delayed else ())
     silent = delayed if math.isinf(run.delay_us) else set()
     applications = [
-        Sender(rank, t + 1, ENDLESS, run.size, run.delay_us if rank in delayed else 0.0, run.copies_in, work_of(run))
+        Sender(rank, t + 1, ENDLESS, run.size, run.delay_us if rank in delayed else 0.0, run.copies_in, work_of(run),
+               second_size=run.second_size if run.second_size >= 0 else None)
         for rank in senders
         if rank not in silent
         for t in range(run.active)
@@ -121,6 +128,9 @@ def simulate(run: Run) -> dict[str, Any]:
         applications,
         switches=TECHNIQUES[run.techniques],
         upcalls={topic.topic_id: upcall for topic in topics},
+        range_cost=run.range_cost if run.range_cost >= 0 else None,
+        lock_free=run.lock_free,
+        ahead=run.ahead,
         seed=run.seed,
     )
     try:
@@ -154,6 +164,19 @@ def figures_of(run: Run, outcome: Any, slow: list[bool]) -> dict[str, Any]:
         "waiting_share": mean([outcome.waiting_s[i] for i in swift]) / seconds,
         "locked_share": mean([outcome.locked_s[i] for i in swift]) / seconds,
         "active_share": mean([sum(shares[t + 1] for t in range(run.active)) for shares in outcome.topic_shares]),
+        "predicate": {
+            "posting": mean(outcome.posting_s) / seconds,
+            "looking": mean(outcome.looking_s) / seconds,
+            "firing": mean(outcome.firing_s) / seconds,
+            "delivering": mean(outcome.delivering_s) / seconds,
+            "idle": 1 - mean(outcome.busy_s) / seconds,
+        },
+        "port": {
+            "slots": (mean(outcome.port_s) - mean(outcome.port_counts_s)) / seconds,
+            "counts": mean(outcome.port_counts_s) / seconds,
+            "idle": 1 - mean(outcome.port_s) / seconds,
+        },
+        "acknowledgement_us": outcome.acknowledgement_s * 1e6,
         "link_share": max(outcome.out_bytes) / seconds / parameters_of(run).network.bytes_s,
         "batches": {
             kind: total(counters, f"{kind}_messages") / max(1, total(counters, f"{kind}_batches"))

@@ -37,6 +37,8 @@ cdef struct transfer_t:
     uint64_t offset, length, left            # bytes
     bint carries                             # bytes as they were at the post
     bint rings
+    bint acknowledges                        # it could go ahead
+    uint64_t posted_ps
     char bytes[POST_INLINE_MAX]
 
 
@@ -58,6 +60,7 @@ cdef struct card_t:
     bint busy
     uint64_t in_free_ps                      # the port's other direction
     uint64_t out_bytes, out_busy_ps
+    uint64_t counts_busy_ps                  # of that, with what is no slots
 
 
 # Slots of one topic: of each only the header is copied, whatever the message's size. The model has no use for payload.
@@ -76,6 +79,7 @@ cdef struct network_state_t:
     uint32_t n_areas
     transfer_t *free
     uint64_t writes, bytes
+    uint64_t acknowledgements, acknowledgements_ps   # seen; from post to sight, all together
 
 
 # One member's end of it.

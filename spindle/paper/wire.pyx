@@ -50,18 +50,19 @@ cdef void free_network(network_state_t *net) noexcept:
     """And all writes on their way."""
     cdef transfer_t *t
     cdef event_t event
-    cdef uint32_t i
+    cdef uint32_t i, lane
     if net == NULL:
         return
     net.clock.failed = False
     while clock_take(&net.clock, &event):
         if event.kind == EVENT_POSTED or event.kind == EVENT_ARRIVED:
             free(event.what)
-    for i in range(<uint32_t>(2 * MEMBERS_MAX * MEMBERS_MAX)):
-        while net.wires[0][i].first != NULL:
-            t = net.wires[0][i].first
-            net.wires[0][i].first = t.next
-            free(t)
+    for lane in range(2):
+        for i in range(<uint32_t>(MEMBERS_MAX * MEMBERS_MAX)):
+            while net.wires[lane][i].first != NULL:
+                t = net.wires[lane][i].first
+                net.wires[lane][i].first = t.next
+                free(t)
     while net.free != NULL:
         t = net.free
         net.free = t.next
@@ -118,6 +119,8 @@ cdef void card_next(network_state_t *net, card_t *card) noexcept nogil:
     target.in_free_ps = in_ps + pace
     card.out_bytes += size
     card.out_busy_ps += pace
+    if t.carries:
+        card.counts_busy_ps += pace
     if t.left == 0:
         w.first = t.next
         # What a longer write takes besides its place on the wire holds up nobody else at the port.
@@ -153,6 +156,9 @@ cdef uint32_t arrived(network_state_t *net, transfer_t *t) noexcept nogil:
                 break
         else:
             memcpy(w.copy + t.offset, w.row + t.offset, t.length)
+    if t.acknowledges:
+        net.acknowledgements += 1
+        net.acknowledgements_ps += net.clock.now_ps - t.posted_ps
     t.next = net.free
     net.free = t
     return w.target
@@ -176,22 +182,30 @@ cdef transfer_t *make_transfer(end_t *e, const post_t *post) noexcept nogil:
     t.offset = post.offset
     t.length = t.left = post.length
     t.rings = (post.flags & POST_RING) != 0
+    t.acknowledges = (post.flags & POST_AHEAD) != 0
     t.carries = t.length <= POST_INLINE_MAX
     if t.carries:
         memcpy(t.bytes, t.wire.row + t.offset, t.length)
     return t
 
 
-cdef bint joins(transfer_t *t, const post_t *post) noexcept nogil:
-    """As in tcp_link: what was posted last to this peer, and has not left, carries this as well: the same range, or the
-    one behind it."""
-    if t == NULL:
-        return False
-    if t.offset == post.offset and t.length == post.length:
-        if t.carries:
-            memcpy(t.bytes, t.wire.row + t.offset, t.length)
+cdef bint joins(end_t *e, const post_t *post) noexcept nogil:
+    """As in tcp_queue: what was posted to this peer, and has not left, carries this as well. A count its lane's last
+    one, unless slots wait behind that, which it may guard; slots those that were posted last."""
+    cdef transfer_t *t = e.first[post.peer]
+    cdef transfer_t *same = NULL
+    while t != NULL:
+        if t.offset == post.offset and t.length == post.length:
+            same = t
+        elif same != NULL and not t.carries and not same.acknowledges:
+            same = NULL
+        t = t.next
+    if same != NULL:
+        if same.carries:
+            memcpy(same.bytes, same.wire.row + same.offset, same.length)
         return True
-    if t.carries or t.offset + t.length != post.offset:
+    t = e.last[post.peer]
+    if t == NULL or t.carries or t.offset + t.length != post.offset:
         return False
     t.length += post.length
     t.left = t.length
@@ -208,7 +222,7 @@ cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
     for i in range(n):
         at_ps += net.costs.post_next if i else net.costs.post_first
         peer = posts[i].peer
-        if waits and joins(e.last[peer], &posts[i]):
+        if waits and joins(e, &posts[i]):
             continue
         t = make_transfer(e, &posts[i])
         if t == NULL:
@@ -217,6 +231,7 @@ cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
             at_ps += t.length * net.costs.post_per_byte
             net.writes += 1
             net.bytes += t.length
+            t.posted_ps = at_ps
             clock_add(&net.clock, at_ps, EVENT_POSTED, t)
         elif e.first[peer] == NULL:
             e.n_waiting += 1
@@ -254,6 +269,7 @@ cdef void timed_leave(void *self) noexcept nogil:
             following = t.next
             net.writes += 1
             net.bytes += t.length
+            t.posted_ps = at_ps
             clock_add(&net.clock, at_ps, EVENT_POSTED, t)
             t = following
         e.spend(e.poster, at_ps, 0, offset)

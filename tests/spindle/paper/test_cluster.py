@@ -208,14 +208,49 @@ def test_lines_that_two_threads_share_cost_both() -> None:
 
 def test_posts_that_wait_for_the_end_of_a_pass_leave_together() -> None:
     """Goal: as over connections, a pass sends each peer what it has for it with one call, and what says the same again
-    is said once. Method: fewer writes than posts, and the posting thread pays for calls and bytes."""
+    is said once. Method: acknowledgements of single messages; fewer writes than posts, and the posting thread pays for
+    calls and bytes."""
+    switches = replace(Switches(), batch_receive=False)
     network = replace(FREE.network, leave_ns=5000.0, leave_post_ns=10.0, take_ns=3000.0, post_ns_per_byte=0.1)
-    found = play(3, parameters=replace(FREE, network=network), range_cost=512)
-    plain = play(3, parameters=FREE, range_cost=512)
+    found = play(3, parameters=replace(FREE, network=network), range_cost=512, switches=switches)
+    plain = play(3, parameters=FREE, range_cost=512, switches=switches)
     assert found.finished
     assert found.writes < sum(counters["posts"] for counters in found.counters)
     assert plain.writes == sum(counters["posts"] for counters in plain.counters)
     assert min(found.posting_s) >= 0.1e-9 * 300 * 1024 * 2
+
+
+# ---- past the paper ------------------------------------------------------------------------------------------------
+
+
+def test_acknowledgements_may_go_ahead_of_data() -> None:
+    """Goal: on a connection of its own a count passes what waits at the port, and everything is delivered all the same.
+    Method: a window of large messages waits there; an acknowledgement takes its latency, and no longer."""
+    behind, ahead = (play(4, 1000, 10240, window=100, ahead=ahead) for ahead in (False, True))
+    assert behind.finished and ahead.finished
+    assert [counters["delivery_messages"] for counters in ahead.counters] == [4000] * 4
+    assert behind.acknowledgement_s > 10 * ahead.acknowledgement_s
+    assert ahead.acknowledgement_s >= STEADY.network.latency_ns * 1e-9
+    assert sum(ahead.bytes_s) >= 0.98 * sum(behind.bytes_s)
+
+
+def test_every_second_message_may_have_another_size() -> None:
+    found = play(2, senders=[Sender(0, 1, 300, 1000, second_size=200)], size=1024)
+    assert sum(counters["sent_bytes"] for counters in found.counters) == 150 * 1200
+    only_used = play(2, senders=[Sender(0, 1, 300, 1000, second_size=200)], size=1024, range_cost=0)
+    assert only_used.finished and only_used.bytes < 0.75 * found.bytes
+
+
+def test_time_is_spent_on_something() -> None:
+    """Goal: the parts of the predicate thread's time are its passes, those of the port's time what was posted. Method:
+    without posts under a lock nothing waits for one."""
+    found = play(4, 1000, 10240, parameters=PAPER)
+    for rank in range(4):
+        parts = [found.posting_s, found.looking_s, found.firing_s, found.delivering_s]
+        assert all(part[rank] > 0 for part in parts)
+        assert sum(part[rank] for part in parts) == pytest.approx(found.busy_s[rank], rel=0.05)
+        assert 0 < found.port_counts_s[rank] < 0.1 * found.port_s[rank]
+        assert found.port_s[rank] >= found.out_bytes[rank] / PAPER.network.bytes_s
 
 
 def test_batches_are_counted_by_their_size() -> None:
