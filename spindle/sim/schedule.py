@@ -114,7 +114,8 @@ class Schedule:
         return Setup(topics, fabric=self._fabric(fabric),
                      late=self._chance(0.7), fences=self._chance(0.5),
                      inbox_slots=self._pick((1, 2, 4, 16)), switches=switches, small_logs=self._chance(0.5),
-                     joins=self._chance(0.6), ahead=self._chance(0.7), range_cost=self._pick((0, 40, 200, 1 << 40)))
+                     joins=self._chance(0.6), ahead=self._chance(0.7), range_cost=self._pick((0, 40, 200, 1 << 40)),
+                     push_bytes=self._pick((1, 100, 400, 1 << 40)))
 
     def _fabric(self, wanted: str) -> str:
         chosen = "shared" if self._chance(0.5) else "copied"

@@ -42,6 +42,7 @@ class Setup:
     fences: bool = True  # ... and who is suspected writes no more into copies of its row
     joins: bool = True  # ... and what waits on its way takes along what is posted later
     ahead: bool = True  # ... and what needs not wait for the rest has a way of its own
+    push_bytes: int = 4096  # ... and of larger batches the members see the begin before the end
     range_cost: int = 64  # ... and bytes that are not used are written along where a further write costs more than they
     suspect_timeout_ns: int = 100_000_000
     inbox_slots: int = 4
@@ -548,7 +549,7 @@ def _rows(name: str, world: World) -> Rows:
         setup = world.setup
         return CopiedRows(
             world, late=setup.late, fences=setup.fences, joins=setup.joins, ahead=setup.ahead,
-            range_cost=setup.range_cost,
+            range_cost=setup.range_cost, push_bytes=setup.push_bytes,
         )  # fmt: skip
     raise ValueError(f"fabric {name!r}: shared or copied")
 

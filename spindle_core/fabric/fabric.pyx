@@ -19,7 +19,7 @@ cdef class Fabric:
     """Access to the memory of `n_peers` members (this one, `rank`, included) of one epoch."""
 
     def __cinit__(self, *_, **__):
-        self.table.range_cost = <uint64_t>-1     # posts are never split
+        self.table.range_cost = self.table.push_bytes = <uint64_t>-1     # posts are never split
 
     def reserve(self, posts, lanes):
         """Before anybody is connected: how many posts may wait for one peer, and how many lanes they have."""

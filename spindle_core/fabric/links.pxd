@@ -58,7 +58,7 @@ cdef struct link_t:
 cdef struct net_t:
     uint32_t lock
     bint copies, fences, late, joins, immediate, ahead
-    uint64_t range_cost
+    uint64_t range_cost, push_bytes
     uint32_t n_nodes
     uint64_t rung[SIM_NODES_MAX]
     link_t *links[SIM_NODES_MAX * SIM_NODES_MAX]          # by source and target

@@ -196,6 +196,7 @@ cdef class MixedFabric(Fabric):
                 self.table.leave = mixed_leave
             # Posts are made once for all peers: a part in which bytes cost more than posts decides.
             self.table.range_cost = min(self.table.range_cost, one.table.range_cost)
+            self.table.push_bytes = min(self.table.push_bytes, one.table.push_bytes)
         self.table.post_list = mixed_post_list
         self.table.post_read = mixed_post_read
         self.table.post_compare_swap = mixed_post_compare_swap

@@ -47,12 +47,13 @@ cdef class SimNetwork:
 
     `copies`: peers have copies of rows, else they read the owner's. `late`: posts of more than POST_INLINE_MAX bytes
     carry what the row holds when they land. `joins`: what waits takes later posts of its lane along. `range_cost`: of a
-    further post, in bytes (fabric.pxd). `fences`: who cuts a peer is reached by nothing of it any more either.
+    further post, in bytes, and `push_bytes`, after which a count follows: as in fabric.pxd. `fences`: who cuts a peer is reached by nothing of it any more either.
     `immediate`: nothing waits. `ahead`: POST_AHEAD has a way of its own. Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs
     are meant, the oldest first.
     """
 
-    def __init__(self, *, copies=True, late=True, fences=True, immediate=False, joins=True, ahead=True, range_cost=64):
+    def __init__(self, *, copies=True, late=True, fences=True, immediate=False, joins=True, ahead=True, range_cost=64,
+                 push_bytes=4096):
         self.net.copies = copies
         self.net.late = late
         self.net.fences = fences
@@ -60,6 +61,7 @@ cdef class SimNetwork:
         self.net.joins = joins
         self.net.ahead = ahead
         self.net.range_cost = range_cost
+        self.net.push_bytes = push_bytes
         self.places = {}
         self.node_ids = []
 

@@ -289,6 +289,7 @@ cdef void set_table(fabric_t *table, sim_t *s) noexcept:
     table.self = s
     if s.net.copies:
         table.range_cost = s.net.range_cost
+        table.push_bytes = s.net.push_bytes
     table.post_list = sim_post_list
     table.post_read = sim_post_read
     table.post_compare_swap = sim_post_compare_swap

@@ -2,8 +2,9 @@
 
 Takes over what applications left in their inboxes, as far as slots are free, and publishes everything committed
 without a gap: the slots, then the count that guards them; at most two ranges of slots per member, except where the
-fabric copies, and several cost less than what lies between them. With `batch_send` off, one
-message per pass and push, as in the paper's baseline. Never waits for a batch to fill.
+fabric copies, and several cost less than what lies between them. Where the bytes of a batch take their time, the count
+is raised in between as well: members begin with its first messages while the last ones are on their way. With
+`batch_send` off, one message per pass and push, as in the paper's baseline. Never waits for a batch to fill.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -222,6 +223,39 @@ cdef void push_used(node_t *node, subgroup_t *s, uint64_t first, uint64_t n) noe
     push_more(node, s, s.slots_offset + begin, length, lane)
 
 
+cdef uint64_t piece_end(node_t *node, subgroup_t *s, uint64_t first, uint64_t end) noexcept nogil:
+    """Up to where messages first..end-1 go with the next count: push_bytes of slots, at least one message."""
+    cdef uint64_t index = first, length = 0
+    cdef slot_header *h
+    if (end - first) * s.stride <= node.fabric.push_bytes:
+        return end
+    while index < end:
+        h = slot_of(s.senders[s.my_sender].slots, s, index)
+        length += sizeof(slot_header) + h.size
+        if length > node.fabric.push_bytes and index > first:
+            return index
+        index += h.run if h.kind == SLOT_NULL else 1
+    return end
+
+
+cdef void publish(node_t *node, subgroup_t *s, uint64_t first, uint64_t end) noexcept nogil:
+    """Pushes messages first..end-1 and posts them, piece by piece, each with its count behind it."""
+    cdef uint64_t upto
+    # What was collected before reads my line when it is handed over: with the new count it would overtake the slots.
+    flush_posts(node)
+    while first < end:
+        upto = piece_end(node, s, first, end)
+        # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
+        u64_store_release(&s.mine.published, upto)
+        if node.fabric.range_cost >= s.window * s.stride:
+            push_slots(node, s, first, upto - first)
+        else:
+            push_used(node, s, first, upto - first)
+        push_published(node, s)
+        flush_posts(node)
+        first = upto
+
+
 cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many messages (nulls included) were published; 1 also when another pass has something to do."""
     cdef uint64_t first, n
@@ -272,17 +306,10 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
             s.data_unpublished -= 1
             s.data_bytes_unpublished -= h.size
     s.published = first + n
-    # What was collected above reads my line when it is handed over: with the new count it would overtake the slots.
-    flush_posts(node)
-    # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
-    u64_store_release(&s.mine.published, s.published)
-    if node.fabric.range_cost >= s.window * s.stride:
-        push_slots(node, s, first, n)
+    if node.post_after_unlock:
+        unlock_subgroup(s)
+        publish(node, s, first, first + n)
     else:
-        push_used(node, s, first, n)
-    push_published(node, s)
-    if not node.post_after_unlock:
-        flush_posts(node)
-    unlock_subgroup(s)
-    flush_posts(node)
+        publish(node, s, first, first + n)
+        unlock_subgroup(s)
     return <int>n

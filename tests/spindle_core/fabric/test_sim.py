@@ -122,6 +122,29 @@ def test_what_waits_takes_posts_of_its_lane_along():
     assert seen == [(1024, 128, 1), (0, 8, 5), (64, 8, 8), (4096, 64, 6), (0, 8, 9)]
 
 
+def test_what_needs_not_wait_has_a_way_of_its_own():
+    """Before or behind all others as the world has it, and in order for itself; without such a way as all others."""
+    ahead = 3 << 16 | 2 | 4
+    for own, first, expected in ((True, True, [64, 64, 0, 1024]), (True, False, [0, 1024, 64, 64]),
+                                 (False, True, [0, 64, 1024, 64])):
+        a, b = make_peers(2, SimNetwork(late=False, joins=False, ahead=own))
+        view, seen = a.row.view(), []
+        for k, (flags, offset) in enumerate([(0, 0), (ahead, 64), (0, 1024), (ahead, 64)], 1):
+            view[offset] = k
+            a.fabric.post_writes([(1, offset, 8)], flags=flags)
+        assert a.network.pending(0, 1) == 4 and a.network.links_with_pending() == [(0, 1, 1)]
+        before = bytes(b.peer_row(0))
+        while a.network.land(0, 1, ahead=first):
+            after = bytes(b.peer_row(0))
+            seen += [i for i in range(len(after)) if after[i] != before[i]]
+            before = after
+        assert seen == expected and before[64] == 4
+    a, b = make_peers(2, SimNetwork())
+    a.fabric.post_writes([(1, 64, 8)], flags=ahead)
+    a.network.drop(0, 1)
+    assert a.network.pending(0, 1) == 0 and a.network.land_all() == 0
+
+
 def test_a_long_post_may_carry_what_came_later_and_a_short_one_never():
     """The fabric's promise: up to 256 bytes are taken at the post, more may be read when they land."""
     a, b = make_peers(2)

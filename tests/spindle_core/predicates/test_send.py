@@ -108,14 +108,16 @@ def test_a_removed_inbox_is_left_alone() -> None:
     assert got + reader.take(9) == [b"%d" % k for k in range(5)]
 
 
-@pytest.mark.parametrize("batch", [True, False], ids=["batches", "one by one"])
-def test_the_count_is_on_its_way_behind_all_that_it_guards(batch: bool) -> None:
+@pytest.mark.parametrize("ahead", [False, True], ids=["", "acknowledgements first"])
+@pytest.mark.parametrize("batch, pieces", [(True, 1 << 40), (True, 1100), (False, 1 << 40)],
+                         ids=["batches", "pieces", "one by one"])
+def test_the_count_is_on_its_way_behind_all_that_it_guards(batch: bool, pieces: int, ahead: bool) -> None:
     """R4 where rows are copied: whenever a member sees that a message was published, all of its bytes are there; also
-    of a batch that goes over the end of the ring.
+    of a batch that goes over the end of the ring, and of one with counts in between.
 
     Method: what was posted lands line by line; before each line everything that is published is compared.
     """
-    network = SimNetwork(late=False)
+    network = SimNetwork(late=False, push_bytes=pieces)
     cluster = Cluster(2, window=3, size_max=1000, senders=[0], switches=Switches(batch_send=batch), network=network)
     reader, sender = cluster.reader(1), cluster.engines[0]
     sent = [bytes([65 + k]) * 1000 for k in range(8)]
@@ -125,13 +127,31 @@ def test_the_count_is_on_its_way_behind_all_that_it_guards(batch: bool) -> None:
         while sender.step_once():
             pass
         mine, theirs = bytes(cluster.epochs[0].row.view()), cluster.epochs[1].fabric.row_of(0)
-        while network.land(1, 2):
+        while network.land(1, 2, ahead=ahead):
             published = cluster.epochs[1].stability(1)["published"][0]
             for message in sent[begin:published]:
                 place = mine.find(message)
                 assert bytes(theirs[place : place + 1000]) == message
         cluster.settle()
     assert reader.take(9) == sent
+
+
+def test_of_a_large_batch_members_see_the_begin_before_the_end() -> None:
+    """Where a batch takes its time on the way, a count follows after each push_bytes of it, at the earliest after one
+    message: with room for two, five messages of one push become visible 2, 2 and 1 at a time."""
+    network = SimNetwork(late=False, joins=False, push_bytes=2 * (1000 + 32))
+    cluster = Cluster(2, window=8, size_max=1000, senders=[0], network=network)
+    sender, seen = cluster.engines[0], []
+    for k in range(5):
+        sender.write(1, bytes([65 + k]) * 1000)
+    assert sender.step_once()
+    while network.land(1, 2):
+        seen += [n for n in cluster.epochs[1].stability(1)["published"] if n not in seen]
+    assert seen == [0, 2, 4, 5]
+    cluster.settle()
+    assert cluster.reader(1).take(9) == []
+    counters = cluster.engines[0].counters.snapshot()
+    assert counters["send_batches"] == 1 and counters["send_messages"] == 5
 
 
 @settings(max_examples=60, deadline=None)
