@@ -14,7 +14,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
 )
 from spindle_core.counters cimport C_PUSHES
-from spindle_core.fabric.fabric cimport LANE_BEAT, POST_GUARD, POST_LANE_SHIFT, POST_RING
+from spindle_core.fabric.fabric cimport LANE_BEAT, POST_AHEAD, POST_GUARD, POST_LANE_SHIFT, POST_RING
 from spindle_core.layout cimport (
     CACHE_LINE,
     PROPOSAL_AREA_SIZE,
@@ -79,7 +79,7 @@ cdef inline int control(node_t *node) noexcept nogil:
     if u32_load_relaxed(&node.beat_due):
         # Alone: what else is in its line may speak of areas that have not been posted yet.
         u32_store_relaxed(&node.beat_due, 0)
-        post_to_all(node, CACHE_LINE, sizeof(uint64_t), POST_GUARD | LANE_BEAT << POST_LANE_SHIFT)
+        post_to_all(node, CACHE_LINE, sizeof(uint64_t), POST_AHEAD | POST_GUARD | LANE_BEAT << POST_LANE_SHIFT)
         flush_posts(node)
     for i in range(node.n_rows):
         # SYNC POINT: control. Pairs with Epoch.push(): columns and areas are stored before the version grows.

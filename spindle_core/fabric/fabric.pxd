@@ -37,7 +37,7 @@ cdef enum:
     POST_GUARD = 2              # a count of its lane
     POST_AHEAD = 4              # one that needs not wait for others
     POST_LANE_SHIFT = 16
-    LANE_BEAT = 1               # the heartbeat, which guards nothing
+    LANE_BEAT = 1               # the heartbeat, which goes ahead
     LANES_FIXED = 2
     POST_INLINE_MAX = 256       # bytes
     MAIL_SIZE_MAX = 240         # bytes

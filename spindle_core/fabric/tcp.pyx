@@ -91,6 +91,7 @@ FAILURES = {
 QUEUE_FRAMES = 4096
 TARGETS_MIN = 16                 # of reads: as many are kept at least before it is looked whether they are still needed
 RANGE_COST = 512                 # bytes: what a frame's header and its way through both ends cost
+PUSH_BYTES = 256 << 10           # of a batch, after which a count follows: as much as a joined write can hold
 
 
 cdef inline bint gone(tcp_peer_t *p) noexcept nogil:
@@ -293,10 +294,12 @@ cdef void tcp_finish_wait(void *self) noexcept nogil:
 cdef void release(tcp_peer_t *p) noexcept:
     free(p.queue)
     free(p.lanes)
+    free(p.ahead)
     free(p.buffer)
     free(p.letters)
     p.queue = NULL
     p.lanes = NULL
+    p.ahead = NULL
     p.buffer = NULL
     p.letters = NULL
 
@@ -327,6 +330,7 @@ cdef class TcpFabric(Fabric):
         self.rows = {}
         s.capacity = queue
         s.n_lanes = LANES_FIXED
+        s.n_ahead = LANES_FIXED + 1
         s.bell_fd = bell_fd
         s.failed_fd = os.dup(failed_fd) if failed_fd >= 0 else -1
         s.peers = <tcp_peer_t *>calloc(n_peers, sizeof(tcp_peer_t))
@@ -340,6 +344,7 @@ cdef class TcpFabric(Fabric):
             raise OSError("no descriptor left for epoll: raise the limit of open files (ulimit -n)")
         self.table.self = s
         self.table.range_cost = RANGE_COST
+        self.table.push_bytes = PUSH_BYTES
         self.table.enter = tcp_enter
         self.table.leave = tcp_leave
         self.table.post_list = tcp_post_list
@@ -422,6 +427,7 @@ cdef class TcpFabric(Fabric):
                              f" {TCP_QUEUE_MAX - TCP_QUEUE_OWN} in {TCP_LANES_MAX} (smaller windows, or fewer topics)")
         self.state.capacity = max(self.state.capacity, frames)
         self.state.n_lanes = lanes
+        self.state.n_ahead = lanes + 1
 
     def connect(self, peer, int fd, Mapping row=None):
         """Makes a peer reachable through a connected stream socket, whose ownership passes over; returns the copy of
@@ -442,9 +448,11 @@ cdef class TcpFabric(Fabric):
                 p.first = p.last = p.base = 1
                 p.queue = <tcp_entry *>malloc(self.state.capacity * sizeof(tcp_entry))
                 p.lanes = <tcp_lane *>calloc(self.state.n_lanes, sizeof(tcp_lane))
+                p.ahead_first = p.ahead_last = 1
+                p.ahead = <tcp_entry *>malloc(self.state.n_ahead * sizeof(tcp_entry))
                 p.buffer = <char *>malloc(TCP_BUFFER_SIZE)
                 p.letters = <tcp_letter *>malloc(MAIL_SLOTS * sizeof(tcp_letter))
-            if p.queue == NULL or p.lanes == NULL or p.buffer == NULL or p.letters == NULL:
+            if p.queue == NULL or p.lanes == NULL or p.ahead == NULL or p.buffer == NULL or p.letters == NULL:
                 release(p)
                 raise MemoryError(f"no memory for what may wait for peer {peer}: {self.state.capacity} frames")
             os.set_blocking(fd, False)

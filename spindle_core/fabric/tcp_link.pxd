@@ -83,7 +83,8 @@ cdef struct tcp_letter:
     char data[MAIL_SIZE_MAX]
 
 
-# What waits of a lane: places in the queue of its last data and its last count.
+# What waits of a lane: places in the queue of its last data and its last count; of a lane whose counts go ahead, the
+# place in that queue.
 cdef struct tcp_lane:
     uint64_t data
     uint64_t guard
@@ -107,11 +108,10 @@ cdef struct tcp_peer_t:
     uint64_t first, last, base, sent
     uint64_t waiting_max         # frames that ever waited at once
     uint8_t begun                # the first is a long write of which a part may be gone: nothing joins it
-    # The heartbeat where others wait: it leaves before the next frame that begins. `beat_sent` bytes of it are gone.
-    uint8_t beat_waits
-    uint8_t beat_again           # a newer one was posted when a part had gone
-    uint64_t beat_sent
-    tcp_entry beat
+    # What needs not wait (POST_AHEAD): ahead[number % n_ahead], from ahead_first up to ahead_last; it leaves before the
+    # next frame of the others that begins. `ahead_sent` bytes of the first are gone. Numbers begin with 1.
+    tcp_entry *ahead
+    uint64_t ahead_first, ahead_last, ahead_sent
     # Receiving: buffer[begin:end] are not looked at yet; of the frame that is being received `remaining` bytes go to
     # `into`.
     char *buffer
@@ -129,6 +129,7 @@ cdef struct tcp_t:
     tcp_peer_t *peers
     uint64_t capacity            # of a queue, in frames
     uint32_t n_lanes
+    uint32_t n_ahead             # one that waits of each lane, and one that is leaving
     int epoll_fd
     int bell_fd
     int failed_fd                # rung when a connection breaks

@@ -6,7 +6,7 @@ from spindle_core.fabric.tcp_link cimport tcp_entry, tcp_peer_t, tcp_t
 
 cdef inline bint link_waits(const tcp_peer_t *p) noexcept nogil:
     """True if something is to be sent."""
-    return p.first < p.last or p.beat_waits
+    return p.first < p.last or p.ahead_first < p.ahead_last
 
 
 cdef void link_fail(tcp_t *s, tcp_peer_t *p, uint32_t why) noexcept nogil

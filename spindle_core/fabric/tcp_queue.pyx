@@ -6,8 +6,9 @@ queue as it is at the post; a longer one is read from the row when it leaves, so
 meanwhile joins it where its lane allows. So what can wait is bounded by windows, not by time; the queue is sized for
 that, and a peer that lets it run full has asked for more than any node of this version does.
 
-On a slow line what waits may take longer than a member may be silent. So the heartbeat, which guards nothing, goes
-before what has not begun to leave, and a long write leaves in pieces, between which there is a place for it.
+On a slow line what waits may take longer than a member may be silent, and senders wait for acknowledgements that wait
+behind their own kind of data. So what guards nothing (POST_AHEAD) has a queue of its own, which goes before what has
+not begun to leave, and a long write leaves in pieces, between which there is a place for it.
 
 The last frame is a goodbye, where there is time for one: how the connection ends after that is no failure, at either
 side.
@@ -18,7 +19,7 @@ from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport event_ring
-from spindle_core.fabric.fabric cimport LANE_BEAT, POST_GUARD, POST_INLINE_MAX, POST_LANE_SHIFT
+from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_INLINE_MAX, POST_LANE_SHIFT
 from spindle_core.fabric.sockets cimport (
     EPOLL_CTL_MOD,
     EPOLLIN,
@@ -51,6 +52,7 @@ cdef enum:
     JOINED_MAX = 256 << 10       # bytes of a write that later ones join
     PIECE = 256 << 10            # bytes of a long write that leave in one frame
     IOVECS = 256                 # of one call
+    AHEAD_AT_ONCE = 64           # of them at most for what goes ahead
 
 
 cdef inline tcp_entry *entry(tcp_t *s, tcp_peer_t *p, uint64_t index) noexcept nogil:
@@ -70,8 +72,9 @@ cdef void link_drop(tcp_peer_t *p) noexcept nogil:
     """What waits to be sent won't be."""
     p.last = p.first
     p.sent = 0
-    p.begun = p.beat_waits = p.beat_again = 0
-    p.beat_sent = 0
+    p.begun = 0
+    p.ahead_last = p.ahead_first
+    p.ahead_sent = 0
 
 
 cdef tcp_entry *link_entry(tcp_t *s, tcp_peer_t *p, uint64_t place, uint32_t length) noexcept nogil:
@@ -129,19 +132,23 @@ cdef inline bint join(tcp_t *s, tcp_entry *e, uint64_t offset, uint64_t length, 
     return True
 
 
-cdef bint beat_first(tcp_t *s, tcp_peer_t *p, uint64_t offset, uint64_t length) noexcept nogil:
-    """Takes the heartbeat out of the order, where others wait. An earlier one in the queue has left by the time this
-    one does, or is the frame that is leaving."""
-    if p.beat_waits and p.beat_sent:
-        p.beat_again = 1
+cdef bint goes_ahead(tcp_t *s, tcp_peer_t *p, tcp_lane *lane, uint64_t offset, uint64_t length) noexcept nogil:
+    """Queues what needs not wait, or lets what waits of its lane carry it. False if it has to go the way of all others:
+    it is long, or a lane has more than the one range that the promise allows."""
+    cdef tcp_entry *e
+    cdef uint64_t whole = p.ahead_first + (p.ahead_sent > 0)
+    if lane.guard >= whole and join(s, &p.ahead[lane.guard % s.n_ahead], offset, length, False):
         return True
-    if length > POST_INLINE_MAX or not p.beat_waits and (p.first == p.last or p.mute or p.left):
+    if length > POST_INLINE_MAX or p.ahead_last - p.ahead_first >= s.n_ahead:
         return False
-    p.beat.frame.place = placed(FRAME_WRITE, offset)
-    p.beat.frame.length = <uint32_t>length
-    p.beat.frame.magic = FRAME_MAGIC
-    memcpy(p.beat.data, s.row + offset, length)
-    p.beat_waits = 1
+    e = &p.ahead[p.ahead_last % s.n_ahead]
+    e.at = NULL
+    e.frame.place = placed(FRAME_WRITE, offset)
+    e.frame.length = <uint32_t>length
+    e.frame.magic = FRAME_MAGIC
+    memcpy(e.data, s.row + offset, length)
+    lane.guard = p.ahead_last
+    p.ahead_last += 1
     return True
 
 
@@ -159,12 +166,16 @@ cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, ui
     if number and number < s.n_lanes:
         lane = &p.lanes[number]
         if flags & POST_GUARD:
+            if flags & POST_AHEAD:
+                if p.mute or p.left:
+                    return -1
+                if goes_ahead(s, p, lane, offset, length):
+                    return 0
+                lane = NULL
             # Not where data wait behind it: it would overtake what it guards.
-            if lane.guard >= whole and lane.guard > lane.data:
+            elif lane.guard >= whole and lane.guard > lane.data:
                 if join(s, entry(s, p, lane.guard), offset, length, False):
                     return 0
-            if number == LANE_BEAT and beat_first(s, p, offset, length):
-                return 0
         elif lane.data >= whole and join(s, entry(s, p, lane.data), offset, length, True):
             return 0
     elif p.last > whole and join(s, entry(s, p, p.last - 1), offset, length, length > POST_INLINE_MAX):
@@ -183,26 +194,35 @@ cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, ui
     return 0
 
 
-cdef inline int gather_beat(tcp_peer_t *p, iovec *parts) noexcept nogil:
-    if not p.beat_waits:
-        return 0
-    parts[0].iov_base = <char *>&p.beat.frame + p.beat_sent
-    parts[0].iov_len = sizeof(tcp_frame) + p.beat.frame.length - p.beat_sent
-    return 1
+cdef inline int ahead_at_once(tcp_peer_t *p) noexcept nogil:
+    """How many that go ahead one call takes along."""
+    return <int>(p.ahead_last - p.ahead_first) if p.ahead_last - p.ahead_first < AHEAD_AT_ONCE else AHEAD_AT_ONCE
+
+
+cdef inline int gather_ahead(tcp_t *s, tcp_peer_t *p, iovec *parts) noexcept nogil:
+    cdef int i, n = ahead_at_once(p)
+    cdef uint64_t skip = p.ahead_sent
+    cdef tcp_entry *e
+    for i in range(n):
+        e = &p.ahead[(p.ahead_first + <uint64_t>i) % s.n_ahead]
+        parts[i].iov_base = <char *>&e.frame + skip
+        parts[i].iov_len = sizeof(tcp_frame) + e.frame.length - skip
+        skip = 0
+    return n
 
 
 cdef int gather(tcp_t *s, tcp_peer_t *p, iovec *parts) noexcept nogil:
-    """What one call can send: of the queue, and the heartbeat at its first gap. Returns the number of parts."""
+    """What one call can send: of the queue, and what goes ahead at its first gap. Returns the number of parts."""
     cdef uint64_t i = p.first, skip = p.sent
     cdef int n = 0
     cdef tcp_entry *e
     if not skip:
-        n = gather_beat(p, parts)
-    while i < p.last and n + 3 <= IOVECS:
+        n = gather_ahead(s, p, parts)
+    while i < p.last and n + 3 <= IOVECS - AHEAD_AT_ONCE:
         e = entry(s, p, i)
         if e.frame.length > PIECE and e.frame.place >> PLACE_BITS == FRAME_WRITE and not skip:
             if i > p.first:
-                break                  # the heartbeat may want to go before it
+                break                  # something may want to go before it
             e.rest = e.frame.length - PIECE
             e.frame.length = PIECE
             p.begun = 1
@@ -224,7 +244,7 @@ cdef int gather(tcp_t *s, tcp_peer_t *p, iovec *parts) noexcept nogil:
             n += 1
         skip = 0
         if p.sent and i == p.first + 1:
-            n += gather_beat(p, parts + n)
+            n += gather_ahead(s, p, parts + n)
         if e.rest:
             break
     return n
@@ -249,27 +269,26 @@ cdef inline int frame_gone(tcp_t *s, tcp_peer_t *p) noexcept nogil:
     return 1
 
 
-cdef uint64_t beat_gone(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
-    """Of n bytes that were sent at a gap the first were the heartbeat's; returns how many were others'."""
-    cdef uint64_t left = sizeof(tcp_frame) + p.beat.frame.length - p.beat_sent
-    if n < left:
-        p.beat_sent += n
-        return 0
-    p.beat_sent = 0
-    s.frames_sent += 1
-    if p.beat_again:
-        p.beat_again = 0
-        memcpy(p.beat.data, s.row + (p.beat.frame.place & ((<uint64_t>1 << PLACE_BITS) - 1)), p.beat.frame.length)
-    else:
-        p.beat_waits = 0
-    return n - left
+cdef uint64_t ahead_gone(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
+    """Of n bytes that were sent at a gap the first were of what goes ahead; returns how many were others'."""
+    cdef int i
+    cdef uint64_t left
+    for i in range(ahead_at_once(p)):
+        left = sizeof(tcp_frame) + p.ahead[p.ahead_first % s.n_ahead].frame.length - p.ahead_sent
+        if n < left:
+            p.ahead_sent += n
+            return 0
+        n -= left
+        p.ahead_sent = 0
+        p.ahead_first += 1
+        s.frames_sent += 1
+    return n
 
 
 cdef int sent(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
     """So many bytes of what was gathered are gone; returns how many frames that completed."""
     cdef int gone = 0
-    cdef uint64_t left
-    cdef bint beat = p.beat_waits
+    cdef uint64_t left, ahead = p.ahead_first
     s.bytes_sent += n
     if p.sent:
         left = sizeof(tcp_frame) + entry(s, p, p.first).frame.length - p.sent
@@ -279,9 +298,8 @@ cdef int sent(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
         p.sent += left
         n -= left
         gone += frame_gone(s, p)
-    if beat and n:
-        n = beat_gone(s, p, n)
-        gone += p.beat_sent == 0
+    n = ahead_gone(s, p, n)
+    gone += <int>(p.ahead_first - ahead)
     p.sent += n
     while p.first < p.last and frame_gone(s, p):
         gone += 1

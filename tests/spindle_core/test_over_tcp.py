@@ -241,7 +241,8 @@ def test_what_waits_for_a_slow_peer_is_bounded(writes, every, switches):
 
 
 def test_beats_and_acknowledgements_for_a_peer_that_hangs_wait_once() -> None:
-    """However long it hangs: a queue of 2,000 posts that are said again and again holds a few of them."""
+    """However long it hangs: of 2,000 posts that are said again and again a few wait. Here: a window of slots, in four
+    writes of at most 256 KiB, each with its count."""
     cluster = Cluster(2, tcp=True, tcp_buffer=64 << 10, window=16, size_max=60_000)
     ahead, behind = cluster.engines
     for _ in range(16):
@@ -252,7 +253,7 @@ def test_beats_and_acknowledgements_for_a_peer_that_hangs_wait_once() -> None:
         cluster.epochs[0].beat(k + 1)
         ahead.step_once()
     after = cluster.epochs[0].fabric.statistics()
-    assert after["frames_sent"] == before["frames_sent"] and after["waiting_max"] <= 4
+    assert after["frames_sent"] == before["frames_sent"] and after["waiting_max"] <= 8
     cluster.settle()
     assert cluster.epochs[1].get(0, "heartbeat") == 2000
     assert behind.epoch.stability(1)["delivered"] == [31, 31]

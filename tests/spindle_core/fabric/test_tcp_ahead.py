@@ -1,4 +1,5 @@
-"""Goal: a heartbeat doesn't wait behind what a slow line takes long for, and the stream stays whole all the same.
+"""Goal: heartbeats and acknowledgements don't wait behind what a slow line takes long for, and the stream stays whole
+all the same.
 
 Method: a member and the bare connection of the other one, which reads only what the test takes of it; so what waits
 is the test's choice, and no clock is needed.
@@ -17,9 +18,9 @@ from tests.spindle_core.cluster import connection
 from tests.spindle_core.fabric.conformance import BOUND_S
 from tests.spindle_core.fabric.test_tcp import WRITE, parse
 
-GUARD, BEAT, SLOTS = 2, 1 << 16, 2 << 16
+GUARD, AHEAD, BEAT, SLOTS, COUNTS = 2, 4, 1 << 16, 2 << 16, 3 << 16
 ROW_SIZE = 16 << 20
-BEAT_PLACE, DATA_PLACE = 64, 4096
+BEAT_PLACE, ACKNOWLEDGED_PLACE, DATA_PLACE = 64, 128, 4096
 PIECE = 256 << 10
 SOCKET_BYTES = 64 << 10  # asked for; the kernel takes twice as many, at both ends
 
@@ -27,11 +28,11 @@ SOCKET_BYTES = 64 << 10  # asked for; the kernel takes twice as many, at both en
 class Member:
     """One of two, over a connection of small buffers."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = 4) -> None:
         self.bell_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.fabric = TcpFabric(0, 2, self.bell_fd)
         self.row = self.fabric.make_row("row-0", ROW_SIZE).view()
-        self.fabric.reserve(1000, 4)
+        self.fabric.reserve(1000, lanes)
         one, self.other = connection()
         one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
         self.other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
@@ -49,7 +50,7 @@ class Member:
     def beat(self) -> None:
         self.beats += 1
         self.row[BEAT_PLACE : BEAT_PLACE + 8] = self.beats.to_bytes(8, "little")
-        self.post(BEAT | GUARD, BEAT_PLACE, 8)
+        self.post(BEAT | GUARD | AHEAD, BEAT_PLACE, 8)
 
     def take(self, count: int) -> None:
         """At most so many bytes leave the connection's other end."""
@@ -101,6 +102,48 @@ def test_of_heartbeats_that_wait_the_newest_goes(member: Member) -> None:
     assert member.seen() == [10]
 
 
+def test_acknowledgements_pass_data_that_wait_in_the_order_they_were_posted(member: Member) -> None:
+    """Of each lane the newest, of two lanes both, behind the piece that was leaving; nothing of them is lost where
+    there are more than one call takes along."""
+    lanes = 300
+    member.fabric.close()
+    member = Member(lanes)
+    member.post(SLOTS, DATA_PLACE, 1 << 20)
+    for turn in range(1, 4):
+        for lane in range(2, lanes):
+            place = 64 + 8 * lane
+            member.row[place : place + 8] = (turn * 1000 + lane).to_bytes(8, "little")
+            member.post(lane << 16 | GUARD | AHEAD, place, 8)
+    while len(member.received) < (1 << 20) + 4 * 16 + (lanes - 2) * 24:
+        member.take(64 << 10)
+    frames = member.frames()
+    counts = [(place, int.from_bytes(data, "little")) for _, place, data in frames if len(data) == 8]
+    assert counts == [(64 + 8 * lane, 3000 + lane) for lane in range(2, lanes)]
+    assert frames[0][1] == DATA_PLACE and frames[-1][1] == DATA_PLACE + 3 * PIECE
+
+
+def test_none_of_which_a_part_has_left_is_made_newer() -> None:
+    """So many acknowledgements that the socket takes the last one in part; then all of them anew."""
+    lanes, size = 400, 256
+    member = Member(lanes)
+    for turn in range(1, 40):
+        for lane in range(2, lanes):
+            place = DATA_PLACE + size * lane
+            member.row[place : place + size] = turn.to_bytes(8, "little") * (size // 8)
+            member.post(lane << 16 | GUARD | AHEAD, place, size)
+        member.fabric.progress()
+        if turn % 3 == 0:
+            member.take(30_011)
+    last = (39).to_bytes(8, "little") * (size // 8)
+    while sum(data == last for _, _, data in member.frames()) < lanes - 2:
+        member.take(1 << 20)
+    newest: dict[int, int] = {}
+    for _, place, data in member.frames():
+        assert data == data[:8] * (size // 8) and data[0] > newest.get(place, 0)
+        newest[place] = data[0]
+    assert newest == {DATA_PLACE + size * lane: 39 for lane in range(2, lanes)}
+
+
 def test_a_long_write_lands_whole_and_before_its_count(member: Member) -> None:
     data = random.Random(1).randbytes(3 * PIECE + 1000)
     member.row[DATA_PLACE : DATA_PLACE + len(data)] = data
@@ -130,9 +173,10 @@ def test_nothing_joins_a_write_of_which_pieces_have_left(member: Member) -> None
 
 @pytest.mark.parametrize("seed", range(30))
 def test_any_mix_of_posts_and_reads_leaves_the_other_end_with_the_row(seed: int) -> None:
-    """Against a model: what was posted arrives, counts behind their slots, heartbeats rise, the last one is seen."""
+    """Against a model: what was posted arrives, counts behind their slots; heartbeats and acknowledgements, which go
+    ahead, rise, and the last ones are seen."""
     draw, member = random.Random(seed), Member()
-    written = 0
+    written = acknowledged = 0
     for count in range(1, 120):
         choice = draw.random()
         if choice < 0.4:
@@ -143,8 +187,12 @@ def test_any_mix_of_posts_and_reads_leaves_the_other_end_with_the_row(seed: int)
             member.row[0:8] = count.to_bytes(8, "little")
             member.post(SLOTS | GUARD, 0, 8)
             written = count
-        elif choice < 0.8:
+        elif choice < 0.6:
             member.beat()
+        elif choice < 0.8:
+            acknowledged = count
+            member.row[ACKNOWLEDGED_PLACE : ACKNOWLEDGED_PLACE + 32] = acknowledged.to_bytes(8, "little") * 4
+            member.post(COUNTS | GUARD | AHEAD, ACKNOWLEDGED_PLACE, 32)
         else:
             for _ in range(draw.randrange(8)):
                 member.other.setblocking(False)
@@ -158,10 +206,15 @@ def test_any_mix_of_posts_and_reads_leaves_the_other_end_with_the_row(seed: int)
     while not member.received.endswith(b"the end!"):
         member.take(1 << 20)
     row = bytearray(ROW_SIZE)
-    counts = []
+    counts: list[int] = []
+    acknowledgements: list[int] = []
     for kind, place, data in member.frames():
         assert kind == WRITE
         row[place : place + len(data)] = data
         counts += [int.from_bytes(data, "little")] if place == 0 else []
+        if place == ACKNOWLEDGED_PLACE:
+            assert len(data) == 32 and data == data[:8] * 4
+            acknowledgements.append(int.from_bytes(data[:8], "little"))
     assert row == bytes(member.row) and counts == sorted(counts) and (not written or counts[-1] == written)
     assert member.seen() == sorted(set(member.seen())) and (not member.beats or member.seen()[-1] == member.beats)
+    assert acknowledgements == sorted(set(acknowledgements)) and (acknowledgements or [0])[-1] == acknowledged
