@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from spindle.view import Member
 
 MAGIC = 0x4E495053  # "SPIN"
-PROTOCOL = 6  # of node.proto and of the rows' layout
+PROTOCOL = 7  # of node.proto and of the rows' layout
 FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
 FDS_MAX = 3
 LOG = logging.getLogger("spindle.node")

@@ -151,7 +151,8 @@ class Schedule:
             return (kind, self._pick((0, self._below(1 << self.pool) << 1)))
         if kind == e.LAND:
             pairs = world.fabric.pending()
-            return (kind, *(self._pick(pairs) if pairs else (0, 0)), self._pick((1, 1, 2, 5, 1000, 1000, -1, -2, -1000)))
+            lines = self._pick((1, 1, 2, 5, 1000, 1000, -1, -2, -1000))
+            return (kind, *(self._pick(pairs) if pairs else (0, 0)), lines)
         lives = world.running()
         if not lives:
             return (e.START, self._node())

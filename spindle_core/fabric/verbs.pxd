@@ -15,7 +15,7 @@ cdef class VerbsFabric(Fabric):
     cdef bint prepared           # some peer has an address: nothing can be registered any more
     cdef list memories           # (view, what peers are told of it)
     cdef dict targets            # of reads
-    cdef dict rows               # peer: (copy of its row, own address for it, first packet number, bytes of the queue)
+    cdef dict rows               # peer: (copy of its row, own address for it, first packet number, bytes of the queues)
     cdef readonly Mapping row
     cdef Mapping arena           # receive buffers of all peers, results of atomics
     cdef object kept             # a view of the row
@@ -23,3 +23,4 @@ cdef class VerbsFabric(Fabric):
     cdef int make_queues(self, uint32_t depth, uint32_t rings) except -1
     cdef int add_target(self, Mapping memory, ibv_mr *region) except -1
     cdef int prepare(self, uint32_t peer, Mapping row) except -1
+    cdef object prepare_link(self, uint32_t link)

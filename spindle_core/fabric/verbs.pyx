@@ -71,6 +71,7 @@ from spindle_core.fabric.verbs_link cimport (
     link_end,
     link_gone,
     link_put,
+    other_way,
     post_receives,
     verbs_entry,
     verbs_lane,
@@ -106,7 +107,7 @@ cdef void release(verbs_t *s) noexcept:
     """Gives the queues back, with all that a peer has but the copy of its row. Idempotent."""
     cdef uint32_t i
     cdef verbs_peer_t *p
-    for i in range(s.n_peers if s.peers != NULL else 0):
+    for i in range(s.n_links if s.peers != NULL else 0):
         p = &s.peers[i]
         p.connected = 0
         if p.qp != NULL:
@@ -171,6 +172,7 @@ cdef class VerbsFabric(Fabric):
         cdef verbs_t *s = &self.state
         self.rank = s.rank = rank
         self.n_peers = s.n_peers = n_peers
+        s.n_links = 2 * n_peers
         self.memories = []
         self.targets = {}
         self.rows = {}
@@ -181,7 +183,7 @@ cdef class VerbsFabric(Fabric):
         s.n_lanes = LANES_FIXED
         s.inline_max = min(inline_max, POST_INLINE_MAX)
         s.bell_fd = bell_fd
-        s.peers = <verbs_peer_t *>calloc(n_peers, sizeof(verbs_peer_t))
+        s.peers = <verbs_peer_t *>calloc(s.n_links, sizeof(verbs_peer_t))
         if s.peers == NULL:
             raise MemoryError()
         self.make_queues(depth, rings)
@@ -191,7 +193,7 @@ cdef class VerbsFabric(Fabric):
     cdef int make_queues(self, uint32_t depth, uint32_t rings) except -1:
         """The completion queues, for as much as can complete at once, and what receives are taken into."""
         cdef verbs_t *s = &self.state
-        cdef uint32_t others = max(1, s.n_peers - 1)
+        cdef uint32_t others = 2 * max(1, s.n_peers - 1)       # connections
         cdef uint32_t limit = <uint32_t>self.device.limits.max_cqe // others
         cdef ibv_mr *region
         if limit < 2 + OTHER_RECEIVES + MAIL_SLOTS:
@@ -212,7 +214,7 @@ cdef class VerbsFabric(Fabric):
         if s.send_cq == NULL or s.receive_cq == NULL:
             raise RdmaUnavailable(f"{self.device.name} gives no completion queues for {others * s.receives} receives")
         results = VERBS_REQUESTS_MAX * sizeof(uint64_t)
-        self.arena = Mapping.private(results + s.n_peers * s.receives * RECEIVE_SIZE)
+        self.arena = Mapping.private(results + s.n_links * s.receives * RECEIVE_SIZE)
         region = self.device.add_region(self.arena.base, self.arena.size, IBV_ACCESS_LOCAL_WRITE)
         s.results = <uint64_t *>self.arena.base
         s.results_key = s.letters_key = region.lkey
@@ -294,22 +296,40 @@ cdef class VerbsFabric(Fabric):
         return self.rows[peer][1]
 
     cdef int prepare(self, uint32_t peer, Mapping row) except -1:
+        """Both connections, the copy of the row, and the address that says all this."""
         cdef verbs_t *s = &self.state
         cdef verbs_peer_t *p = &s.peers[peer]
-        cdef uint32_t i, inline_max = s.inline_max
-        cdef verbs_receive_t *r
         cdef ibv_mr *region
         if row.size < self.row.size or not row.writable:
             raise ValueError(f"a copy of a row of {self.row.size} bytes can't be one of {row.size}, or read-only")
         region = self.device.add_region(row.base, row.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+        p.letters = <verbs_letter *>malloc(MAIL_SLOTS * sizeof(verbs_letter))
+        if p.letters == NULL:
+            raise MemoryError()
+        p.row = row.base
+        kept = [self.prepare_link(peer), self.prepare_link(peer + s.n_peers)]
+        self.prepared = True
+        packet = secrets.randbits(24)
+        address = Address(
+            self.rank, p.qp.qp_num, packet, self.device.link.lid, self.device.link.link_layer,
+            self.device.link.active_mtu, self.device.gid_bytes, s.rings, self.device.reads,
+            Memory(<uintptr_t>row.base, row.size, region.rkey), tuple(memory for _, memory in self.memories),
+            s.peers[peer + s.n_peers].qp.qp_num)
+        self.rows[peer] = (row, address.pack(), packet, kept)
+        return 0
+
+    cdef object prepare_link(self, uint32_t link):
+        """The end of one connection; returns what has to live as long."""
+        cdef verbs_t *s = &self.state
+        cdef verbs_peer_t *p = &s.peers[link]
+        cdef uint32_t i, inline_max = s.inline_max
+        cdef verbs_receive_t *r
         p.queue = <verbs_entry *>malloc(s.capacity * sizeof(verbs_entry))
         p.lanes = <verbs_lane *>calloc(s.n_lanes, sizeof(verbs_lane))
         p.flying = <uint32_t *>calloc(s.depth, sizeof(uint32_t))
         p.receives = <verbs_receive_t *>calloc(s.receives, sizeof(verbs_receive_t))
-        p.letters = <verbs_letter *>malloc(MAIL_SLOTS * sizeof(verbs_letter))
-        if p.queue == NULL or p.lanes == NULL or p.flying == NULL or p.receives == NULL or p.letters == NULL:
-            raise MemoryError(f"no memory for what may wait for peer {peer}: {s.capacity} posts")
-        p.row = row.base
+        if p.queue == NULL or p.lanes == NULL or p.flying == NULL or p.receives == NULL:
+            raise MemoryError(f"no memory for what may wait for a peer: {s.capacity} posts")
         p.told = s.rings
         p.qp = self.device.make_queue_pair(s.send_cq, s.receive_cq, s.depth, s.receives, &inline_max)
         s.inline_max = inline_max          # the same for all queue pairs of one kind
@@ -320,10 +340,10 @@ cdef class VerbsFabric(Fabric):
             p.bytes_key = self.device.add_region(p.bytes, s.depth * POST_INLINE_MAX, 0).lkey
         for i in range(s.receives):
             r = &p.receives[i]
-            r.part.addr = <uint64_t>(s.letters_in + (peer * s.receives + i) * <uint64_t>RECEIVE_SIZE)
+            r.part.addr = <uint64_t>(s.letters_in + (link * s.receives + i) * <uint64_t>RECEIVE_SIZE)
             r.part.length = RECEIVE_SIZE
             r.part.lkey = s.letters_key
-            r.request.wr_id = <uint64_t>peer << 32 | i
+            r.request.wr_id = <uint64_t>link << 32 | i
             r.request.sg_list = &r.part
             r.request.num_sge = 1
             r.request.next = p.again
@@ -331,14 +351,7 @@ cdef class VerbsFabric(Fabric):
         post_receives(s, p)
         if p.failed:
             raise RdmaUnavailable(f"{self.device.name} takes no receives")
-        self.prepared = True
-        packet = secrets.randbits(24)
-        address = Address(
-            self.rank, p.qp.qp_num, packet, self.device.link.lid, self.device.link.link_layer,
-            self.device.link.active_mtu, self.device.gid_bytes, s.rings, self.device.reads,
-            Memory(<uintptr_t>row.base, row.size, region.rkey), tuple(memory for _, memory in self.memories))
-        self.rows[peer] = (row, address.pack(), packet, not_inline)
-        return 0
+        return not_inline
 
     def connect(self, peer, bytes address not None, Mapping row=None):
         """Makes a peer reachable whose local_address(this member) these bytes are; returns the copy of its row (`row`,
@@ -347,6 +360,7 @@ cdef class VerbsFabric(Fabric):
         ValueError where they are not that, or the peer has a connection; OSError where there is no way to it.
         """
         cdef verbs_peer_t *p
+        cdef verbs_peer_t *ahead
         self.check_peer(peer)
         self.local_address(peer, row)      # if nobody has asked for it yet
         row, _, packet, _ = self.rows[peer]
@@ -360,7 +374,14 @@ cdef class VerbsFabric(Fabric):
             raise ValueError(f"member {peer} is on another kind of network (InfiniBand or RoCE)")
         if theirs.row.size < self.row.size or theirs.rings < 2:
             raise ValueError(f"member {peer} has room for a row of {theirs.row.size} bytes, not {self.row.size}")
-        self.device.connect(p.qp, packet, theirs, self.ack_timeout, self.retries)
+        self.device.connect(p.qp, theirs.queue_pair, packet, theirs, self.ack_timeout, self.retries)
+        if theirs.ahead:
+            ahead = other_way(&self.state, p)
+            self.device.connect(ahead.qp, theirs.ahead, packet, theirs, self.ack_timeout, self.retries)
+            ahead.remote_row = theirs.row.address
+            ahead.remote_row_key = theirs.row.key
+            ahead.rung_limit = ahead.peer_rings = theirs.rings
+            ahead.connected = 1
         p.remote_row = theirs.row.address
         p.remote_row_key = theirs.row.key
         p.rung_limit = p.peer_rings = theirs.rings
@@ -382,7 +403,7 @@ cdef class VerbsFabric(Fabric):
         """All that was posted has arrived: closing loses nothing. Asking makes the next passes find out."""
         cdef uint32_t i
         cdef verbs_peer_t *p
-        for i in range(self.state.n_peers):
+        for i in range(self.state.n_links):
             p = &self.state.peers[i]
             if not link_gone(p) and (p.done < p.last or p.owes_ring):
                 if not self.state.draining:
@@ -449,7 +470,7 @@ cdef class VerbsFabric(Fabric):
     def close(self):
         """Ends all connections, and gives back what is pinned. Not while driven. Idempotent."""
         cdef uint32_t i
-        for i in range(self.state.n_peers):
+        for i in range(self.state.n_links):
             if self.state.peers[i].connected:
                 link_end(&self.state, i)
         release(&self.state)

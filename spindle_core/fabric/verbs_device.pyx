@@ -223,15 +223,15 @@ cdef class VerbsDevice:
             raise RdmaUnavailable(f"{self.name} port {self.port} takes no queue pair: {os.strerror(errno)}")
         return qp
 
-    cdef int connect(self, ibv_qp *qp, uint32_t packet, address, ack_timeout, retries) except -1:
-        """Leads a queue pair to the peer's end of it. `packet`: the number of its own first one."""
+    cdef int connect(self, ibv_qp *qp, uint32_t there, uint32_t packet, address, ack_timeout, retries) except -1:
+        """Leads a queue pair to the peer's end of it, `there`. `packet`: the number of its own first one."""
         cdef ibv_qp_attr state
         cdef const char *gid = address.gid
         cdef bint ethernet = self.link.link_layer == IBV_LINK_LAYER_ETHERNET
         memset(&state, 0, sizeof(state))
         state.qp_state = IBV_QPS_RTR
         state.path_mtu = min(self.link.active_mtu, <int>address.mtu)
-        state.dest_qp_num = address.queue_pair
+        state.dest_qp_num = there
         state.rq_psn = address.packet
         state.max_dest_rd_atomic = self.reads
         state.min_rnr_timer = RNR_TIMER

@@ -1,4 +1,4 @@
-"""One reliable connection between two members of an epoch: queues of work requests, rings and their credit."""
+"""Reliable connections between two members of an epoch: queues of work requests, rings and their credit."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, POST_INLINE_MAX, completion_t
@@ -92,6 +92,8 @@ cdef struct verbs_receive_t:
     ibv_sge part
 
 
+# One connection to a peer. There are two: the second one, for what needs not wait (POST_AHEAD), has neither memories nor
+# letters, and says no goodbye. What fails or is cut is always both.
 cdef struct verbs_peer_t:
     ibv_qp *qp                   # NULL: not prepared
     uint32_t cut                 # set by the control thread while the predicate thread posts
@@ -126,13 +128,14 @@ cdef struct verbs_peer_t:
     verbs_receive_t *receives
     ibv_recv_wr *again           # those to be posted again
     # Small messages
-    verbs_letter *letters
+    verbs_letter *letters        # NULL: none are taken
     uint64_t letters_in, letters_taken, letters_sent, letters_credited
 
 
 cdef struct verbs_t:
     uint32_t rank, n_peers
-    verbs_peer_t *peers
+    uint32_t n_links             # 2 * n_peers
+    verbs_peer_t *peers          # by rank; from n_peers on, by rank again, those for what goes ahead
     uint64_t capacity            # of a queue, in entries: a power of two
     uint64_t n_lanes
     uint32_t depth               # work requests that a send queue of the device holds: a power of two
@@ -176,14 +179,15 @@ cdef struct verbs_t:
 
 
 cdef bint link_gone(verbs_peer_t *p) noexcept nogil
+cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil
 cdef void link_error(ibv_qp *qp) noexcept nogil
-cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil
-cdef int link_write(verbs_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
+cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil
+cdef int link_write(verbs_t *s, uint32_t link, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
 cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length
                            ) noexcept nogil
-cdef void link_flush(verbs_t *s, uint32_t peer) noexcept nogil
-cdef void link_drive(verbs_t *s, uint32_t peer) noexcept nogil
+cdef void link_flush(verbs_t *s, uint32_t link) noexcept nogil
+cdef void link_drive(verbs_t *s, uint32_t link) noexcept nogil
 cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil
 cdef int take_completions(verbs_t *s) noexcept nogil
 cdef void take_events(verbs_t *s) noexcept nogil

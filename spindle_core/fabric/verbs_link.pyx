@@ -1,5 +1,6 @@
-"""One reliable connection between two members of an epoch: what is posted becomes lists of work requests, what the peer
-writes lands in this node's memory by itself.
+"""Reliable connections between two members of an epoch: what is posted becomes lists of work requests, what the peer
+writes lands in this node's memory by itself. There are two of each pair: acknowledgements, and all else that needs not
+wait (POST_AHEAD), don't stand behind data in the device's queue; each of the two has queues, rings and credit of its own.
 
 Sending: posts wait in a queue of fixed size, an entry for each work request, joined with what waits as their lanes
 allow, and leave in lists, one doorbell of the device for each. The device's own send queue never overflows: `sent -
@@ -22,8 +23,8 @@ goodbye, after which nothing comes, and no end is a failure; MAIL_SLOTS are for 
 way. Their credit, the letters taken, is in every word, too.
 
 Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row and
-what was registered for it, by keys that die with the epoch. Order: one queue pair per pair of members, whose device
-places writes in the order posted; no region is registered with relaxed ordering.
+what was registered for it, by keys that die with the epoch. Order: whatever has one goes through one queue pair,
+whose device places writes in the order posted; no region is registered with relaxed ordering.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -94,14 +95,22 @@ cdef bint link_gone(verbs_peer_t *p) noexcept nogil:
     return p.ended or not p.connected or p.failed != 0 or u32_load_relaxed(&p.cut) != 0
 
 
+cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil:
+    """The other one of a peer's two connections."""
+    return &s.peers[(<uint32_t>(p - s.peers) + s.n_peers) % s.n_links]
+
+
 cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil:
-    if p.left or p.leaves:
+    """And with the one connection the other."""
+    cdef verbs_peer_t *other = other_way(s, p)
+    if p.left or p.leaves or other.left or other.leaves:
         p.failed = VERBS_GOODBYE
     elif not p.failed:
         p.failed = why
         event_ring(s.failed_fd)
     elif p.failed == VERBS_FAILED_CLOSED:
         p.failed = why           # what is flushed in the wake of an error may be found before it
+    other.failed = p.failed
 
 
 cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
@@ -121,9 +130,9 @@ cdef void link_error(ibv_qp *qp) noexcept nogil:
     ibv_modify_qp(qp, &change, IBV_QP_STATE)
 
 
-cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil:
-    """Nothing is exchanged with this peer any more: what was asked of it completes as cut, and no answer lands."""
-    cdef verbs_peer_t *p = &s.peers[peer]
+cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil:
+    """Nothing is exchanged over it any more: what was asked of the peer completes as cut, and no answer lands."""
+    cdef verbs_peer_t *p = &s.peers[link]
     cdef uint32_t i
     if p.ended:
         return
@@ -131,10 +140,10 @@ cdef void link_end(verbs_t *s, uint32_t peer) noexcept nogil:
     link_error(p.qp)
     p.owes_ring = 0
     for i in range(<uint32_t>VERBS_REQUESTS_MAX):
-        if s.requests[i].busy and s.requests[i].peer == peer:
+        if s.requests[i].busy and s.requests[i].peer == link:
             s.requests[i].busy = 0
             s.n_requests -= 1
-            complete(s, peer, s.requests[i].cookie, COMPLETION_CUT, 0)
+            complete(s, link, s.requests[i].cookie, COMPLETION_CUT, 0)
 
 
 # ---- sending -------------------------------------------------------------------------------------------------------
@@ -194,9 +203,9 @@ cdef bint join(verbs_t *s, verbs_peer_t *p, uint64_t number, uint64_t offset, ui
     return True
 
 
-cdef int link_write(verbs_t *s, uint32_t peer, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil:
+cdef int link_write(verbs_t *s, uint32_t link, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil:
     """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows (fabric.pxd)."""
-    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_peer_t *p = &s.peers[link]
     cdef verbs_entry *e = NULL
     cdef verbs_lane *lane = NULL
     cdef uint64_t part
@@ -342,27 +351,27 @@ cdef int post_some(verbs_t *s, verbs_peer_t *p, uint32_t peer) noexcept nogil:
     return <int>n
 
 
-cdef void link_flush(verbs_t *s, uint32_t peer) noexcept nogil:
+cdef void link_flush(verbs_t *s, uint32_t link) noexcept nogil:
     """Hands over what waits, as much as the device's queue takes, and the ring that is owed, if there is credit."""
-    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_peer_t *p = &s.peers[link]
     while not link_gone(p):
         if p.sent == p.last and p.owes_ring and p.rung < p.rung_limit:
             link_put(s, p, ENTRY_RING, NULL, 0)
-        if post_some(s, p, peer) <= 0:
+        if post_some(s, p, link) <= 0:
             return
 
 
-cdef void link_drive(verbs_t *s, uint32_t peer) noexcept nogil:
+cdef void link_drive(verbs_t *s, uint32_t link) noexcept nogil:
     """As link_flush; then the credit and the mark that are due."""
-    cdef verbs_peer_t *p = &s.peers[peer]
-    link_flush(s, peer)
+    cdef verbs_peer_t *p = &s.peers[link]
+    link_flush(s, link)
     if grant_due(s, p) and p.last - p.sent < s.capacity:
         link_put(s, p, ENTRY_GRANT, NULL, 0)
         p.granting = 1
-        link_flush(s, peer)
+        link_flush(s, link)
     if s.draining and p.sent == p.last and p.signalled < p.sent:
         link_put(s, p, ENTRY_MARK, NULL, 0)
-        link_flush(s, peer)
+        link_flush(s, link)
 
 
 # ---- completions ---------------------------------------------------------------------------------------------------
@@ -441,7 +450,8 @@ cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
         p.rings_taken += w >> 30 == WORD_RING
         p.leaves |= w >> 30 == WORD_GOODBYE
     else:
-        good = w >> 30 == WORD_LETTER and c.byte_len <= MAIL_SIZE_MAX and p.letters_in - p.letters_taken < MAIL_SLOTS
+        good = (w >> 30 == WORD_LETTER and c.byte_len <= MAIL_SIZE_MAX and p.letters != NULL
+                and p.letters_in - p.letters_taken < MAIL_SLOTS)
         if good:
             letter = &p.letters[p.letters_in % MAIL_SLOTS]
             letter.size = c.byte_len
@@ -487,7 +497,7 @@ cdef int take_received(verbs_t *s) noexcept nogil:
             s.receive_owed = s.receive_armed
             s.n_found += <uint64_t>n
     if done:
-        for k in range(s.n_peers):
+        for k in range(s.n_links):
             if s.peers[k].again != NULL:
                 post_receives(s, &s.peers[k])
     return done

@@ -10,6 +10,7 @@ from spindle_core.fabric.fabric cimport (
     COMPLETION_RANGE,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
+    POST_AHEAD,
     completion_t,
     fabric_t,
     post_t,
@@ -28,6 +29,7 @@ from spindle_core.fabric.verbs_link cimport (
     link_gone,
     link_put,
     link_write,
+    other_way,
     take_completions,
     take_events,
     verbs_entry,
@@ -38,6 +40,7 @@ from spindle_core.fabric.verbs_link cimport (
 
 cdef enum:
     RANGE_COST = 4096            # bytes: a work request more costs device and bus as much, or rather more
+    PUSH_BYTES = 64 << 10        # after which a count follows (docs/paper.md, "Past the paper")
     IDLE_BEFORE_ARMING = 2
     IDLE_BETWEEN_EVENTS = 8
 
@@ -45,7 +48,7 @@ cdef enum:
 cdef void end_gone(verbs_t *s) noexcept nogil:
     """Whoever was cut, or has failed, is not looked at any more."""
     cdef uint32_t i
-    for i in range(s.n_peers):
+    for i in range(s.n_links):
         if s.peers[i].connected and not s.peers[i].ended and link_gone(&s.peers[i]):
             link_end(s, i)
 
@@ -74,25 +77,30 @@ cdef int verbs_enter(void *self) noexcept nogil:
 cdef void verbs_leave(void *self) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
     cdef verbs_peer_t *p
-    cdef uint32_t i
+    cdef uint32_t i, link
     cdef bint on_the_way = False
     s.in_pass = False
-    for i in range(s.n_peers):
-        p = &s.peers[i]
+    for i in range(s.n_links):
+        link = (i + s.n_peers) % s.n_links       # first what goes ahead
+        p = &s.peers[link]
         if link_gone(p):
             continue
-        link_drive(s, i)
+        link_drive(s, link)
         on_the_way |= p.done < p.last or p.owes_ring != 0
     s.draining = s.draining and on_the_way
 
 
 cdef int verbs_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
-    cdef uint32_t i
+    cdef uint32_t i, link
     for i in range(n):
-        if (not link_gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
-                and posts[i].length <= s.row_size - posts[i].offset):
-            link_write(s, posts[i].peer, posts[i].flags, posts[i].offset, posts[i].length)
+        link = posts[i].peer
+        if (link_gone(&s.peers[link]) or posts[i].offset > s.row_size
+                or posts[i].length > s.row_size - posts[i].offset):
+            continue
+        if posts[i].flags & POST_AHEAD and s.peers[link + s.n_peers].connected:
+            link += s.n_peers
+        link_write(s, link, posts[i].flags, posts[i].offset, posts[i].length)
     if not s.in_pass:
         verbs_leave(s)
     return 0
@@ -226,20 +234,28 @@ cdef int verbs_poll(void *self, completion_t *completions, int n) noexcept nogil
 cdef int verbs_ring(void *self, uint32_t peer) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
     cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_peer_t *ahead = other_way(s, p)
     if link_gone(p):
         return 0
-    p.owes_ring = 1
+    # What waits rings when it is sent.
+    if p.sent == p.last and (not ahead.connected or ahead.sent == ahead.last):
+        p.owes_ring = 1
     if not s.in_pass:
         link_drive(s, peer)
     return 1
 
 
-cdef void verbs_cut(void *self, uint32_t peer) noexcept nogil:
-    """From any thread. The queue pair goes with the fabric; in the error state it exchanges nothing."""
-    cdef verbs_peer_t *p = &(<verbs_t *>self).peers[peer]
+cdef inline void cut_one(verbs_peer_t *p) noexcept nogil:
     u32_store_relaxed(&p.cut, 1)
     if p.qp != NULL:
         link_error(p.qp)
+
+
+cdef void verbs_cut(void *self, uint32_t peer) noexcept nogil:
+    """From any thread. The queue pairs go with the fabric; in the error state they exchange nothing."""
+    cdef verbs_t *s = <verbs_t *>self
+    cut_one(&s.peers[peer])
+    cut_one(&s.peers[peer + s.n_peers])
 
 
 cdef void verbs_prepare_wait(void *self) noexcept nogil:
@@ -272,6 +288,7 @@ cdef void set_table(fabric_t *table, verbs_t *s) noexcept:
     """Makes the table that of this fabric."""
     table.self = s
     table.range_cost = RANGE_COST
+    table.push_bytes = PUSH_BYTES
     table.enter = verbs_enter
     table.leave = verbs_leave
     table.post_list = verbs_post_list
