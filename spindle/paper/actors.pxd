@@ -97,7 +97,7 @@ cdef struct actor_t:
     uint64_t held_until_ps       # an application holds the lock
     uint64_t sends_until_ps      # the send predicate does
     uint64_t random
-    uint64_t posting_ps, busy_ps, laps, null_laps, fired, published
+    uint64_t posting_ps, busy_ps, laps, null_laps, fired, fired_before_lock, published
     uint64_t looking_ps, firing_ps, delivering_ps    # of passes that found something; waits for a lock not counted
     bint finished                # what was waited for has been delivered, in a pass that is over
     uint64_t delivered, from_ps, until_ps

@@ -6,8 +6,9 @@ middle, so that others act meanwhile; for each message delivered. An application
 with the core's own functions, fills it and commits it.
 
 One lock, two actors: while the predicate thread posts under it (switch `post_after_unlock` off) the application finds
-it taken, and goes on when it is free. The other way round the predicate thread's pass begins when the application has
-let go of it, since that is the first thing that a pass takes it for.
+it taken, and goes on when it is free. What a predicate spends before it takes the lock is not spent under it. The other
+way round the predicate thread's pass begins when the application has let go of it, since that is the first thing that a
+pass takes it for.
 
 A predicate thread that finds nothing looks again and again. Those passes are not played: it goes on with the pass that
 would have been the first to see what has come.
@@ -164,11 +165,37 @@ cdef inline void owe_triggers(actor_t *a) noexcept nogil:
     a.firing_ps += (fired - a.fired) * a.run.costs.trigger
     a.debt_ps += (fired - a.fired) * a.run.costs.trigger
     a.fired = fired
+    a.fired_before_lock = c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
     a.published = c[C_SEND_MESSAGES]
+
+
+cdef void pay_before_lock(actor_t *a) noexcept nogil:
+    """A predicate that posts under the lock has taken it to do so: what it and those before it have spent until then,
+    the application had the lock meanwhile. Only the send predicate decides under it."""
+    cdef uint64_t *c = a.node.counters
+    cdef uint64_t fired = c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
+    cdef subgroup_t *s = NULL
+    cdef uint32_t i
+    for i in range(a.n_topics):
+        if u32_load_relaxed(&a.node.subgroups[i].lock):
+            s = &a.node.subgroups[i]
+    if s == NULL or a.run.lock_free:
+        return
+    a.firing_ps += (fired - a.fired_before_lock) * a.run.costs.trigger
+    a.debt_ps += (fired - a.fired_before_lock) * a.run.costs.trigger
+    a.fired += fired - a.fired_before_lock
+    a.fired_before_lock = fired
+    u32_store_relaxed(&s.lock, 0)
+    free_locks(a)
+    pay(a)
+    if a.held_until_ps > a.now_ps:
+        spend_until(a, a.held_until_ps)
+    u32_store_relaxed(&s.lock, 1)
 
 
 cdef uint64_t posting_starts(void *self) noexcept nogil:
     cdef actor_t *a = <actor_t *>self
+    pay_before_lock(a)
     free_locks(a)
     owe_triggers(a)
     a.now_ps += a.debt_ps

@@ -133,6 +133,18 @@ def test_posts_under_the_lock_lock_applications_out() -> None:
     assert sum(play(4, parameters=slow, switches=Switches(post_after_unlock=False), lock_free=True).locked_s) == 0.0
 
 
+def test_what_a_predicate_does_before_it_takes_the_lock_holds_nobody_up() -> None:
+    """Goal: as in the core, receive and deliver hold the lock for their posts alone. Method: predicates that take 5 us
+    and posts that take 0.1 us; of the time of those that fire under the lock the send predicate's is a third."""
+    slow = replace(FREE, node=replace(NOTHING, trigger_ns=5000.0))
+    found = play(2, 2000, 64, parameters=slow, window=500, senders=[Sender(0, 1, 2000, 64)],
+                 switches=Switches(post_after_unlock=False))  # fmt: skip
+    assert found.finished
+    assert found.firing_s[0] > 0.8 * found.seconds
+    sends = found.counters[0]["send_batches"] * 5e-6
+    assert 0 < found.locked_s[0] < 1.2 * sends < 0.4 * found.firing_s[0]
+
+
 # ---- fewer cores than threads --------------------------------------------------------------------------------------
 
 WORKING = replace(NOTHING, lap_ns=100.0, yield_ns=100.0, switch_ns=200.0, ring_ns=1000.0, ring_busy_ns=500.0,
