@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from spindle_core.fabric.fabric import SMALL_MESSAGE_SIZE_MAX, SMALL_MESSAGE_SLOTS
 
 BOUND_S = 10.0
+GUARD, AHEAD = 2, 4  # of fabric.pxd, as are the lanes
+LANE_BEAT, LANE_SLOTS = 1 << 16, 2 << 16
 
 
 class FabricConformance:
@@ -71,6 +73,22 @@ class FabricConformance:
         reader.join(BOUND_S)
         assert not reader.is_alive()
         assert all(data >= guard for guard, data in seen)
+
+    def test_what_goes_ahead_rises_while_the_rest_stays_in_line(self):
+        """A count that needs not wait is never seen to fall, wherever it passes others, and its last value arrives;
+        counts that guard data stay behind these."""
+        a, b = self.make_peers(2)
+        view, peer, rounds, last = a.row.view(), b.peer_row(0), 500, 0
+        guarded, guard, ahead = LANE_SLOTS, LANE_SLOTS | GUARD, LANE_BEAT | GUARD | AHEAD
+        for k in range(1, rounds + 1):
+            for flags, place in ((guarded, 4096), (guard, 0), (ahead, 64)):
+                view[place : place + 8] = k.to_bytes(8, "little")
+                a.fabric.post_writes([(1, place, 8)], flags=flags)
+            count = int.from_bytes(peer[0:8], "little")
+            assert int.from_bytes(peer[4096:4104], "little") >= count
+            assert last <= (last := int.from_bytes(peer[64:72], "little"))
+        self.pump([a, b])
+        assert [int.from_bytes(peer[place : place + 8], "little") for place in (0, 64, 4096)] == [rounds] * 3
 
     def test_a_list_reaches_every_peer(self):
         """One list of posts to several peers."""

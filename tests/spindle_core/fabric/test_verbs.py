@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from spindle_core.fabric.verbs_address import Address
 from spindle_core.memory import Mapping
-from tests.spindle_core.fabric.conformance import BOUND_S, FabricConformance
+from tests.spindle_core.fabric.conformance import AHEAD, BOUND_S, GUARD, FabricConformance
 from tests.spindle_core.fabric.remote import RemotePeer, RemoteProcess
 from tests.spindle_core.fabric.verbs_peers import ROW_SIZE, VerbsPeer, connect, make_peers, needs_verbs, pump
 from tests.support import wait_until
@@ -309,7 +309,7 @@ def test_after_a_goodbye_no_end_is_a_failure() -> None:
     os.close(rung)
 
 
-LANE, GUARD = 5 << 16, 2
+LANE = 5 << 16
 
 
 def test_what_waits_takes_later_posts_of_its_lane_along() -> None:
@@ -335,6 +335,21 @@ def test_what_waits_takes_later_posts_of_its_lane_along() -> None:
         VerbsPeer(0, 2).fabric.reserve(1 << 20, 8)
 
 
+def test_what_goes_ahead_waits_for_nothing() -> None:
+    """With the device's queue full of data, and more behind it that leaves only when this end is driven again: the
+    acknowledgement is there first."""
+    a, b = make_peers(2, depth=8)
+    for k in range(100):
+        a.row.view()[4096 + 16 * k] = 1
+        a.fabric.post_writes([(1, 4096 + 16 * k, 8)], flags=LANE)
+    a.row.view()[64:72] = b"received"
+    a.fabric.post_writes([(1, 64, 8)], flags=LANE | GUARD | AHEAD)
+    wait_until(lambda: bytes(b.peer_row(0)[64:72]) == b"received", BOUND_S)
+    assert sum(b.peer_row(0)[4096 : 4096 + 1600]) < 100
+    pump([a, b])
+    assert sum(b.peer_row(0)[4096 : 4096 + 1600]) == 100
+
+
 def test_a_row_of_shared_memory_is_written_from() -> None:
     """Peers of the same host map the row, others get it over the device."""
     a, b = (VerbsPeer(rank, 2, ROW_SIZE, row=Mapping.create("row", ROW_SIZE)) for rank in range(2))
@@ -347,11 +362,12 @@ def test_a_row_of_shared_memory_is_written_from() -> None:
 
 
 def test_what_comes_after_a_cut_lands_nowhere() -> None:
-    """A zombie that goes on writing writes into nobody's memory, and learns that nobody answers; a cut is no
-    failure of the one who cuts."""
+    """A zombie that goes on writing writes into nobody's memory, on neither way, and learns that nobody answers; a cut
+    is no failure of the one who cuts."""
     a, b = make_peers(2, **HASTY)
     a.fabric.cut(1)
     b.row.view()[0:8] = b"zombie!!"
+    b.fabric.post_writes([(0, 0, 8)], flags=LANE | GUARD | AHEAD)
     b.fabric.post_writes([(0, 0, 8)])
     assert failure(b, 0) == "it does not answer any more"
     a.progress()
