@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from spindle.paper.experiments.base import Comparison, Experiment, Results
-from spindle.paper.page_text import opening, parameter_table
+from spindle.paper.page_text import CHAPTERS, opening, parameter_table
 from spindle.paper.runs import Run
 
 # Sections that other modules fill, if they are there: each has section() -> Markdown without its heading.
-MORE = {"Real runs": "spindle.paper.experiments.real", "Past the paper": "spindle.paper.experiments.beyond"}
+MORE = {"Real runs": "spindle.paper.experiments.real"}
 
 
 def figure_text(value: float | None, unit: str) -> str:
@@ -75,8 +75,12 @@ def more_sections() -> list[str]:
 
 def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment]) -> str:
     """The page. Raises KeyError for figures that aren't there."""
-    parts = [opening(), headlines(figures, experiments), parameter_table(), "## The evaluation"]
+    parts = [opening(), headlines(figures, experiments), parameter_table()]
+    chapter = ""
     for e in experiments.values():
+        if e.chapter != chapter:
+            chapter = e.chapter
+            parts += [f"## {chapter}", CHAPTERS[chapter]]
         r, fitted = e.results(figures)
         parts.append(experiment_section(e, r, fitted, f"paper/{e.name}.png"))
     parts += more_sections()

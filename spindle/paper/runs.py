@@ -54,6 +54,7 @@ class Run:
     second_size: int = -1  # of every second message; -1: as the others
     slot: int = 0  # bytes that a slot has room for; 0: as many as the messages need
     range_cost: int = -1  # unused bytes of slots that are posted along instead of a further post; -1: all
+    push_bytes: int = -1  # of slots that go with a count of their own; -1: a batch has one
     lock_free: bool = False  # claims take no lock
     ahead: bool = False  # acknowledgements have a connection of their own
     table: str = "paper"
@@ -129,6 +130,7 @@ def simulate(run: Run) -> dict[str, Any]:
         switches=TECHNIQUES[run.techniques],
         upcalls={topic.topic_id: upcall for topic in topics},
         range_cost=run.range_cost if run.range_cost >= 0 else None,
+        push_bytes=run.push_bytes if run.push_bytes >= 0 else None,
         lock_free=run.lock_free,
         ahead=run.ahead,
         seed=run.seed,

@@ -16,6 +16,7 @@ Key = tuple[str, float]  # series, place on the x axis
 SEEDS = 3
 FITTED = "per message"
 MEMBERS = (2, 4, 6, 8, 11, 16)
+EVALUATION, PAST = "The evaluation", "Past the paper"  # chapters of the page
 PATTERNS = {"all": "all senders", "half": "half senders", "one": "one sender"}
 
 
@@ -89,6 +90,7 @@ class Experiment:
     title: str
     place: str  # in the paper
     says: str  # the paper, in its words or shortened
+    chapter = EVALUATION
     fitted = True  # also with the fitted table
     seeds = SEEDS
 

@@ -197,8 +197,8 @@ class Steps(Experiment):
             f"{r.gain('baseline', 'batching', 'latency_us/0.5'):.0f}x.")
         if fitted is not None:
             text += (
-                " Two orders of magnitude need senders that are slower than what delivers: with the fitted table no "
-                "window is full with batching, and latency is "
+                " Two orders of magnitude need senders that are slower than what delivers: with the fitted table "
+                "hardly any window is full with batching, and latency is "
                 f"{fitted.gain('baseline', 'batching', 'latency_us/0.5'):.0f}x lower.\n\n**With batching** the "
                 "model pushes less than the paper's system, because its senders leave larger batches. The fitted "
                 f"table comes to {fitted.of('batching', 16, 'pushes_per_message') * 16:.2f} million write requests "

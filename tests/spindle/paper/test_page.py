@@ -9,6 +9,7 @@ import dataclasses
 import re
 import sys
 import types
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,17 @@ def test_other_modules_fill_their_sections(figures: dict, monkeypatch: pytest.Mo
     text = page.render(figures, TINY)
     assert "## Real runs\n\nMeasured on two cores.\n" in text
     assert "## Past the paper" not in text
+
+
+def test_experiments_stand_in_their_chapters() -> None:
+    """Goal: what is past the paper stands apart from its evaluation, and each chapter has one heading. Method: the
+    chapters in the order of the experiments."""
+    chapters = [e.chapter for e in EXPERIMENTS.values()]
+    assert list(dict.fromkeys(chapters)) == list(page_text.CHAPTERS) == [one for one, _ in groupby(chapters)]
+    text = (Path(__file__).resolve().parents[3] / "docs/paper.md").read_text(encoding="utf-8")
+    for chapter, opening in page_text.CHAPTERS.items():
+        assert text.count(f"\n## {chapter}\n\n{opening}") == 1
+    assert text.index("## Past the paper") < text.index("### All improvements together")
 
 
 def test_figures_have_three_places() -> None:
