@@ -10,6 +10,7 @@ cdef enum:
     COPY_POINTS_MAX = 24
     YIELDS_BEFORE_SLEEP = 16     # of an application that waits for a slot, as in claims.pyx
     LATENCY_BUCKETS = 32 * 40    # 32 per power of two, from 1 ns
+    PAUSES_MAX = 40
     BATCH_BUCKETS = 1024         # batches of up to so many messages are counted by their size
 
 
@@ -33,6 +34,11 @@ cdef struct node_costs_t:
 
 
 cdef struct actor_t
+
+
+# When a thread is interrupted next.
+cdef struct pauses_t:
+    uint64_t random, at_ps
 
 
 # One node's side of one topic, as its applications see it.
@@ -61,6 +67,7 @@ cdef struct application_t:
     task_t task
     uint64_t index, claimed_ps, since_ps, waited_ps, locked_ps
     uint64_t random
+    pauses_t pauses
 
 
 cdef struct run_t:
@@ -68,6 +75,10 @@ cdef struct run_t:
     node_costs_t costs
     bint lock_free               # applications claim without the lock
     double jitter                # share of a cost by which it varies
+    uint32_t n_pauses            # kinds of interruptions of threads; 0: none is interrupted
+    uint64_t pause_ps[PAUSES_MAX]            # how long one is,
+    double pause_share[PAUSES_MAX]           # and how many of all are no longer
+    double pause_every_ps        # of one thread's running time, mean
     cores_t cores
     actor_t *actors
     uint64_t mark_from, mark_until           # messages delivered at a node between which it is measured
@@ -97,6 +108,7 @@ cdef struct actor_t:
     uint64_t held_until_ps       # an application holds the lock
     uint64_t sends_until_ps      # the send predicate does
     uint64_t random
+    pauses_t pauses
     uint64_t posting_ps, busy_ps, laps, null_laps, fired, fired_before_lock, published
     uint64_t looking_ps, firing_ps, delivering_ps    # of passes that found something; waits for a lock not counted
     bint finished                # what was waited for has been delivered, in a pass that is over

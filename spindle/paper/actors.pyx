@@ -13,6 +13,7 @@ pass takes it for.
 A predicate thread that finds nothing looks again and again. Those passes are not played: it goes on with the pass that
 would have been the first to see what has come.
 """
+from libc.math cimport log
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle.paper.clock cimport clock_add, fiber_leave
@@ -46,17 +47,44 @@ cdef uint64_t PATIENCE_PS = 150_000_000  # as in thread.pyx
 
 # ---- costs ---------------------------------------------------------------------------------------------------------
 
-cdef inline uint64_t varied(run_t *run, uint64_t *random, uint64_t ps) noexcept nogil:
-    """xorshift64*: the same run from the same seed."""
+cdef inline double drawn(uint64_t *random) noexcept nogil:
+    """From 0 to 1. xorshift64*: the same run from the same seed."""
     cdef uint64_t x = random[0]
-    if run.jitter == 0:
-        return ps
     x ^= x >> 12
     x ^= x << 25
     x ^= x >> 27
     random[0] = x
-    x = (x * <uint64_t>2685821657736338717) >> 11
-    return <uint64_t>(ps * (1.0 + run.jitter * (2.0 * x / 9007199254740992.0 - 1.0)))
+    return ((x * <uint64_t>2685821657736338717) >> 11) / 9007199254740992.0
+
+
+cdef inline uint64_t varied(run_t *run, uint64_t *random, uint64_t ps) noexcept nogil:
+    if run.jitter == 0:
+        return ps
+    return <uint64_t>(ps * (1.0 + run.jitter * (2.0 * drawn(random) - 1.0)))
+
+
+cdef uint64_t until_next(run_t *run, pauses_t *p) noexcept nogil:
+    return <uint64_t>(-log(1.0 - drawn(&p.random)) * run.pause_every_ps)
+
+
+cdef uint64_t interrupted(run_t *run, pauses_t *p, uint64_t from_ps, uint64_t until_ps) noexcept nogil:
+    """When a thread is done that would be then, if it weren't interrupted."""
+    cdef double share
+    cdef uint32_t i
+    if run.n_pauses == 0:
+        return until_ps
+    if p.at_ps == 0:
+        p.at_ps = until_next(run, p)
+    while p.at_ps < from_ps:         # while it had nothing to do
+        p.at_ps += 1 + until_next(run, p)
+    while p.at_ps <= until_ps:
+        share = drawn(&p.random)
+        i = 0
+        while i + 1 < run.n_pauses and share > run.pause_share[i]:
+            i += 1
+        until_ps += run.pause_ps[i]
+        p.at_ps += 1 + run.pause_ps[i] + until_next(run, p)
+    return until_ps
 
 
 cdef uint64_t copy_ps(const node_costs_t *c, uint64_t size) noexcept nogil:
@@ -76,6 +104,7 @@ cdef uint64_t copy_ps(const node_costs_t *c, uint64_t size) noexcept nogil:
 
 cdef inline void spend_until(actor_t *a, uint64_t until_ps) noexcept nogil:
     """The predicate thread is busy until then; others act meanwhile."""
+    until_ps = interrupted(a.run, &a.pauses, a.now_ps, until_ps)
     a.now_ps = until_ps
     if a.run.net.clock.n and a.run.net.clock.heap[0].at_ps <= until_ps:
         clock_add(&a.run.net.clock, until_ps, EVENT_PREDICATES, a)
@@ -487,7 +516,8 @@ cdef void application(application_t *app) noexcept nogil:
         ps += app.work_ps
         if app.copies_in:
             ps += copy_ps(&run.costs, size_of(app))
-        clock_add(&run.net.clock, now_ps + varied(run, &app.random, ps), EVENT_APPLICATION, app)
+        ps = interrupted(run, &app.pauses, now_ps, now_ps + varied(run, &app.random, ps))
+        clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)
         return
     fill_header(s, app.index, size_of(app), 0, app.claimed_ps // 1000)
     mark_ready(s, app.index, 1)
@@ -503,4 +533,4 @@ cdef void application(application_t *app) noexcept nogil:
     else:
         if app.delay_ps:
             core_left(&run.cores, &app.task, ps)
-        clock_add(&run.net.clock, ps + app.delay_ps, EVENT_APPLICATION, app)
+        clock_add(&run.net.clock, interrupted(run, &app.pauses, now_ps, ps + app.delay_ps), EVENT_APPLICATION, app)

@@ -13,6 +13,7 @@ from spindle.paper.actors cimport (
     BATCH_BUCKETS,
     COPY_POINTS_MAX,
     LATENCY_BUCKETS,
+    PAUSES_MAX,
     actor_t,
     application,
     application_t,
@@ -228,6 +229,7 @@ cdef class Cluster:
             c.copy_size[<uint32_t>i] = size
             c.copy[<uint32_t>i] = ps_of(ns)
         self.state.jitter = parameters.jitter
+        self.set_pauses(parameters.pauses)
         if not 0 <= parameters.cores <= CORES_MAX:
             raise ValueError(f"{parameters.cores} cores: at most {CORES_MAX}, or 0 for as many as threads")
         cores = &self.state.cores
@@ -243,6 +245,25 @@ cdef class Cluster:
         cores.costs.poll = ps_of(node.busy_poll_ns)
         return 0
 
+    cdef int set_pauses(self, pauses) except -1:
+        """{ns: how many a second}."""
+        if len(pauses) > PAUSES_MAX:
+            raise ValueError(f"{len(pauses)} kinds of interruptions: {PAUSES_MAX} at most")
+        every_s = sum(pauses.values())
+        if not pauses or not every_s:
+            return 0
+        running = 1 - sum(ns * count for ns, count in pauses.items()) / 1e9
+        if running <= 0:
+            raise ValueError("threads that are interrupted all the time")
+        self.state.n_pauses = len(pauses)
+        self.state.pause_every_ps = 1e12 * running / every_s
+        share = 0.0
+        for i, (ns, count) in enumerate(sorted(pauses.items())):
+            share += count / every_s
+            self.state.pause_ps[<uint32_t>i] = ps_of(ns)
+            self.state.pause_share[<uint32_t>i] = share
+        return 0
+
     cdef int make_actor(self, rank, Epoch epoch, seed) except -1:
         cdef actor_t *a = &self.actors[<uint32_t>rank]
         cdef uint32_t i
@@ -254,6 +275,7 @@ cdef class Cluster:
         a.n_topics = self.n_topics
         a.topics = &self.topics[<uint32_t>rank * self.n_topics]
         a.random = (seed * 7919 + rank + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF | 1
+        a.pauses.random = (seed * 6007 + rank + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF | 1
         for i in range(self.n_topics):
             a.topics[i].actor = a
             a.topics[i].s = &epoch.node.subgroups[i]
@@ -292,6 +314,7 @@ cdef class Cluster:
         app.copies_in = sender.copies_in
         app.work_ps = ps_of(sender.work_us * 1000)
         app.random = (seed * 104729 + k + 1) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF | 1
+        app.pauses.random = (seed * 50021 + k + 1) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF | 1
         app.next = a.applications
         a.applications = app
         return 0

@@ -66,13 +66,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Parameters:
-    """One cluster. jitter: share by which costs vary, seeded. cores: of all nodes together; 0: each thread its own."""
+    """One cluster. jitter: share by which costs vary, seeded. cores: of all nodes together; 0: each thread its own.
+    pauses: {ns: how many a second} of interruptions of a thread that runs."""
 
     name: str
     network: Network
     node: Node
     jitter: float = 0.1
     cores: int = 0
+    pauses: Mapping[int, float] = field(default_factory=dict)
 
 
 # Of 10 KB copies etc. on a two-core virtual machine: docs/benchmarks.md.
@@ -118,6 +120,14 @@ PAPER = Parameters(
         copy_ns=COPY_NS,
     ),
 )
+
+# Interruptions of a thread that has a core for itself: measured on a two-core virtual machine, four seconds of looking
+# at the clock (pauses.pyx), those of each power of two by their mean. Its timer ticks 250 times a second; what takes
+# 50 us and more is its host's. A machine of its own, as the paper's, has fewer. Not in PAPER: runs may ask for them.
+PAUSES = MappingProxyType({
+    1_610: 159.0, 2_717: 263.0, 5_907: 74.0, 11_006: 52.0, 25_011: 77.0, 51_862: 122.0, 81_026: 146.0, 165_871: 8.5,
+    351_186: 0.7, 1_278_637: 0.5,
+})  # fmt: skip
 
 # FITTED, unlike everything above: it shows where the difference between PAPER's figures and the paper's comes from, and
 # stands beside no claim without saying so. Two costs of the reference's code for each message, of which the paper says

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from spindle.paper.parameters import PAPER, PAPER_PER_MESSAGE, PER_MESSAGE_WORK_US, Parameters
+from spindle.paper.parameters import PAPER, PAPER_PER_MESSAGE, PAUSES, PER_MESSAGE_WORK_US, Parameters
 from spindle_core.switches import Switches
 
 # What is added step by step, in the paper's order; each has all before it (sections 3.2 to 3.4).
@@ -56,6 +56,7 @@ class Run:
     range_cost: int = -1  # unused bytes of slots that are posted along instead of a further post; -1: all
     push_bytes: int = -1  # of slots that go with a count of their own; -1: a batch has one
     lock_free: bool = False  # claims take no lock
+    paused: bool = False  # threads are interrupted, as parameters.PAUSES has it
     ahead: bool = False  # acknowledgements have a connection of their own
     table: str = "paper"
     changes: tuple[tuple[str, float], ...] = ()  # of the table: fields of Node or Network
@@ -89,7 +90,7 @@ def parameters_of(run: Run) -> Parameters:
                 break
         else:
             raise ValueError(f"{name}: neither Node nor Network has it")
-    return table
+    return dataclasses.replace(table, pauses=PAUSES) if run.paused else table
 
 
 def work_of(run: Run) -> float:

@@ -232,6 +232,19 @@ def test_posts_that_wait_for_the_end_of_a_pass_leave_together() -> None:
     assert min(found.posting_s) >= 0.1e-9 * 300 * 1024 * 2
 
 
+def test_interruptions_take_threads_their_time() -> None:
+    """Goal: a thread that is interrupted for half of the time takes twice as long. Method: an application that does
+    nothing but work, and a predicate thread that has much to do."""
+    halved = replace(FREE, pauses={5_000: 50_000.0, 15_000: 16_666.0})
+    work = [Sender(0, 1, 2000, 64, work_us=2.0)]
+    plain, paused = (play(2, senders=work, parameters=table) for table in (FREE, halved))
+    assert paused.finished and paused.seconds == pytest.approx(2 * plain.seconds, rel=0.15)
+    upcalls = {1: Upcall(us=2.0)}
+    plain, paused = (play(2, 2000, 64, parameters=table, upcalls=upcalls) for table in (FREE, halved))
+    assert paused.seconds == pytest.approx(2 * plain.seconds, rel=0.15)
+    assert play(parameters=replace(FREE, pauses={})) == play(parameters=FREE)
+
+
 # ---- past the paper ------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +301,10 @@ def test_what_it_cannot_do_is_said() -> None:
         play(2, size=64, senders=[Sender(0, 1, 1, 65)])
     with pytest.raises(ValueError, match="cores"):
         play(parameters=replace(STEADY, cores=1000))
+    with pytest.raises(ValueError, match="all the time"):
+        play(parameters=replace(STEADY, pauses={1_000_000: 1000.0}))
+    with pytest.raises(ValueError, match="kinds"):
+        play(parameters=replace(STEADY, pauses=dict.fromkeys(range(1, 1000), 1.0)))
     cluster = Cluster(STEADY, 2, [SubgroupSpec(1, (0, 1), (0, 1), 8, 64)], [Sender(0, 1, 1, 64)])
     cluster.run()
     with pytest.raises(RuntimeError, match="once"):

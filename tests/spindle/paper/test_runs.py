@@ -49,13 +49,15 @@ def test_every_part_of_a_run_counts(name: str) -> None:
     assert simulate(replace(TINY, **{name: OTHERS[name]})) != simulate(TINY)
 
 
-def test_active_topics_and_delays_count() -> None:
+def test_interruptions_active_topics_and_delays_count() -> None:
+    longer = replace(TINY, messages=2000)
+    assert simulate(replace(longer, paused=True)) != simulate(longer)
     two = replace(TINY, topics=2)
     assert simulate(replace(two, active=2)) != simulate(two)
     late = replace(TINY, delayed=1, delay_us=5.0)
     assert simulate(late) != simulate(TINY)
     assert simulate(replace(late, delay_us=50.0)) != simulate(late)
-    assert {field.name for field in fields(Run)} == {*OTHERS, "active", "delayed", "delay_us"}
+    assert {field.name for field in fields(Run)} == {*OTHERS, "active", "delayed", "delay_us", "paused"}
 
 
 def test_who_never_sends_does_not_hold_up_the_others() -> None:
