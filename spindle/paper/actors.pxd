@@ -98,6 +98,7 @@ cdef struct actor_t:
     uint64_t now_ps, debt_ps     # debt: spent, and not yet passed
     task_t task
     bint idle, rung
+    uint32_t relaxes             # with fewer cores than threads: passes since it last found something
     bint claimed                 # since the last pass
     bint asleep                  # with fewer cores than threads: until somebody rings
     uint64_t worked_ps           # when it last found something

@@ -41,6 +41,7 @@ from spindle_core.smc cimport claim, claimable, fill_header, mark_ready
 from spindle_core.state cimport LEVEL_UNORDERED, delivery_t, subgroup_t
 from spindle_core.step cimport step
 
+cdef uint32_t RELAXES_BEFORE_YIELD = 4   # of passes that find nothing, as in thread.pyx
 cdef uint64_t DEBT_MAX_PS = 500_000      # what may be spent before others act
 cdef uint64_t PATIENCE_PS = 150_000_000  # as in thread.pyx
 
@@ -344,6 +345,9 @@ cdef void nothing_found(actor_t *a) noexcept nogil:
     """With fewer cores than threads: gives the core away, or looks again, or sleeps, as thread.pyx does."""
     cdef cores_t *cores = &a.run.cores
     cdef uint64_t idle_ps
+    if a.relaxes < RELAXES_BEFORE_YIELD:
+        a.relaxes += 1
+        return
     a.debt_ps += cores.costs.give
     pay(a)
     idle_ps = a.now_ps - a.worked_ps
@@ -391,6 +395,7 @@ cdef void predicates(void *self) noexcept nogil:
             a.busy_ps += a.now_ps - begin_ps
             a.looking_ps += looked_ps
             a.worked_ps = a.now_ps
+            a.relaxes = 0
             if core_shared(&run.cores, &a.task, a.now_ps):
                 fiber_leave(&a.fiber)
         elif not a.rung and run.cores.n:

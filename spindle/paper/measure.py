@@ -2,8 +2,11 @@
 
 None of it is taken from the throughput or the latency of a multicast, so that a prediction from the table can be held
 against these (experiments/real.py). What crosses cores is measured between two cores; on a machine with one, on that.
+Bytes are measured while both move some (loads.pyx).
 
-A time is the median of its rounds: others may be busy here, and what they take from a round must not count.
+A time is the median of its rounds: others may be busy here, and what they take from a round must not count. Bytes are
+means, since a run has what disturbs them as well. Where a virtual machine's processors are moved, a table is of one
+moment, and several are needed to say what a second costs.
 """
 
 from __future__ import annotations
@@ -17,16 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from spindle.paper import probes
+from spindle.paper import loads, probes
 from spindle.paper.parameters import Network, Node, Parameters
-from spindle.topics import choose_window
+from spindle.topics import SLOT_OVERHEAD, choose_window
 from spindle_core.engine import Engine, SubgroupSpec
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
 from spindle_core.fabric.tcp import TcpFabric
+from spindle_core.memory import Mapping
 
 FABRICS = ("shm", "tcp")
-ROUNDS = 300
+ROUNDS = 100
 COPY_SIZES = (64, 256, 1024, 4096, 10240, 65536, 262144, 1 << 20)
 COPY_RING = 1 << 20  # bytes that copies come from: a few windows, in a cache
 COLD_RING = 256 << 20  # in none
@@ -37,12 +41,24 @@ HOLD_NS = 3000
 SLICE_NS = 3e6  # where none was seen to end
 SLICES_NS, GAP_NS = 150_000_000, 300_000  # of looking at how long a thread is left to run; a pause is longer than that
 ANSWERS = 3000
+# Of one core alone.
+OWN_COSTS = ("lap_ns", "subgroup_ns", "line_ns", "yield_ns", "spin_ns", "switch_ns", "slice_ns", "ring_ns", "woken_ns",
+             "ring_busy_ns")
 SHORT, LONG = 16 << 10, 128 << 10  # bytes of a write
+STREAM_POSTS = 60  # of each end, in one turn, besides the first round through the ring
+STREAM_TURNS = 2
+STREAM_RING, STREAM_AHEAD = 512 << 10, 256 << 10  # as a topic's ring, and as much of it as is on its way
+PAYLOAD_SLOTS = 4000  # that each thread fills at least
+WARM_UP = 2  # rounds, in which pages are new
 FAR = 1e14  # bytes/s of a memory that no link is before
 
 
 def median(times: Sequence[float]) -> float:
     return sorted(times)[len(times) // 2]
+
+
+def mean(times: Sequence[float]) -> float:
+    return sum(times) / len(times)
 
 
 def words(n: int) -> memoryview:
@@ -154,6 +170,7 @@ def pass_costs(fabric: str) -> dict[str, float]:
             with view(n, topics, fabric=fabric) as (_, epochs):
                 points.append((topics, topics * 3 * n, median(probes.passes(epochs[0], 50))))
     lap, subgroup, line = least_squares(points)
+    lap += probes.clock_ns()  # the thread looks at the clock after each pass
     return {"lap_ns": max(0.0, lap), "subgroup_ns": max(0.0, subgroup), "line_ns": max(0.0, line)}
 
 
@@ -195,23 +212,14 @@ def answer_ns() -> float:
     return median([round_trip() / 2 for _ in range(5)])
 
 
-def message_costs(size: int, n: int, places: tuple[int, int] | None = None, *, takes: bool = False,
-                  fabric: str = "shm") -> dict[str, float]:  # fmt: skip
+def message_costs(size: int, n: int, places: tuple[int, int] | None = None, fabric: str = "shm") -> dict[str, float]:
     """One application and one predicate thread of a node alone, in turns of n messages: ns of a turn, by part.
 
-    size: bytes that are filled, 0: none. takes: the upcall is that of the benchmarks, which copies and sums; else it is
-    empty.
+    size: bytes that are filled, 0: none. The upcall is empty.
     """
-    from spindle.bench.core_loops import CoreReceiver
-    from spindle.bench.tally import Tally
-
     baton = words(8)
     with view(1, window=max(n, 8), size=max(size, 16), fabric=fabric) as ([engine], [epoch]):
-        if takes:
-            receiver = CoreReceiver(Tally([1 << 40]), size)
-            receiver.bind(engine, 1, True)
-        else:
-            engine.set_upcall(1, probes.empty_upcall())
+        engine.set_upcall(1, probes.empty_upcall())
         (claims, fills, commits), (sends, receives, deliveries) = together(
             lambda: probes.fill_turns(engine, epoch, 1, size, n, ROUNDS, baton),
             lambda: probes.take_turns(epoch, 1, ROUNDS, baton),
@@ -238,26 +246,14 @@ def shared_costs(size: int) -> dict[str, float]:
     return {"claim": median(claims) - clock, "commit": median(commits) - clock, "look": median(looks) - clock}
 
 
-def shares(readers: int) -> dict[str, float]:
-    """How often a cost is that between two cores, where each of the readers of a message is on any core with the same
-    chance: filling a slot, where some reader was on another core than the writer; and taking a message from it, where
-    the reader is the first one on its core."""
-    n = len(os.sched_getaffinity(0))
-    return {"fill_ns": 1 - n ** -float(readers), "take_ns": (n - 1) * (1 - (1 - 1 / n) ** readers) / readers}
-
-
-def message_ns(size: int, rings: int = 1, readers: int = 1, fabric: str = "shm") -> dict[str, float]:
-    """What becomes Node's fields of the same names for messages of `size` bytes; fill_ns and take_ns: what the
-    benchmarks' senders and receivers do with one.
-
-    rings: of so many senders, which share the caches; readers: of each message, in the same memory.
-    """
+def message_ns(size: int, rings: int = 1, fabric: str = "shm") -> dict[str, float]:
+    """What becomes Node's fields of the same names for messages of `size` bytes. rings: of so many senders, which share
+    the caches."""
     n = choose_window(size) * rings
     one, other = cores()
     between: list[dict[str, float]] = []
     for places in ((one, other), (one, one)):
-        single, many = (message_costs(size, k, places, fabric=fabric) for k in (1, n))
-        taken = message_costs(size, n, places, takes=True, fabric=fabric)
+        single, many = (message_costs(size, k, places, fabric) for k in (1, n))
         each = {name: (many[name] - single[name]) / (n - 1) for name in many}
         fires = [single["send"] - each["send"], single["receive"], single["deliver"] - each["deliver"]]
         between.append({
@@ -267,19 +263,56 @@ def message_ns(size: int, rings: int = 1, readers: int = 1, fabric: str = "shm")
             "deliver_ns": each["deliver"],
             "send_ns": each["send"],
             "trigger_ns": sum(fires) / 3,
-            "fill_ns": taken["fill"] / n,  # over what somebody has read
-            "take_ns": (taken["deliver"] - many["deliver"]) / n,
         })  # fmt: skip
-    special = shares(readers)
-    found = {}
-    for name, cost in between[0].items():
-        share = special.get(name, apart())
-        found[name] = max(0.0, share * cost + (1 - share) * between[1][name])
+    found = {
+        name: max(0.0, apart() * cost + (1 - apart()) * between[1][name]) for name, cost in between[0].items()
+    }
     shared = shared_costs(size)
     found["claim_shared_ns"] = max(0.0, shared["claim"] - found["claim_ns"])
     found["commit_shared_ns"] = max(0.0, shared["commit"] - found["commit_ns"])
     found["look_shared_ns"] = max(0.0, shared["look"])
     return found
+
+
+def payload_ns(size: int, nodes: int, fabric: str = "shm") -> dict[str, float]:
+    """fill_ns and take_ns: what the benchmarks' senders and receivers do with the bytes of a message, where as many
+    nodes as that all send, and two cores are busy with it at the same time.
+
+    On each core are the predicate threads of every other node, and the applications of the same nodes or of the others:
+    both with the same chance, where there are two cores.
+    """
+    together_ns, apart_ns = (payload_at(size, nodes, fabric == "tcp", crossed) for crossed in (False, True))
+    return {name: apart() * apart_ns[name] + (1 - apart()) * together_ns[name] for name in apart_ns}
+
+
+def payload_at(size: int, nodes: int, copies: bool, crossed: bool) -> dict[str, float]:
+    """The same; crossed: an application is on another core than its node's predicate thread. copies: what is read is a
+    node's own copy of what others have filled. Whole windows in turn: a message is delivered when everybody has it, by
+    when its sender is about as far ahead."""
+    window, stride = choose_window(size), (size + SLOT_OVERHEAD + 63) // 64 * 64
+    rings = [[Mapping.create("measure", window * stride) for _ in range(nodes if copies else 1)] for _ in range(nodes)]
+
+    def ring(sender: int, node: int) -> Mapping:
+        return rings[sender][node if copies else 0]
+
+    baton = words(8 * 2)
+    rounds = WARM_UP + max(20, PAYLOAD_SLOTS // window)
+
+    def part(core: int) -> tuple[Sequence[float], Sequence[float]]:
+        here = range(core, nodes, 2)
+        fills = [ring(node, node) for node in range(core ^ crossed, nodes, 2)]
+        pairs = [(ring(sender, sender), ring(sender, node)) for node in here for sender in range(nodes)
+                 if copies and sender != node]  # fmt: skip
+        reads = [ring(sender, node) for node in here for sender in range(nodes)]
+        return loads.payload_turns(fills, pairs, reads, size, stride, window, window, rounds, baton, 2, core)
+
+    try:
+        parts = together(lambda: part(0), lambda: part(1))
+    finally:
+        for mapping in [mapping for row in rings for mapping in row]:
+            mapping.close()
+    fills, takes = (sum(mean(part[place][WARM_UP:]) for part in parts) for place in range(2))
+    return {"fill_ns": fills / (window * nodes), "take_ns": takes / (window * nodes * nodes)}
 
 
 def handover_ns() -> float:
@@ -354,22 +387,20 @@ def shm_costs() -> dict[str, float]:
     }
 
 
-def tcp_turns(n: int, length: int, *, fresh: bool = False) -> dict[str, float]:
-    """One pass of posts to one peer: ns of posting, of their leaving, of taking, of looking. fresh: what is posted has
-    been filled since the last time, by the other thread."""
+def tcp_turns(n: int, length: int) -> dict[str, float]:
+    """One pass of posts to one peer: ns of posting, of their leaving, of taking, of looking."""
     one, other = cores()
-    between, within = (tcp_turns_at(n, length, fresh, places) for places in ((one, other), (one, one)))
+    between, within = (tcp_turns_at(n, length, places) for places in ((one, other), (one, one)))
     return {name: apart() * between[name] + (1 - apart()) * within[name] for name in between}
 
 
-def tcp_turns_at(n: int, length: int, fresh: bool, places: tuple[int, int]) -> dict[str, float]:
+def tcp_turns_at(n: int, length: int, places: tuple[int, int]) -> dict[str, float]:
     """The same, with the two threads on these processors."""
     baton = words(8)
     with two_ends(max(4096, 2 * n * length + length)) as (sender, receiver):
-        source = sender.row if fresh else None
         (posting, leaving), (taking, looking) = together(
             lambda: probes.post_turns(sender, 1, n, length, ROUNDS, baton),
-            lambda: probes.arrival_turns(receiver, n, ROUNDS, baton, source),
+            lambda: probes.arrival_turns(receiver, n, ROUNDS, baton),
             places,
         )
     clock = probes.clock_ns()
@@ -377,30 +408,69 @@ def tcp_turns_at(n: int, length: int, fresh: bool, places: tuple[int, int]) -> d
     return {name: max(0.0, median(times) - clock) for name, times in parts.items()}
 
 
-def tcp_costs(nodes: int = 2) -> dict[str, float]:
-    """Posts wait until the end of a pass, and leave with one call for each peer; what comes is taken with another.
+def stream_costs(nodes: int) -> dict[str, float]:
+    """Of streams between so many nodes in all directions, while two cores are busy with it: what a call costs that
+    sends, or receives, and each byte of it; what is read from a row has been filled meanwhile.
 
-    Of the peers, the first is sent what an application has filled meanwhile, the others what is in the cache by then.
+    Loopback does much of the receiver's work in the sender's call; the costs are where they arise. Short and long
+    writes in turn, so that both have the same share of whatever else goes on here.
     """
+    found: dict[int, list[dict[str, int]]] = {SHORT: [], LONG: []}
+    for _ in range(STREAM_TURNS):
+        for length, moved in found.items():
+            moved.append(streams(nodes, length, False))
+            moved.append(streams(nodes, length, True))
+    look = median([one["look_ns"] / max(1, one["looks"]) for moved in found.values() for one in moved])
+    costs = {}
+    for name, bytes_of, calls, per_byte in (("leave", "sent", "sends", "post_ns_per_byte"),
+                                            ("take", "received", "receives", "take_ns_per_byte")):  # fmt: skip
+        ns, size = ([median([one[field] / one[calls] for one in found[length]]) for length in (SHORT, LONG)]
+                    for field in (f"{name}_ns", bytes_of))  # fmt: skip
+        pace = max(0.0, (ns[1] - ns[0]) / (size[1] - size[0])) if size[1] > size[0] else 0.0
+        costs[per_byte] = pace
+        costs[f"{name}_ns"] = max(0.0, ns[0] - pace * size[0] - (look if name == "take" else 0.0))
+    return costs
+
+
+def streams(nodes: int, length: int, crossed: bool) -> dict[str, int]:
+    """What loads.stream_passes() says of two cores together, with writes of so many bytes. crossed: rows are
+    filled on the other core than they are posted from."""
+    fabrics = [TcpFabric(rank, nodes) for rank in range(nodes)]
+    try:
+        for rank, fabric in enumerate(fabrics):
+            fabric.make_row(f"measure-{rank}", STREAM_RING)
+            for other in range(rank):
+                here, there = connection()
+                fabric.connect(other, here)
+                fabrics[other].connect(rank, there)
+        rounds = STREAM_RING // length + STREAM_POSTS
+        places = words(8 * nodes)
+
+        def end(core: int) -> dict[str, int]:
+            rows = [fabric.row for fabric in fabrics[core ^ crossed :: 2]]
+            return loads.stream_passes(
+                fabrics[core::2], rows, length, STREAM_RING, STREAM_AHEAD, rounds, places, nodes)  # fmt: skip
+
+        one, other = together(lambda: end(0), lambda: end(1))
+        return {name: value + other[name] for name, value in one.items()}
+    finally:
+        for fabric in fabrics:
+            fabric.close()
+
+
+def tcp_costs(nodes: int = 2) -> dict[str, float]:
+    """Posts wait until the end of a pass, and leave with one call for each peer; what comes is taken with another."""
     one, many = tcp_turns(1, 64), tcp_turns(64, 64)
-    short, long, fresh = tcp_turns(1, SHORT), tcp_turns(1, LONG), tcp_turns(1, LONG, fresh=True)
-    more, peers = LONG - SHORT, max(1, nodes - 1)
-    leaving = long["leave"] + max(0.0, fresh["leave"] - long["leave"]) / peers
     with two_ends(4096) as (first, second):
         rounds, _ = together(
             lambda: probes.answers(first, 1, True, ANSWERS), lambda: probes.answers(second, 0, False, ANSWERS)
         )
-    frame_post, frame_take = (many["post"] - one["post"]) / 63, (many["take"] - one["take"]) / 63
-    frame_leave = (many["leave"] - one["leave"]) / 63
     return {
         "post_first_ns": one["post"],
-        "post_next_ns": max(0.0, frame_post),
-        "leave_ns": max(0.0, one["leave"] - frame_leave),
-        "leave_post_ns": max(0.0, frame_leave),
-        "post_ns_per_byte": max(0.0, (leaving - short["leave"]) / more),
-        "take_ns": max(0.0, one["take"] - frame_take - one["look"]),
-        "take_post_ns": max(0.0, frame_take),
-        "take_ns_per_byte": max(0.0, (long["take"] - short["take"]) / more),
+        "post_next_ns": max(0.0, (many["post"] - one["post"]) / 63),
+        "leave_post_ns": max(0.0, (many["leave"] - one["leave"]) / 63),
+        "take_post_ns": max(0.0, (many["take"] - one["take"]) / 63),
+        **stream_costs(nodes),
         # What is left of half a round when both ends have done their part.
         "latency_ns": max(0.0, median(rounds) / 2 - one["post"] - one["leave"] - one["take"]),
     }
@@ -409,22 +479,17 @@ def tcp_costs(nodes: int = 2) -> dict[str, float]:
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def node_of(fabric: str, size: int, nodes: int) -> tuple[Node, dict[str, float]]:
-    """Of this machine, with such a fabric and messages of `size` bytes; and fill_ns, take_ns of message_ns()."""
-    # Where bytes are copied each node has a ring of each sender, and reads its own copies.
-    rings, readers = (nodes, nodes) if fabric == "shm" else (nodes * nodes, 1)
-    costs = pass_costs(fabric)
-    costs["lap_ns"] += probes.clock_ns()  # the thread looks at the clock after each pass
-    message = message_ns(size, rings, readers, fabric)
-    payload = {name: message.pop(name) for name in ("fill_ns", "take_ns")}
+def node_of(fabric: str, size: int, nodes: int, known: Node | None = None) -> tuple[Node, dict[str, float]]:
+    """Of this machine, with such a fabric and messages of `size` bytes, and payload_ns(). known: as parameters_for."""
+    # Where bytes are copied each node has a ring of each sender.
+    rings = nodes if fabric == "shm" else nodes * nodes
     return Node(
-        **costs,
         changed_line_ns=apart() * line_costs()["changed_ns"],
         handover_ns=handover_ns(),
-        copy_ns=copy_curve(),
-        **message,
-        **core_costs(),
-    ), payload
+        copy_ns=known.copy_ns if known else copy_curve(),
+        **message_ns(size, rings, fabric),
+        **({name: getattr(known, name) for name in OWN_COSTS} if known else {**pass_costs(fabric), **core_costs()}),
+    ), payload_ns(size, nodes, fabric)
 
 
 def network_of(fabric: str, nodes: int = 2) -> Network:
@@ -435,10 +500,14 @@ def network_of(fabric: str, nodes: int = 2) -> Network:
     return Network(**costs, small_ns_per_byte=0.0, bytes_s=FAR, packet_bytes=1 << 30)
 
 
-def parameters_for(fabric: str, size: int = 1024, nodes: int = 2) -> tuple[Parameters, dict[str, float]]:
+def parameters_for(fabric: str, size: int = 1024, nodes: int = 2,
+                   known: Parameters | None = None) -> tuple[Parameters, dict[str, float]]:  # fmt: skip
     """The table of this machine, for messages of `size` bytes that all of so many nodes send. Its cores are all that
-    the nodes' threads have together. And fill_ns, take_ns: what the benchmarks' applications do with a message."""
-    node, payload = node_of(fabric, size, nodes)
+    the nodes' threads have together. And fill_ns, take_ns: what the benchmarks' applications do with a message.
+
+    known: an earlier one, of which copies and OWN_COSTS are taken: they take longest to measure, and change least.
+    """
+    node, payload = node_of(fabric, size, nodes, known.node if known else None)
     network = network_of(fabric, nodes)
     return Parameters(f"this machine, {fabric}", network, node, cores=len(os.sched_getaffinity(0))), payload
 

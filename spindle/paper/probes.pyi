@@ -4,7 +4,6 @@ from typing import Any
 from spindle_core.engine import Engine
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
-from spindle_core.memory import Mapping
 
 Times = Sequence[float]
 
@@ -33,7 +32,5 @@ def sleep_rounds(fd: int, gone_fd: int, rounds: int) -> None: ...
 def post_turns(
     fabric: Fabric, peer: int, n: int, length: int, rounds: int, baton: Any
 ) -> tuple[Times, Times]: ...
-def arrival_turns(
-    fabric: Fabric, n: int, rounds: int, baton: Any, source: Mapping | None = None
-) -> tuple[Times, Times]: ...
+def arrival_turns(fabric: Fabric, n: int, rounds: int, baton: Any) -> tuple[Times, Times]: ...
 def answers(fabric: Fabric, peer: int, first: bool, rounds: int) -> Times: ...

@@ -24,7 +24,6 @@ from spindle_core.engine cimport Engine
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, Fabric, post_t
-from spindle_core.memory cimport Mapping
 from spindle_core.predicates.deliver cimport deliver
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
@@ -415,16 +414,11 @@ def post_turns(Fabric fabric not None, uint32_t peer, uint32_t n, uint64_t lengt
     return posting, leaving
 
 
-def arrival_turns(Fabric fabric not None, uint32_t n, uint64_t rounds, uint64_t[::1] baton, Mapping source=None):
-    """The receiver's turns: takes n writes. Lists of times: until all are here, and of a look that finds nothing.
-
-    source: the sender's row, which is filled again here, as by an application on another core.
-    """
+def arrival_turns(Fabric fabric not None, uint32_t n, uint64_t rounds, uint64_t[::1] baton):
+    """The receiver's turns: takes n writes. Lists of times: until all are here, and of a look that finds nothing."""
     cdef uint64_t i
     cdef uint64_t t[3]
     cdef uint32_t got
-    cdef char *base = source.base if source is not None else NULL
-    cdef uint64_t filled = source.size if source is not None else 0
     cdef list taking = []
     cdef list looking = []
     for i in range(rounds):
@@ -439,8 +433,6 @@ def arrival_turns(Fabric fabric not None, uint32_t n, uint64_t rounds, uint64_t[
             fabric.table.enter(fabric.table.self)
             fabric.table.leave(fabric.table.self)
             t[2] = monotonic_ns()
-            if filled:
-                memset(base, <int>i & 0xff, filled)
             u64_store_release(&baton[0], 2 * i + 2)
         taking.append(t[1] - t[0])
         looking.append(t[2] - t[1])

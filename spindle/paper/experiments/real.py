@@ -5,7 +5,7 @@ what parts cost that were measured for themselves (measure.py); so the ratio of 
 is, not how well it was fitted.
 
 A machine's speed drifts, and others may be busy on it: whatever is compared is run in turn, round after round, each
-round with a table of its own, and medians are compared.
+round with tables of its own, from before and after the run, and medians are compared.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from spindle.topics import choose_window
 from spindle_core.engine import SubgroupSpec
 from spindle_core.switches import Switches
 
-BYTES = 1_000_000_000  # of payload that each node delivers in a real run
-SEEDS = 5
-UNSTEADY = 1.5
+BYTES = 3_000_000_000  # of payload that each node delivers in a real run
+TABLES = 5  # before a real run, and after it
 START_US = 1000.0  # real applications are told one after the other to begin
 RANGE_COST = 512  # of the fabric over connections (tcp.pyx)
 KEPT = Path(__file__).with_name("real.json")
@@ -103,35 +102,65 @@ def predict(cases: Sequence[Case] = PREDICTED, rounds: int = 5, *, scale: float 
             progress: Progress = lambda text: None) -> list[dict[str, Any]]:  # fmt: skip
     """Each case in virtual time and really: messages/s at each node, and their ratio: medians of the rounds.
 
-    steady: rounds in which a line took as long from core to core before, between and after the two as else: a virtual
-    machine's processors may be moved, and then table and run are of two machines. Only those count, if there are any.
-    busy: share of the cores that others used, in the middle of the rounds. Raises BenchFailed as run_real().
+    busy: share of the cores that others used, in the middle of the rounds; line_ns: least and most that a line took
+    from core to core. Raises BenchFailed as run_real().
     """
-    found: dict[Case, list[tuple[float, float, float, bool]]] = {case: [] for case in cases}
+    found: dict[Case, list[Round]] = {case: [] for case in cases}
+    known: dict[str, Parameters] = {}
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
         for case in cases:
-            busy = busy_share(0.2)
-            lines = [measure.answer_ns()]
-            table, payload = measure.parameters_for(case.fabric, case.size, case.nodes)
+            if case.fabric not in known:
+                known[case.fabric], _ = measure.parameters_for(case.fabric, case.size, case.nodes)
+            found[case].append(round_of(case, known[case.fabric], scale))
+    return [row_of(case, kept) for case, kept in found.items()]
+
+
+@dataclass(frozen=True)
+class Round:
+    """real, model: messages/s at each node. busy: share of the cores that others used before. line_ns: of a line from
+    core to core, beside each table."""
+
+    real: float
+    model: float
+    busy: float
+    line_ns: tuple[float, ...]
+
+
+def round_of(case: Case, known: Parameters, scale: float = 1.0) -> Round:
+    """TABLES tables before the real run and as many after it. Each is played, and the mean of their rates predicts the
+    run's: a virtual machine's processors may be moved several times in a second, and a run has some of each place, as
+    the tables have. known: as parameters_for()."""
+    busy = busy_share(0.2)
+    lines: list[float] = []
+    tables: list[tuple[Parameters, dict[str, float]]] = []
+
+    def measured() -> None:
+        for _ in range(TABLES):
             lines.append(measure.answer_ns())
-            real = run_real(case, scale)["messages_per_s"]
-            lines.append(measure.answer_ns())
-            # Which threads share a core is for chance: so several seeds.
-            rates = [statistics.fmean(play(case, table, payload, seed=seed).messages_s) for seed in range(1, SEEDS + 1)]
-            found[case].append((real, statistics.median(rates), busy, max(lines) < UNSTEADY * min(lines)))
-    rows = []
-    for case in cases:
-        steady = [one for one in found[case] if one[3]]
-        kept = steady or found[case]
-        real, model, busy = (statistics.median(one[place] for one in kept) for place in range(3))
-        ratio = statistics.median(one[1] / one[0] for one in kept)  # of rounds: each has its own table
-        rows.append({
-            **dataclasses.asdict(case), "real": real, "model": round(model), "ratio": round(ratio, 2),
-            "busy": round(busy, 2), "steady": len(steady),
-            "rounds": [(round(one[0]), round(one[1])) for one in kept],
-        })  # fmt: skip
-    return rows
+            tables.append(measure.parameters_for(case.fabric, case.size, case.nodes, known))
+
+    measured()
+    real = run_real(case, scale)["messages_per_s"]
+    measured()
+    # Which threads share a core is for chance, and lasts: so each with a seed of its own.
+    rates = [statistics.fmean(play(case, *table, seed=seed).messages_s) for seed, table in enumerate(tables, 1)]
+    return Round(real, statistics.fmean(rates), busy, tuple(lines))
+
+
+def row_of(case: Case, rounds: Sequence[Round]) -> dict[str, Any]:
+    """What is kept of a case's rounds; ratio and each of `ratios` are of single rounds: each has its own tables."""
+    ratios = [one.model / one.real for one in rounds]
+    lines = [ns for one in rounds for ns in one.line_ns]
+    return {
+        **dataclasses.asdict(case),
+        "real": round(statistics.median(one.real for one in rounds)),
+        "model": round(statistics.median(one.model for one in rounds)),
+        "ratio": round(statistics.median(ratios), 2),
+        "ratios": [round(ratio, 2) for ratio in sorted(ratios)],
+        "busy": round(statistics.median(one.busy for one in rounds), 2),
+        "line_ns": [round(min(lines)), round(max(lines))],
+    }
 
 
 def switches(nodes: Iterable[int] = (2, 3, 4), sizes: Iterable[int] = (1024, 10240),
@@ -185,7 +214,8 @@ def section(kept: Path = KEPT) -> str:
     where = found["machine"]
     predictions = [
         (str(row["nodes"]), str(row["size"]), row["fabric"], rate_text(row["real"]), rate_text(row["model"]),
-         f"{row['ratio']:.2f}", f"{row['steady']} of {found['rounds']}", f"{row['busy']:.0%}")
+         f"{row['ratio']:.2f}", f"{row['ratios'][0]:.2f} to {row['ratios'][-1]:.2f}",
+         f"{row['line_ns'][0]} to {row['line_ns'][1]} ns", f"{row['busy']:.0%}")
         for row in found["predictions"]
     ]  # fmt: skip
     gains: dict[tuple[str, int, int], dict[str, float]] = {}
@@ -199,9 +229,12 @@ def section(kept: Path = KEPT) -> str:
         f"Nodes as processes of one machine: {where['cpu']}, {where['cores']} cores, Linux {where['kernel']}."
         " `spindle paper real` repeats all of it.",
         "The model with a table of that machine, every cost of it measured for itself (`spindle paper measure`), beside"
-        " real runs. Messages a second at each node; steady: rounds in which a cache line took as long from core to"
-        " core at the end as at the beginning; busy: share of the cores that other programs used.",
-        markdown_table(("nodes", "bytes", "fabric", "real", "model", "model/real", "steady", "busy"), predictions),
+        f" real runs. Messages a second at each node, with all techniques; medians of {found['rounds']} rounds, each"
+        " with tables of its own, measured before and after the run. Line: what a cache line took from core to core"
+        " meanwhile; the processors of a virtual machine are moved, several times in a second, and a run is as fast as"
+        " where they are. Busy: share of the cores that other programs used.",
+        markdown_table(("nodes", "bytes", "fabric", "real", "model", "model/real", "of single rounds", "line", "busy"),
+                       predictions),
         "The paper's steps in real runs, as multiples of the baseline of the same round.",
         markdown_table(("fabric", "nodes", "bytes", *STEPS[1:]), steps),
     ])  # fmt: skip

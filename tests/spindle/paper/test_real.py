@@ -17,6 +17,8 @@ from spindle.paper.experiments import real
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", 30)
+    monkeypatch.setattr(measure, "STREAM_TURNS", 1)
+    monkeypatch.setattr(real, "TABLES", 1)
 
 
 @pytest.mark.parametrize("fabric", measure.FABRICS)
@@ -25,10 +27,18 @@ def test_a_case_is_run_and_predicted(fabric: str) -> None:
     [row] = real.predict([real.Case(2, 1024, fabric)], 1, scale=0.02, progress=said.append)
     assert row["fabric"] == fabric
     assert row["real"] > 0 and row["model"] > 0
-    assert row["ratio"] == pytest.approx(row["model"] / row["real"], abs=0.01)
+    assert row["ratios"] == [row["ratio"]]
     assert 0 <= row["busy"] <= 1
-    assert row["steady"] in (0, 1)
+    assert 0 < row["line_ns"][0] <= row["line_ns"][1]
     assert said == ["round 1 of 1"]
+
+
+def test_a_row_has_the_medians_of_its_rounds() -> None:
+    rounds = [real.Round(10, 20, 0.0, (50, 60)), real.Round(20, 22, 0.5, (40, 50)), real.Round(10, 9, 0.1, (50, 230))]
+    row = real.row_of(real.Case(2), rounds)
+    assert (row["real"], row["model"], row["ratio"], row["busy"]) == (10, 20, 1.1, 0.1)
+    assert row["ratios"] == [0.9, 1.1, 2.0]
+    assert row["line_ns"] == [40, 230]
 
 
 def test_switches_are_held_against_the_baseline_of_their_round() -> None:
@@ -45,12 +55,13 @@ def test_a_study_becomes_a_section(tmp_path: Path) -> None:
     kept = {
         "machine": {"cpu": "Z80", "cores": 1, "kernel": "6"},
         "rounds": 3,
-        "predictions": [{**case, "real": 1000, "model": 1100, "ratio": 1.1, "steady": 2, "busy": 0.5}],
+        "predictions": [{**case, "real": 1000, "model": 1100, "ratio": 1.1, "ratios": [0.9, 1.1, 1.2], "busy": 0.5,
+                         "line_ns": [50, 230]}],
         "switches": [
             {**case, "switches": name, "gain": gain} for name, gain in zip(real.STEPS, (1, 2, 3, 4), strict=True)
         ],
     }
     (tmp_path / "real.json").write_text(json.dumps(kept))
     text = real.section(tmp_path / "real.json")
-    assert "| 2 | 1024 | shm | 1,000 | 1,100 | 1.10 | 2 of 3 | 50% |" in text
+    assert "| 2 | 1024 | shm | 1,000 | 1,100 | 1.10 | 0.90 to 1.20 | 50 to 230 ns | 50% |" in text
     assert "| shm | 2 | 1024 | 2.00 | 3.00 | 4.00 |" in text
