@@ -1,8 +1,8 @@
 """What a member tells another one so that both become peers over verbs: opaque to whoever carries it.
 
 Little-endian: a magic number with the version of the format, the size of it all, the rank of the member that it is of,
-the ends of its connection (queue pair, that for what goes ahead, first packet number, LID, GID), what that end can do, the place and key of its
-copy of the reader's row, the memories that it has registered, and a CRC-32 of everything before.
+the ends of its connections (queue pair, that for what goes ahead, first packet number, LID, GID), what these can do,
+the place and key of its copy of the reader's row, the memories that it has registered, and a CRC-32 of everything before.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Address:
     def pack(self) -> bytes:
         size = HEAD.size + len(self.memories) * MEMORY.size + CRC.size
         data = HEAD.pack(
-            MAGIC, size, self.rank, self.queue_pair, self.ahead, self.packet, self.lid, self.link_layer, self.mtu, self.gid,
-            self.rings, self.reads, len(self.memories), self.row.address, self.row.size, self.row.key,
+            MAGIC, size, self.rank, self.queue_pair, self.ahead, self.packet, self.lid, self.link_layer, self.mtu,
+            self.gid, self.rings, self.reads, len(self.memories), self.row.address, self.row.size, self.row.key,
         ) + b"".join(MEMORY.pack(m.address, m.size, m.key) for m in self.memories)
         return data + CRC.pack(zlib.crc32(data))
 
