@@ -1,7 +1,8 @@
 """The fabric's promise: one-sided access to peers' memory, doorbells, and small two-sided messages.
 
 - A post writes a range of my own row to the same place of a peer's copy of it. FIFO per peer: a later write is never
-  visible before an earlier one (but see lanes, and POST_AHEAD). A list of posts is handed over at once (one doorbell of the device per peer).
+  visible before an earlier one (but see lanes, and POST_AHEAD). A list of posts is handed over at once (one doorbell of
+  the device per peer).
 - A row is written only by its owner, so a fabric that maps the owner's row itself (shm) copies nothing: the stores
   are visible before the post. Nothing may depend on a store being invisible: data first, then the count that guards
   it, with release order.

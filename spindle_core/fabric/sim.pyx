@@ -47,9 +47,9 @@ cdef class SimNetwork:
 
     `copies`: peers have copies of rows, else they read the owner's. `late`: posts of more than POST_INLINE_MAX bytes
     carry what the row holds when they land. `joins`: what waits takes later posts of its lane along. `range_cost`: of a
-    further post, in bytes, and `push_bytes`, after which a count follows: as in fabric.pxd. `fences`: who cuts a peer is reached by nothing of it any more either.
-    `immediate`: nothing waits. `ahead`: POST_AHEAD has a way of its own. Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs
-    are meant, the oldest first.
+    further post, in bytes, and `push_bytes`, after which a count follows: as in fabric.pxd. `fences`: who cuts a peer
+    is reached by nothing of it any more either. `immediate`: nothing waits. `ahead`: POST_AHEAD has a way of its own.
+    Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs are meant, the oldest first.
     """
 
     def __init__(self, *, copies=True, late=True, fences=True, immediate=False, joins=True, ahead=True, range_cost=64,

@@ -271,9 +271,9 @@ cdef inline int frame_gone(tcp_t *s, tcp_peer_t *p) noexcept nogil:
 
 cdef uint64_t ahead_gone(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
     """Of n bytes that were sent at a gap the first were of what goes ahead; returns how many were others'."""
-    cdef int i
+    cdef int _i
     cdef uint64_t left
-    for i in range(ahead_at_once(p)):
+    for _i in range(ahead_at_once(p)):
         left = sizeof(tcp_frame) + p.ahead[p.ahead_first % s.n_ahead].frame.length - p.ahead_sent
         if n < left:
             p.ahead_sent += n

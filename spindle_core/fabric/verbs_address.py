@@ -1,8 +1,9 @@
 """What a member tells another one so that both become peers over verbs: opaque to whoever carries it.
 
 Little-endian: a magic number with the version of the format, the size of it all, the rank of the member that it is of,
-the ends of its connections (queue pair, that for what goes ahead, first packet number, LID, GID), what these can do,
-the place and key of its copy of the reader's row, the memories that it has registered, and a CRC-32 of everything before.
+the ends of its connections (queue pair, that for what goes ahead, first packet number, LID, GID), what these can
+do, the place and key of its copy of the reader's row, the memories that it has registered, and a CRC-32 of everything
+before.
 """
 
 from __future__ import annotations

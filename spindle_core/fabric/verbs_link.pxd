@@ -92,8 +92,8 @@ cdef struct verbs_receive_t:
     ibv_sge part
 
 
-# One connection to a peer. There are two: the second one, for what needs not wait (POST_AHEAD), has neither memories nor
-# letters, and says no goodbye. What fails or is cut is always both.
+# One connection to a peer. There are two: the second one, for what needs not wait (POST_AHEAD), has neither memories
+# nor letters, and says no goodbye. What fails or is cut is always both.
 cdef struct verbs_peer_t:
     ibv_qp *qp                   # NULL: not prepared
     uint32_t cut                 # set by the control thread while the predicate thread posts

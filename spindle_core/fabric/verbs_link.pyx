@@ -1,6 +1,7 @@
 """Reliable connections between two members of an epoch: what is posted becomes lists of work requests, what the peer
-writes lands in this node's memory by itself. There are two of each pair: acknowledgements, and all else that needs not
-wait (POST_AHEAD), don't stand behind data in the device's queue; each of the two has queues, rings and credit of its own.
+writes lands in this node's memory by itself. There are two of each pair: acknowledgements, and all else that needs
+not wait (POST_AHEAD), don't stand behind data in the device's queue; each of the two has queues, rings and credit of
+its own.
 
 Sending: posts wait in a queue of fixed size, an entry for each work request, joined with what waits as their lanes
 allow, and leave in lists, one doorbell of the device for each. The device's own send queue never overflows: `sent -
