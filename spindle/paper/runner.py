@@ -21,7 +21,7 @@ from typing import Any
 from spindle.paper.runs import Run, counts_of, parameters_of, simulate, work_of
 
 STATE_DIR = Path("build/paper")
-NO_PART = {"flights", "pauses", "probes"}  # of the modules here
+NO_PART = {"flights", "loads", "pauses", "probes"}  # of the modules here
 FORMAT = 1  # of figures_of(): raised where it changes
 
 # What is compiled of the core and has a part in what a run shows; of the model that is all but what measures or flies
