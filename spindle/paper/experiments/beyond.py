@@ -102,9 +102,9 @@ class Beyond(Experiment):
             f"window chosen by the size of the slots ({CHOSEN} here instead of 100). What each gains by itself is "
             "below. With them the link is full from 4 members on, and latency is less by as much as the window is "
             "smaller, and somewhat more. (A node's own messages don't come to it through its link, so that n senders "
-            "can deliver n / (n - 1) of 12.5 GB/s.) Smaller windows are shown as well: where predicates are slow, 20 "
-            "slots are enough for 6 members and more, but not for fewer, of whom each has to have more on its way; "
-            "where they are quick, 12 slots are enough for all.",
+            "can deliver n / (n - 1) of 12.5 GB/s.) Smaller windows are shown as well. For 85% of the link, where "
+            "predicates are slow, 20 slots are enough from 6 members on, but not for fewer, of whom each has to have "
+            "more on its way; where they are quick, 12 slots are.",
             "GB/s delivered at each node:",
             table(r, names, MEMBERS, members),
             f"the same as percent of the link of {LINK_GB_S} GB/s:",
