@@ -31,6 +31,7 @@ from spindle_core.engine import SubgroupSpec
 from spindle_core.switches import Switches
 
 BYTES = 3_000_000_000  # of payload that each node delivers in a real run
+WITHIN = 0.3
 TABLES = 5  # before a real run, and after it
 START_US = 1000.0  # real applications are told one after the other to begin
 RANGE_COST = 512  # of the fabric over connections (tcp.pyx)
@@ -206,6 +207,24 @@ def study(rounds: int = 5, *, scale: float = 1.0, progress: Progress = lambda te
     }
 
 
+def agreement(predictions: Sequence[dict[str, Any]]) -> str:
+    """In words: how many predictions are within WITHIN of their runs, and which are not."""
+    ratios = [ratio for row in predictions for ratio in row["ratios"]]
+    single = sum(within(ratio) for ratio in ratios) / max(1, len(ratios))
+    beyond = [f"{row['nodes']} nodes with {row['size']} bytes over {row['fabric']}"
+              for row in predictions if not within(row["ratio"])]  # fmt: skip
+    return (
+        f"Of {len(predictions)} predictions {len(predictions) - len(beyond)} are within {WITHIN:.0%} of the run"
+        + (f" (not {', '.join(beyond)})" if beyond else "")
+        + f", of single rounds {single:.0%}."
+    )
+
+
+def within(ratio: float) -> bool:
+    """The greater one is at most WITHIN above the other."""
+    return 1 / (1 + WITHIN) <= ratio <= 1 + WITHIN
+
+
 def section(kept: Path = KEPT) -> str:
     """Markdown, of the study that was kept last (`spindle paper real --keep`)."""
     if not kept.exists():
@@ -235,6 +254,9 @@ def section(kept: Path = KEPT) -> str:
         " where they are. Busy: share of the cores that other programs used.",
         markdown_table(("nodes", "bytes", "fabric", "real", "model", "model/real", "of single rounds", "line", "busy"),
                        predictions),
+        agreement(found["predictions"])
+        + " What the model leaves out there: it sends a write as a whole where a socket sends it in segments, and knows"
+        " nothing of what processes that share a core take from each other's caches.",
         "The paper's steps in real runs, as multiples of the baseline of the same round.",
         markdown_table(("fabric", "nodes", "bytes", *STEPS[1:]), steps),
     ])  # fmt: skip

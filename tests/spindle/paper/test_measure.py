@@ -83,10 +83,11 @@ def test_longer_copies_take_longer() -> None:
 def test_bytes_cost_where_they_are_copied() -> None:
     found = measure.tcp_costs(3)
     assert found["post_ns_per_byte"] > 0.005
-    assert found["leave_ns"] > found["post_next_ns"]
+    leaving_ns = found["leave_ns"] + measure.SHORT * found["post_ns_per_byte"]
+    assert leaving_ns > found["post_next_ns"]
     shared = measure.shm_costs()
     assert "post_ns_per_byte" not in shared
-    assert shared["post_first_ns"] < found["leave_ns"]
+    assert shared["post_first_ns"] < leaving_ns
 
 
 @pytest.mark.parametrize("fabric", measure.FABRICS)
