@@ -98,7 +98,8 @@ class PerMessage(Experiment):
             "cluster.\n\n**What its code says.** The reference implementation is public (Derecho-Project/derecho, "
             "`src/core/multicast_group.cpp`). There every received message goes into an ordered map and comes out of "
             "it at delivery, and a sender's row is found through two more such maps: costs for each message, of which "
-            "we don't know how large they are. Before it batched (June 2020, commit d69d135a) its receive predicate, when it fired, looked at each "
-            "sender half a window's times, 800 times with 16 senders, which may be where the baseline's time goes. And "
-            "its lock is held for all of a predicate, upcalls included, where this core takes it to send and to post. "
-            "None of this was measured here, and nothing of it is in the tables.")
+            "we don't know how large they are. Before it batched (June 2020, commit d69d135a) its receive predicate, "
+            "when it fired, looked at each sender half a window's times, 800 times with 16 senders, "
+            "which may be where the baseline's time goes. And its lock is held for all of a predicate, upcalls "
+            "included, where this core takes it to send and to post. None of this was measured here, and "
+            "nothing of it is in the tables.")
