@@ -248,8 +248,8 @@ def section(kept: Path = KEPT) -> str:
         f"Nodes as processes of one machine: {where['cpu']}, {where['cores']} cores, Linux {where['kernel']}."
         " `spindle paper real` repeats all of it.",
         "The model with a table of that machine, every cost of it measured for itself (`spindle paper measure`), beside"
-        f" real runs. Messages a second at each node, with all techniques; medians of {found['rounds']} rounds, each"
-        " with tables of its own, measured before and after the run. Line: what a cache line took from core to core"
+        f" real runs. Messages a second at each node, with all techniques; medians of {found['rounds']} rounds, and of"
+        " their ratios; each has tables of its own, measured before and after the run. Line: what a cache line took from core to core"
         " meanwhile; the processors of a virtual machine are moved, several times in a second, and a run is as fast as"
         " where they are. Busy: share of the cores that other programs used.",
         markdown_table(("nodes", "bytes", "fabric", "real", "model", "model/real", "of single rounds", "line", "busy"),
@@ -257,6 +257,6 @@ def section(kept: Path = KEPT) -> str:
         agreement(found["predictions"])
         + " What the model leaves out there: it sends a write as a whole where a socket sends it in segments, and knows"
         " nothing of what processes that share a core take from each other's caches.",
-        "The paper's steps in real runs, as multiples of the baseline of the same round.",
+        "The paper's steps in real runs, each with those before it, as multiples of the baseline of the same round.",
         markdown_table(("fabric", "nodes", "bytes", *STEPS[1:]), steps),
     ])  # fmt: skip
