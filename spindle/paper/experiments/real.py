@@ -249,9 +249,9 @@ def section(kept: Path = KEPT) -> str:
         " `spindle paper real` repeats all of it.",
         "The model with a table of that machine, every cost of it measured for itself (`spindle paper measure`), beside"
         f" real runs. Messages a second at each node, with all techniques; medians of {found['rounds']} rounds, and of"
-        " their ratios; each has tables of its own, measured before and after the run. Line: what a cache line took from core to core"
-        " meanwhile; the processors of a virtual machine are moved, several times in a second, and a run is as fast as"
-        " where they are. Busy: share of the cores that other programs used.",
+        " their ratios; each has tables of its own, measured before and after the run. Line: what a cache line took"
+        " from core to core meanwhile; the processors of a virtual machine are moved, several times in a second, and a"
+        " run is as fast as where they are. Busy: share of the cores that other programs used.",
         markdown_table(("nodes", "bytes", "fabric", "real", "model", "model/real", "of single rounds", "line", "busy"),
                        predictions),
         agreement(found["predictions"])
