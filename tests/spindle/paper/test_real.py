@@ -58,7 +58,8 @@ def test_a_study_becomes_a_section(tmp_path: Path) -> None:
         "predictions": [{**case, "real": 1000, "model": 1100, "ratio": 1.1, "ratios": [0.9, 1.1, 1.2], "busy": 0.5,
                          "line_ns": [50, 230]}],
         "switches": [
-            {**case, "switches": name, "gain": gain} for name, gain in zip(real.STEPS, (1, 2, 3, 4), strict=True)
+            {**case, "switches": name, "gain": gain}
+            for name, gain in {"baseline": 1, "null_sends": 2, "batching": 3, "spindle": 4}.items()
         ],
     }
     (tmp_path / "real.json").write_text(json.dumps(kept))
