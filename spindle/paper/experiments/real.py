@@ -201,6 +201,7 @@ def study(rounds: int = 5, *, scale: float = 1.0, progress: Progress = lambda te
     return {
         "machine": machine(),
         "rounds": rounds,
+        "switch_rounds": rounds,
         "predictions": predict(rounds=rounds, scale=scale, progress=progress),
         "switches": switches(rounds=rounds, sets=SETS, scale=scale, progress=progress),
     }
@@ -257,7 +258,7 @@ def section(kept: Path = KEPT) -> str:
         agreement(found["predictions"])
         + " What the model leaves out there: it sends a write as a whole where a socket sends it in segments, and knows"
         " nothing of what processes that share a core take from each other's caches.",
-        "Each switch alone, and the paper's steps (each with those before it), in real runs, as multiples of the baseline"
-        " of the same round.",
+        "Each switch alone, and the paper's steps (each with those before it), in real runs, as multiples of the"
+        f" baseline of the same round; medians of {found['switch_rounds']} rounds.",
         markdown_table(("fabric", "nodes", "bytes", *names), steps),
     ])  # fmt: skip

@@ -55,6 +55,7 @@ def test_a_study_becomes_a_section(tmp_path: Path) -> None:
     kept = {
         "machine": {"cpu": "Z80", "cores": 1, "kernel": "6"},
         "rounds": 3,
+        "switch_rounds": 2,
         "predictions": [{**case, "real": 1000, "model": 1100, "ratio": 1.1, "ratios": [0.9, 1.1, 1.2], "busy": 0.5,
                          "line_ns": [50, 230]}],
         "switches": [
