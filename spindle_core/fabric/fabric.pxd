@@ -68,7 +68,7 @@ cdef struct completion_t:
 cdef struct fabric_t:
     void *self
     uint64_t range_cost         # a further post costs as much as so many bytes: gaps up to that are posted as well
-    uint64_t push_bytes         # slots of more go in pieces, each with a count: so many bytes take as long as two posts
+    uint64_t push_bytes         # slots of more go in pieces, each with a count behind it
     int (*enter)(void *self) noexcept nogil                                         # returns how much has come
     void (*leave)(void *self) noexcept nogil
     int (*post_list)(void *self, const post_t *posts, uint32_t n) noexcept nogil   # returns doorbells rung

@@ -283,7 +283,6 @@ cdef class SimFabric(Fabric):
         """
         cdef link_t *link
         cdef link_t **at
-        cdef link_t way
         cdef Mapping copy = row
         self.check_peer(peer)
         if other.epoch != self.epoch or other.rank != peer or other.network is not self.network:
@@ -311,9 +310,8 @@ cdef class SimFabric(Fabric):
         link.row = row.base
         link.copy = copy.base if copy is not row else NULL
         if link.ahead != NULL:
-            memcpy(&way, link, sizeof(link_t))
-            way.ahead = NULL
-            link.ahead[0] = way
+            memcpy(link.ahead, link, sizeof(link_t))
+            link.ahead.ahead = NULL
         at = &self.network.net.links[link.source_node * SIM_NODES_MAX + link.target_node]
         while at[0] != NULL:
             at = &at[0].next

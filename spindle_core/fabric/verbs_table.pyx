@@ -29,7 +29,6 @@ from spindle_core.fabric.verbs_link cimport (
     link_gone,
     link_put,
     link_write,
-    other_way,
     take_completions,
     take_events,
     verbs_entry,
@@ -234,12 +233,9 @@ cdef int verbs_poll(void *self, completion_t *completions, int n) noexcept nogil
 cdef int verbs_ring(void *self, uint32_t peer) noexcept nogil:
     cdef verbs_t *s = <verbs_t *>self
     cdef verbs_peer_t *p = &s.peers[peer]
-    cdef verbs_peer_t *ahead = other_way(s, p)
     if link_gone(p):
         return 0
-    # What waits rings when it is sent.
-    if p.sent == p.last and (not ahead.connected or ahead.sent == ahead.last):
-        p.owes_ring = 1
+    p.owes_ring = 1
     if not s.in_pass:
         link_drive(s, peer)
     return 1
