@@ -350,6 +350,20 @@ def test_what_goes_ahead_waits_for_nothing() -> None:
     assert sum(b.peer_row(0)[4096 : 4096 + 1600]) == 100
 
 
+def test_a_ring_behind_reads_that_wait_is_not_lost() -> None:
+    """What waits in the queue of a full device wakes nobody by itself when it is no write."""
+    a, b = make_peers(2, depth=8)
+    b.fabric.prepare_wait()
+    for k in range(12):
+        a.fabric.post_read(1, b.key, 0, a.memory, 0, 8, k)
+    a.fabric.ring(1)
+    done: list[object] = []
+    wait_until(lambda: a.progress() >= 0 and (done.extend(a.fabric.poll()), len(done) == 12)[1], BOUND_S)
+    a.progress()
+    assert b.fabric.wait(BOUND_S)
+    b.fabric.finish_wait()
+
+
 def test_a_row_of_shared_memory_is_written_from() -> None:
     """Peers of the same host map the row, others get it over the device."""
     a, b = (VerbsPeer(rank, 2, ROW_SIZE, row=Mapping.create("row", ROW_SIZE)) for rank in range(2))
