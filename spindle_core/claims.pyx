@@ -6,7 +6,7 @@ outside use inboxes.
 Rules: every claim is committed soon, since the group's order waits for it; an epoch that ends with a claim open makes
 it a null, and commit_slots then says so.
 """
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed, u32_store_relaxed
 from spindle_core.events cimport event_ring, event_wait, sched_yield
@@ -16,7 +16,7 @@ from spindle_core.predicates.send cimport send
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport subgroup_t
-from spindle_core.thread cimport driver_t, stop_driving, try_to_drive
+from spindle_core.thread cimport commits_asleep, driver_t, stop_driving, try_to_drive
 
 cdef int YIELDS_BEFORE_SLEEP = 16
 
@@ -76,17 +76,26 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
             fill_header(s, first + i, sizes[i], 0, source_ns)
         mark_ready(s, first, n)
     unlock_subgroup(s)
-    # Pairs with the predicate thread's fence between `asleep` and its last look for work.
-    fence_store_load()
-    if u32_load_relaxed(&driver.bell.asleep):
-        if try_to_drive(driver):
-            # It is blocked: publish and acknowledge right here, and wake it for what comes after.
-            if driver.node == s.node and not s.node.wedged:
-                send(s.node, s)
-                receive(s.node, s)
-            stop_driving(driver)
-        event_ring(driver.bell_fd)
+    publish_asleep(driver, s)
     return in_time
+
+
+cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
+    """After a commit: if the predicate thread is blocked, publishes and acknowledges right here, and wakes it for what
+    comes after.
+
+    The first commit that finds it blocked does so, the second, the fourth, and so on. A message that comes alone is at
+    once on its way. Of many, each batch is as large as all before it: until the thread has a core, which on a busy
+    machine takes a while, they don't leave one by one, at posts and system calls for each.
+    """
+    cdef int64_t before = commits_asleep(driver)
+    if before >= 0 and before & (before + 1) == 0 and try_to_drive(driver):
+        if driver.node == s.node and not s.node.wedged:
+            send(s.node, s)
+            receive(s.node, s)
+        stop_driving(driver)
+    if before == 0:
+        event_ring(driver.bell_fd)
 
 
 cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil:
@@ -101,6 +110,5 @@ cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept n
         h.run = 1
         mark_ready(s, index, 1)
     unlock_subgroup(s)
-    fence_store_load()
-    if u32_load_relaxed(&driver.bell.asleep):
+    if commits_asleep(driver) == 0:
         event_ring(driver.bell_fd)

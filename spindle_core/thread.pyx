@@ -9,7 +9,7 @@ It waits a little longer, up to PATIENCE_NS, while messages are here that some m
 acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
 wake-ups of an idle core). With everything delivered there is nothing to expect, and it sleeps.
 """
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.atomics cimport (
     cpu_relax,
@@ -17,7 +17,9 @@ from spindle_core.atomics cimport (
     monotonic_ns,
     realtime_ns,
     u32_exchange_acquire,
+    u32_fetch_add_acq_rel,
     u32_load_acquire,
+    u32_load_relaxed,
     u32_store_relaxed,
     u32_store_release,
     u64_store_release,
@@ -65,6 +67,19 @@ cdef void stop_driving(driver_t *d) noexcept nogil:
     u32_store_release(&d.driving, 0)
 
 
+cdef int64_t commits_asleep(driver_t *d) noexcept nogil:
+    """For an application thread that has committed: how many commits before it have found this thread blocked since it
+    announced that; -1 if it isn't. Who is told 0 rings.
+
+    SYNC POINT: wake. Pairs with sleep(): what was committed is visible before this look at `asleep` and at the count,
+    and the count begins anew before the thread's last look for work. So whoever isn't the first is rung for in time.
+    """
+    fence_store_load()
+    if not u32_load_relaxed(&d.bell.asleep):
+        return -1
+    return u32_fetch_add_acq_rel(&d.commits, 1)
+
+
 cdef inline void resume_driving(driver_t *d) noexcept nogil:
     while not try_to_drive(d):
         sched_yield()            # an application is publishing: a few microseconds
@@ -75,7 +90,8 @@ cdef void sleep(driver_t *d) noexcept nogil:
     cdef node_t *node = d.node
     cdef int done = 0
     # SYNC POINT: wake. Pairs with every ringer: asleep is visible before the last look for work.
-    u32_store_relaxed(&d.bell.asleep, 1)
+    u32_store_relaxed(&d.commits, 0)
+    u32_store_release(&d.bell.asleep, 1)
     fence_store_load()
     if node != NULL:
         done = step(node, realtime_ns())
