@@ -6,6 +6,7 @@ Method: read the tracked files. Nothing is built or run but one `import dds`.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import subprocess
@@ -187,3 +188,18 @@ def test_every_proto_has_its_generated_modules() -> None:
     for proto in sources(".proto"):
         for ending in ("_pb2.py", "_pb2.pyi"):
             assert str(proto.with_suffix("")) + ending in names, f"{proto}: `make proto`, then commit its {ending}"
+
+
+def test_every_mutant_finds_the_line_that_it_changes() -> None:
+    """Goal: `make mutants` is long and not part of each run; a change that moves a line must not leave it without."""
+    spec = importlib.util.spec_from_file_location("mutants", ROOT / "tools" / "mutants.py")
+    assert spec is not None and spec.loader is not None
+    mutants = sys.modules["mutants"] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(mutants)
+        catalogue = mutants.Catalogue(mutants.CATALOGUE)
+        assert len(catalogue.mutants) > 100
+        for mutant in catalogue.mutants:
+            mutants.line_of(mutant, read(Path(mutant.file)))
+    finally:
+        del sys.modules["mutants"]
