@@ -72,5 +72,5 @@ def test_a_study_becomes_a_section(tmp_path: Path) -> None:
 def test_it_is_said_which_predictions_are_far_off() -> None:
     case = {"nodes": 2, "size": 1024, "fabric": "shm"}
     near, far = {**case, "ratio": 1.3, "ratios": [0.7, 1.3]}, {**case, "nodes": 3, "ratio": 0.76, "ratios": [0.7, 0.8]}
-    assert real.agreement([near]) == "Of 1 predictions 1 are within 30% of the run, of single rounds 50%."
+    assert real.agreement([near]) == "All 1 predictions are within 30% of the run, of single rounds 50%."
     assert "1 are within 30% of the run (not 3 nodes with 1024 bytes over shm)" in real.agreement([near, far])
