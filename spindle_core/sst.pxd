@@ -13,3 +13,5 @@ cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t f
 cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil
 cdef void lock_subgroup(subgroup_t *s) noexcept nogil
 cdef void unlock_subgroup(subgroup_t *s) noexcept nogil
+cdef void lock_to_post(node_t *node, subgroup_t *s) noexcept nogil
+cdef void hand_over_posts(node_t *node, subgroup_t *s) noexcept nogil

@@ -135,3 +135,17 @@ cdef void lock_subgroup(subgroup_t *s) noexcept nogil:
 
 cdef void unlock_subgroup(subgroup_t *s) noexcept nogil:
     u32_store_release(&s.lock, 0)
+
+
+cdef void lock_to_post(node_t *node, subgroup_t *s) noexcept nogil:
+    """For a predicate that needs the lock for nothing else: the baseline holds it, which senders need as well, while it
+    posts (paper, section 3.4)."""
+    if not node.post_after_unlock:
+        lock_subgroup(s)
+
+
+cdef void hand_over_posts(node_t *node, subgroup_t *s) noexcept nogil:
+    """The end of what lock_to_post() began."""
+    flush_posts(node)
+    if not node.post_after_unlock:
+        unlock_subgroup(s)

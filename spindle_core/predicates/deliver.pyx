@@ -35,7 +35,7 @@ from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, log_record, slot_header
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport slot_of
-from spindle_core.sst cimport flush_posts, lock_subgroup, push, push_acknowledged, unlock_subgroup
+from spindle_core.sst cimport flush_posts, hand_over_posts, lock_to_post, push, push_acknowledged
 from spindle_core.state cimport (
     DONE_MAX,
     LEVEL_LOGGED,
@@ -265,15 +265,9 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     if s.delivered == first:
         return 0
     mark_persist(s)
-    if node.post_after_unlock:
-        push_delivered(node, s)
-    else:
-        # The baseline holds the lock that senders need while it posts (paper, section 3.4).
-        lock_subgroup(s)
-        push_delivered(node, s)
-        flush_posts(node)
-        unlock_subgroup(s)
-    flush_posts(node)
+    lock_to_post(node, s)
+    push_delivered(node, s)
+    hand_over_posts(node, s)
     return <int>(s.delivered - first) if s.delivered - first < DONE_MAX else DONE_MAX
 
 

@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_acquire, u64_store_release
 from spindle_core.counters cimport C_CORRUPT, C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
-from spindle_core.sst cimport flush_posts, lock_subgroup, push_received, unlock_subgroup
+from spindle_core.sst cimport hand_over_posts, lock_to_post, push_received
 from spindle_core.state cimport DONE_MAX, INDEX_JUMP_BITS, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
@@ -56,27 +56,16 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
             found += 1
             node.counters[C_RECEIVE_BATCHES] += 1
             if s.level != LEVEL_UNORDERED:
-                if node.post_after_unlock:
-                    acknowledge(node, s)
-                else:
-                    # The baseline holds the lock that senders need while it posts (paper, section 3.4).
-                    lock_subgroup(s)
-                    acknowledge(node, s)
-                    flush_posts(node)
-                    unlock_subgroup(s)
-                flush_posts(node)
+                lock_to_post(node, s)
+                acknowledge(node, s)
+                hand_over_posts(node, s)
     if found == 0:
         return 0
     node.counters[C_RECEIVE_MESSAGES] += found
     if node.batch_receive:
         node.counters[C_RECEIVE_BATCHES] += 1
         if s.level != LEVEL_UNORDERED:
-            if node.post_after_unlock:
-                acknowledge(node, s)
-            else:
-                lock_subgroup(s)
-                acknowledge(node, s)
-                flush_posts(node)
-                unlock_subgroup(s)
-            flush_posts(node)
+            lock_to_post(node, s)
+            acknowledge(node, s)
+            hand_over_posts(node, s)
     return <int>found if found < DONE_MAX else DONE_MAX
