@@ -71,6 +71,7 @@ class Cluster:
         push_bytes: int | None = ...,
         lock_free: bool = ...,
         ahead: bool = ...,
+        once: bool = ...,
         upcall_batches: bool = ...,
         seed: int = ...,
     ) -> None: ...

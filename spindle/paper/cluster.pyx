@@ -121,7 +121,8 @@ cdef class Cluster:
     """`topics`: SubgroupSpec of each; `parameters`: parameters.Parameters; range_cost: of a further post, in bytes of
     unused slots that are posted along (None: whole slots, as in the paper); push_bytes: of a batch, after which a
     count follows (None: at its end, as in the paper); lock_free: claims take no lock; ahead: what
-    needs not wait for data (POST_AHEAD: acknowledgements) has a connection of its own, else one connection carries all.
+    needs not wait for data (POST_AHEAD: acknowledgements) has a connection of its own, else one connection carries all;
+    once: what a pass acknowledges leaves at its end, in one list, and what it has received and delivered in one write.
 
     Raises ValueError for what no epoch can have, or above the model's limits.
     """
@@ -140,7 +141,7 @@ cdef class Cluster:
         memset(&self.state, 0, sizeof(run_t))
 
     def __init__(self, parameters, n, topics, senders, *, switches=None, upcalls=None, range_cost=None,
-                 push_bytes=None, lock_free=False, ahead=False, upcall_batches=True, seed=1):
+                 push_bytes=None, lock_free=False, ahead=False, once=False, upcall_batches=True, seed=1):
         cdef uint32_t i, k
         cdef Epoch epoch
         cdef TimedFabric fabric
@@ -164,6 +165,7 @@ cdef class Cluster:
         self.state.actors = self.actors
         net.n = n
         net.ahead = ahead
+        net.once = once
         self.set_costs(parameters)
         self.state.lock_free = lock_free
         self.engines, self.epochs = [], []

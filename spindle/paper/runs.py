@@ -58,6 +58,7 @@ class Run:
     lock_free: bool = False  # claims take no lock
     paused: bool = False  # threads are interrupted, as parameters.PAUSES has it
     ahead: bool = False  # acknowledgements have a connection of their own
+    once: bool = False  # what a pass acknowledges leaves at its end, received and delivered in one write
     table: str = "paper"
     changes: tuple[tuple[str, float], ...] = ()  # of the table: fields of Node or Network
     seed: int = 1
@@ -134,6 +135,7 @@ def simulate(run: Run) -> dict[str, Any]:
         push_bytes=run.push_bytes if run.push_bytes >= 0 else None,
         lock_free=run.lock_free,
         ahead=run.ahead,
+        once=run.once,
         seed=run.seed,
     )
     try:
@@ -162,6 +164,7 @@ def figures_of(run: Run, outcome: Any, slow: list[bool]) -> dict[str, Any]:
         "latency_mean_us": outcome.latency_mean_s * 1e6,
         "delivered": delivered,
         "pushes_per_message": pushes_per_message(counters, run.members),
+        "writes_per_message": outcome.writes / run.members / delivered,
         "posting_us_per_message": mean(outcome.posting_s) / seconds * 1e6 / mean(outcome.messages_s),
         "posting_share": mean(outcome.posting_s) / seconds,
         "waiting_share": mean([outcome.waiting_s[i] for i in swift]) / seconds,

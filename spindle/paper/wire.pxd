@@ -75,6 +75,7 @@ cdef struct network_state_t:
     card_t cards[MEMBERS_MAX]
     wire_t wires[2][MEMBERS_MAX * MEMBERS_MAX]   # by pair; the second one of each for what needs not wait, if `ahead`
     bint ahead
+    bint once                                # acknowledgements leave at the end of a pass, each count once
     slots_area_t areas[AREAS_MAX]
     uint32_t n_areas
     transfer_t *free

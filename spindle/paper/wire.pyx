@@ -212,15 +212,25 @@ cdef bint joins(end_t *e, const post_t *post) noexcept nogil:
     return True
 
 
+cdef inline void leaves(network_state_t *net, transfer_t *t, uint64_t at_ps) noexcept nogil:
+    net.writes += 1
+    net.bytes += t.length
+    t.posted_ps = at_ps
+    clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+
+
 cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
     cdef end_t *e = <end_t *>self
     cdef network_state_t *net = e.net
     cdef uint64_t at_ps = e.start(e.poster)
     cdef uint32_t i, peer
-    cdef bint waits = net.costs.leave > 0
+    cdef bint waits, first = True
     cdef transfer_t *t
     for i in range(n):
-        at_ps += net.costs.post_next if i else net.costs.post_first
+        waits = net.costs.leave > 0 or (net.once and posts[i].flags & POST_AHEAD)
+        if not waits or net.costs.leave:
+            at_ps += net.costs.post_first if first else net.costs.post_next
+            first = False
         peer = posts[i].peer
         if waits and joins(e, &posts[i]):
             continue
@@ -229,10 +239,7 @@ cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
             return 0
         if not waits:
             at_ps += t.length * net.costs.post_per_byte
-            net.writes += 1
-            net.bytes += t.length
-            t.posted_ps = at_ps
-            clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+            leaves(net, t, at_ps)
         elif e.first[peer] == NULL:
             e.n_waiting += 1
             e.first[peer] = e.last[peer] = t
@@ -241,6 +248,26 @@ cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
             e.last[peer] = t
     e.spend(e.poster, at_ps, n, posts[0].offset)
     return 0
+
+
+cdef void acknowledgements_leave(end_t *e) noexcept nogil:
+    """Those of a pass, in one list."""
+    cdef network_state_t *net = e.net
+    cdef uint64_t at_ps = e.start(e.poster), offset = 0
+    cdef uint32_t peer, n = 0
+    cdef transfer_t *t
+    cdef transfer_t *following
+    for peer in range(net.n):
+        t = e.first[peer]
+        e.first[peer] = e.last[peer] = NULL
+        while t != NULL:
+            following = t.next
+            at_ps += net.costs.post_next if n else net.costs.post_first
+            offset = t.offset
+            n += 1
+            leaves(net, t, at_ps)
+            t = following
+    e.spend(e.poster, at_ps, n, offset)
 
 
 cdef void timed_leave(void *self) noexcept nogil:
@@ -254,6 +281,9 @@ cdef void timed_leave(void *self) noexcept nogil:
     if e.n_waiting == 0:
         return
     e.n_waiting = 0
+    if net.costs.leave == 0:
+        acknowledgements_leave(e)
+        return
     for peer in range(net.n):
         if e.first[peer] == NULL:
             continue
@@ -267,10 +297,7 @@ cdef void timed_leave(void *self) noexcept nogil:
         e.first[peer] = e.last[peer] = NULL
         while t != NULL:
             following = t.next
-            net.writes += 1
-            net.bytes += t.length
-            t.posted_ps = at_ps
-            clock_add(&net.clock, at_ps, EVENT_POSTED, t)
+            leaves(net, t, at_ps)
             t = following
         e.spend(e.poster, at_ps, 0, offset)
 

@@ -9,6 +9,7 @@ from spindle.paper.experiments.beyond import Acknowledgements, Beyond, Claims, P
 from spindle.paper.experiments.fabric import Copies, WriteLatency
 from spindle.paper.experiments.final import Final, Unlock
 from spindle.paper.experiments.nulls import Delays, Nulls
+from spindle.paper.experiments.once import Once
 from spindle.paper.experiments.per_message import PerMessage
 from spindle.paper.experiments.profile import Profile
 from spindle.paper.experiments.topics import ManyActive, OneActive
@@ -19,6 +20,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     for one in (
         WriteLatency(), Batching(), Sizes(), Steps(), Window(), BatchSizes(), OneActive(), Delays(), Nulls(), Unlock(),
         ManyActive(), Copies(), CopiedMessages(), Final(), Levels(), Upcalls(), PerMessage(),
-        Beyond(), Profile(), Acknowledgements(), Pieces(), Windows(), UsedParts(), Claims(),
+        Beyond(), Profile(), Acknowledgements(), Pieces(), Windows(), UsedParts(), Claims(), Once(),
     )
 }

@@ -79,11 +79,6 @@ class Profile(Experiment):
             "acknowledgements, which wait behind data ([ahead of data](#acknowledgements-ahead-of-data)), and for the "
             "end of batches ([in pieces](#large-batches-in-pieces)). With both the port is full, and the thread's "
             "time goes into posts. Small messages leave the port empty: there deliveries are most of what the thread "
-            "does, then posts.\n\nFewer posts were tried there. Received and delivered numbers that change in one "
-            "pass can go in one push, after the deliveries: that saved 17% of the pushes and gained 1.6% of "
-            "throughput (mean over 40 configurations of 4 and 16 members with messages of 128 B to 10 KB; 3% with "
-            "128 B), but between -8% and +12% in single ones, since acknowledgements come later. Delivered numbers "
-            "pushed with what is published next gained nothing: they then wait behind that data. The core does "
-            "neither.",
+            "does, then posts, which is why [fewer of these](#received-and-delivered-in-one-push) were tried.",
             "\n".join(rows),
         ])

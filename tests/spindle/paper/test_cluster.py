@@ -259,6 +259,27 @@ def test_acknowledgements_may_go_ahead_of_data() -> None:
     assert sum(ahead.bytes_s) >= 0.98 * sum(behind.bytes_s)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_a_pass_acknowledges_may_leave_once(ahead: bool) -> None:
+    """Goal: received and delivered leave in one write, and those of several topics as one list of posts; everything is
+    delivered all the same. Method: a topic that all send in, beside one without messages or with as many."""
+    members = tuple(range(4))
+    for topics in (1, 2):
+        found = []
+        for once in (False, True):
+            specs = [SubgroupSpec(t + 1, members, members, 32, 1024) for t in range(topics)]
+            senders = [Sender(rank, t + 1, 500, 1024) for t in range(topics) for rank in members]
+            cluster = Cluster(STEADY, 4, specs, senders, ahead=ahead, once=once)
+            try:
+                found.append(cluster.run())
+            finally:
+                cluster.close()
+        each, in_one = found
+        assert each.finished and in_one.finished
+        assert [counters["delivery_messages"] for counters in in_one.counters] == [2000 * topics] * 4
+        assert in_one.writes < each.writes
+
+
 def test_every_second_message_may_have_another_size() -> None:
     found = play(2, senders=[Sender(0, 1, 300, 1000, second_size=200)], size=1024)
     assert sum(counters["sent_bytes"] for counters in found.counters) == 150 * 1200

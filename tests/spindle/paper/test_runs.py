@@ -41,6 +41,7 @@ OTHERS = {
     "upcall_us": 2.0, "copies_in": True, "copies_out": True, "disk_bytes_s": 1e7, "work_us": 3.0, "level": 0,
     "table": "per message", "changes": (("deliver_ns", 400.0),), "seed": 2,
     "second_size": 100, "slot": 20480, "range_cost": 0, "push_bytes": 20000, "lock_free": True, "ahead": True,
+    "once": True,
 }
 
 
