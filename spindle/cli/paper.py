@@ -91,10 +91,11 @@ def run(names: tuple[str, ...], seeds: int | None, plot: Path | None, jobs: int 
     said = []
     for e in experiments:
         r, fitted = e.results(figures, seeds)
-        with_fitted = e.compare(fitted) if fitted is not None else []
-        said.append(_as_json(e, e.compare(r), with_fitted))
+        tables = (e.reference(figures, seeds), fitted)
+        others = [e.compare(results) if results is not None else [] for results in tables]
+        said.append(_as_json(e, e.compare(r), *others))
         if not as_json:
-            _print(e, e.compare(r), with_fitted)
+            _print(e, e.compare(r), *others)
         if plot is not None:
             plots.draw(e, r, fitted, plot / f"{e.name}.png")
             note(f"drawn: {plot / e.name}.png")
@@ -228,27 +229,30 @@ def _progress() -> Iterator[Any]:
     yield line
 
 
-def _as_json(e: Experiment, ours: list[Comparison], fitted: list[Comparison]) -> dict[str, Any]:
+def _as_json(e: Experiment, ours: list[Comparison], reference: list[Comparison],
+             fitted: list[Comparison]) -> dict[str, Any]:
     rows = []
     for place, one in enumerate(ours):
         row: dict[str, Any] = {"claim": one.claim, "unit": one.unit, "paper": one.paper, "ours": one.ours,
                                "ratio": one.ratio}
+        if reference:
+            row["reference"] = reference[place].ours
         if fitted:
             row["fitted"] = fitted[place].ours
         rows.append(row)
     return {"name": e.name, "title": e.title, "place": e.place, "comparisons": rows}
 
 
-def _print(e: Experiment, ours: list[Comparison], fitted: list[Comparison]) -> None:
+def _print(e: Experiment, ours: list[Comparison], reference: list[Comparison], fitted: list[Comparison]) -> None:
     from spindle.cli.common import console, table
     from spindle.paper.page import figure_text
 
-    made = table(e.place, "paper", "ours", "ratio", "fitted", right=["paper", "ours", "ratio", "fitted"],
-                 title=f"{e.name}: {e.title}")
+    numbers = ["paper", "ours", "ratio", "reference", "fitted"]
+    made = table(e.place, *numbers, right=numbers, title=f"{e.name}: {e.title}")
     for place, one in enumerate(ours):
         ratio = one.ratio
         made.add_row(one.claim, figure_text(one.paper, one.unit), figure_text(one.ours, one.unit),
                      "" if ratio is None else f"{ratio:.2f}",
-                     figure_text(fitted[place].ours, one.unit) if fitted else "")
+                     *[figure_text(other[place].ours, one.unit) if other else "" for other in (reference, fitted)])
     console().print(made)
     console().print()

@@ -74,6 +74,7 @@ cdef struct run_t:
     network_state_t *net
     node_costs_t costs
     bint lock_free               # applications claim without the lock
+    bint lock_through            # predicates hold it from their begin until they post
     double jitter                # share of a cost by which it varies
     uint32_t n_pauses            # kinds of interruptions of threads; 0: none is interrupted
     uint64_t pause_ps[PAUSES_MAX]            # how long one is,
@@ -128,5 +129,5 @@ cdef void rouse(actor_t *a) noexcept nogil
 cdef void something_arrived(actor_t *a, uint32_t source, uint64_t length, bint rings) noexcept nogil
 cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
 cdef void ring_peer(void *self, uint32_t peer) noexcept nogil
-cdef uint64_t posting_starts(void *self) noexcept nogil
+cdef uint64_t posting_starts(void *self, uint64_t offset) noexcept nogil
 cdef void posting_ends(void *self, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil

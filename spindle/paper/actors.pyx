@@ -223,9 +223,26 @@ cdef void pay_before_lock(actor_t *a) noexcept nogil:
     u32_store_relaxed(&s.lock, 1)
 
 
-cdef uint64_t posting_starts(void *self) noexcept nogil:
+cdef void pay_locked(actor_t *a, subgroup_t *s) noexcept nogil:
+    """What was spent passes while applications find the lock taken."""
+    cdef uint32_t held = u32_load_relaxed(&s.lock)
+    if a.held_until_ps > a.now_ps:
+        spend_until(a, a.held_until_ps)
+    u32_store_relaxed(&s.lock, 1)
+    pay(a)
+    u32_store_relaxed(&s.lock, held)
+
+
+cdef uint64_t posting_starts(void *self, uint64_t offset) noexcept nogil:
     cdef actor_t *a = <actor_t *>self
-    pay_before_lock(a)
+    cdef topic_t *topic
+    if a.run.lock_through:
+        topic = topic_at(a, offset)
+        owe_triggers(a)
+        if topic != NULL:
+            pay_locked(a, topic.s)
+    else:
+        pay_before_lock(a)
     free_locks(a)
     owe_triggers(a)
     a.now_ps += a.debt_ps
@@ -281,7 +298,10 @@ cdef void take(void *context, const delivery_t *messages, uint32_t n) noexcept n
         if a.debt_ps > DEBT_MAX_PS:
             topic.spent_ps += a.now_ps + a.debt_ps - before_ps
             a.delivering_ps += a.now_ps + a.debt_ps - before_ps
-            pay(a)
+            if run.lock_through:
+                pay_locked(a, topic.s)
+            else:
+                pay(a)
             before_ps = a.now_ps
     topic.spent_ps += a.now_ps + a.debt_ps - before_ps
     a.delivering_ps += a.now_ps + a.debt_ps - before_ps

@@ -168,6 +168,7 @@ cdef class Cluster:
         net.once = once
         self.set_costs(parameters)
         self.state.lock_free = lock_free
+        self.state.lock_through = parameters.lock_through
         self.engines, self.epochs = [], []
         for rank in range(n):
             engine = Engine(rank + 1, switches=switches if switches is not None else Switches())

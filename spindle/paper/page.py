@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spindle.paper.experiments.base import Comparison, Experiment, Results
+from spindle.paper.experiments.base import Comparison, Experiment
 from spindle.paper.page_text import CHAPTERS, opening, parameter_table
 from spindle.paper.runs import Run
 
@@ -23,12 +23,18 @@ def figure_text(value: float | None, unit: str) -> str:
     return text + ("" if not unit else unit if unit in ("x", "%") else f" {unit}")
 
 
-def comparison_table(ours: list[Comparison], fitted: list[Comparison]) -> list[str]:
-    head = ["claim", "paper", "model", "model / paper", *(["fitted table"] if fitted else [])]
+def ratio_text(one: Comparison) -> str:
+    return "-" if one.ratio is None else f"{one.ratio:.2f}"
+
+
+def comparison_table(ours: list[Comparison], reference: list[Comparison], fitted: list[Comparison]) -> list[str]:
+    head = ["claim", "paper", "model", "model / paper", *(["reference's code", "/ paper"] if reference else []),
+            *(["fitted table"] if fitted else [])]
     rows = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for place, one in enumerate(ours):
-        ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
-        cells = [one.claim, figure_text(one.paper, one.unit), figure_text(one.ours, one.unit), ratio]
+        cells = [one.claim, figure_text(one.paper, one.unit), figure_text(one.ours, one.unit), ratio_text(one)]
+        if reference:
+            cells += [figure_text(reference[place].ours, one.unit), ratio_text(reference[place])]
         if fitted:
             cells.append(figure_text(fitted[place].ours, one.unit))
         rows.append("| " + " | ".join(cells) + " |")
@@ -37,22 +43,35 @@ def comparison_table(ours: list[Comparison], fitted: list[Comparison]) -> list[s
 
 def headlines(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Experiment]) -> str:
     """The claims that are named at the top, of all experiments."""
-    ours: list[Comparison] = []
-    theirs: list[Comparison] = []
+    found: list[tuple[Comparison, Comparison, Comparison]] = []
     for e in experiments.values():
         r, fitted = e.results(figures)
-        for place, one in enumerate(e.compare(r)):
-            if one.headline and fitted is not None:
-                ours.append(one)
-                theirs.append(e.compare(fitted)[place])
-    return "\n".join(comparison_table(ours, theirs)) if ours else ""
+        reference = e.reference(figures)
+        if fitted is not None and reference is not None:
+            rows = zip(e.compare(r), e.compare(reference), e.compare(fitted), strict=True)
+            found += [row for row in rows if row[0].headline]
+    ours, theirs, last = ([row[column] for row in found] for column in range(3))
+    return "\n".join(comparison_table(ours, theirs, last)) + f"\n\n{agreement(ours, theirs, last)}" if ours else ""
 
 
-def experiment_section(e: Experiment, r: Results, fitted: Results | None, picture: str) -> str:
+def agreement(ours: list[Comparison], reference: list[Comparison], fitted: list[Comparison]) -> str:
+    """How many figures are within a quarter of the paper's."""
+    def near(column: list[Comparison]) -> int:
+        return sum(one.ratio is not None and 0.75 <= one.ratio <= 1.25 for one in column)
+
+    return (f"Of these {len(ours)} figures {near(ours)} are within a quarter of the paper's with the paper's "
+            f"parameters, {near(reference)} with what the reference's code costs, {near(fitted)} with the fitted "
+            "table.")
+
+
+def experiment_section(e: Experiment, figures: Mapping[Run, dict[str, Any]], picture: str) -> str:
+    r, fitted = e.results(figures)
+    reference = e.reference(figures)
     parts = [f"### {e.title}", f"{e.place}; `spindle paper {e.name}`.", f"The paper: {e.says}"]
     ours = e.compare(r)
     if ours:
-        parts.append("\n".join(comparison_table(ours, e.compare(fitted) if fitted is not None else [])))
+        others = [e.compare(results) if results is not None else [] for results in (reference, fitted)]
+        parts.append("\n".join(comparison_table(ours, *others)))
     parts.append(f"![{e.title}]({picture})")
     remark = e.remark(r, fitted)
     if remark:
@@ -81,8 +100,7 @@ def render(figures: Mapping[Run, dict[str, Any]], experiments: Mapping[str, Expe
         if e.chapter != chapter:
             chapter = e.chapter
             parts += [f"## {chapter}", CHAPTERS[chapter]]
-        r, fitted = e.results(figures)
-        parts.append(experiment_section(e, r, fitted, f"paper/{e.name}.png"))
+        parts.append(experiment_section(e, figures, f"paper/{e.name}.png"))
     parts += more_sections()
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -11,7 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from spindle.paper.parameters import PAPER, PAPER_PER_MESSAGE, PAUSES, PER_MESSAGE_WORK_US, Parameters
+from spindle.paper.parameters import (
+    PAPER,
+    PAPER_PER_MESSAGE,
+    PAPER_REFERENCE,
+    PAUSES,
+    PER_MESSAGE_WORK_US,
+    Parameters,
+)
 from spindle_core.switches import Switches
 
 # What is added step by step, in the paper's order; each has all before it (sections 3.2 to 3.4).
@@ -23,7 +30,7 @@ TECHNIQUES = {
     "nulls": Switches(True, True, True, True, False),
     "all": Switches(),
 }
-TABLES = {"paper": PAPER, "per message": PAPER_PER_MESSAGE}
+TABLES = {"paper": PAPER, "reference": PAPER_REFERENCE, "per message": PAPER_PER_MESSAGE}
 ENDLESS = 1 << 40  # messages: a sender that never comes to its end
 DISK_AHEAD_BYTES = 1 << 20  # little, so that a short run is as steady as one that writes for hours
 
@@ -60,7 +67,7 @@ class Run:
     ahead: bool = False  # acknowledgements have a connection of their own
     once: bool = False  # what a pass acknowledges leaves at its end, received and delivered in one write
     table: str = "paper"
-    changes: tuple[tuple[str, float], ...] = ()  # of the table: fields of Node or Network
+    changes: tuple[tuple[str, float], ...] = ()  # of the table: fields of Node or Network, or lock_through
     seed: int = 1
 
     @property
@@ -90,7 +97,9 @@ def parameters_of(run: Run) -> Parameters:
                 table = dataclasses.replace(table, **{part: changed})
                 break
         else:
-            raise ValueError(f"{name}: neither Node nor Network has it")
+            if name != "lock_through":
+                raise ValueError(f"{name}: neither Node nor Network has it")
+            table = dataclasses.replace(table, lock_through=bool(value))
     return dataclasses.replace(table, pauses=PAUSES) if run.paused else table
 
 

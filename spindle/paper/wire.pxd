@@ -88,7 +88,7 @@ cdef struct end_t:
     network_state_t *net
     uint32_t rank
     void *poster                                                    # who posts, for the next two
-    uint64_t (*start)(void *poster) noexcept nogil                  # its time, in picoseconds
+    uint64_t (*start)(void *poster, uint64_t offset) noexcept nogil  # its time, in picoseconds
     void (*spend)(void *poster, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil
     void (*ring)(void *poster, uint32_t peer) noexcept nogil
     transfer_t *first[MEMBERS_MAX]                                  # posted in this pass, by peer

@@ -222,7 +222,7 @@ cdef inline void leaves(network_state_t *net, transfer_t *t, uint64_t at_ps) noe
 cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
     cdef end_t *e = <end_t *>self
     cdef network_state_t *net = e.net
-    cdef uint64_t at_ps = e.start(e.poster)
+    cdef uint64_t at_ps = e.start(e.poster, posts[0].offset)
     cdef uint32_t i, peer
     cdef bint waits, first = True
     cdef transfer_t *t
@@ -253,7 +253,7 @@ cdef int timed_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
 cdef void acknowledgements_leave(end_t *e) noexcept nogil:
     """Those of a pass, in one list."""
     cdef network_state_t *net = e.net
-    cdef uint64_t at_ps = e.start(e.poster), offset = 0
+    cdef uint64_t at_ps = e.start(e.poster, 0), offset = 0
     cdef uint32_t peer, n = 0
     cdef transfer_t *t
     cdef transfer_t *following
@@ -287,9 +287,9 @@ cdef void timed_leave(void *self) noexcept nogil:
     for peer in range(net.n):
         if e.first[peer] == NULL:
             continue
-        at_ps = e.start(e.poster) + net.costs.leave
         t = e.first[peer]
         offset = t.offset
+        at_ps = e.start(e.poster, offset) + net.costs.leave
         while t != NULL:
             at_ps += net.costs.leave_post + t.length * net.costs.post_per_byte
             t = t.next

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, float]  # series, place on the x axis
 SEEDS = 3
-FITTED = "per message"
+FITTED, REFERENCE = "per message", "reference"
 MEMBERS = (2, 4, 6, 8, 11, 16)
 EVALUATION, PAST = "The evaluation", "Past the paper"  # chapters of the page
 PATTERNS = {"all": "all senders", "half": "half senders", "one": "one sender"}
@@ -91,7 +91,7 @@ class Experiment:
     place: str  # in the paper
     says: str  # the paper, in its words or shortened
     chapter = EVALUATION
-    fitted = True  # also with the fitted table
+    fitted = True  # also with the fitted table, and with that of the reference's code
     seeds = SEEDS
 
     def runs(self) -> dict[Key, Run]:
@@ -111,8 +111,13 @@ class Experiment:
         runs = self.runs().values()
         found = [one for run in runs for one in seeded(run, seeds or self.seeds, "paper")]
         if self.fitted:
+            found += [one for run in runs for one in seeded(run, seeds or self.seeds, REFERENCE)]
             found += [one for run in runs for one in seeded(run, 1, FITTED)]
         return found
+
+    def reference(self, figures: Mapping[Run, dict[str, Any]], seeds: int | None = None) -> Results | None:
+        """Of what the reference's code costs."""
+        return Results(self.runs(), figures, seeds or self.seeds, REFERENCE) if self.fitted else None
 
     def results(
         self, figures: Mapping[Run, dict[str, Any]], seeds: int | None = None

@@ -245,6 +245,20 @@ def test_interruptions_take_threads_their_time() -> None:
     assert play(parameters=replace(FREE, pauses={})) == play(parameters=FREE)
 
 
+@pytest.mark.parametrize("switches", [Switches(), Switches.baseline()], ids=["all", "baseline"])
+def test_predicates_may_hold_the_lock_through(switches: Switches) -> None:
+    """Goal: as in the reference, an application finds the lock taken while its node delivers, upcalls included, and
+    everything is delivered all the same. Method: upcalls that take longer than claims."""
+    found = []
+    for through in (False, True):
+        parameters = replace(STEADY, lock_through=through)
+        found.append(play(3, 300, 64, parameters=parameters, upcalls={1: Upcall(us=2.0)}, switches=switches))
+    short, long = found
+    assert short.finished and long.finished
+    assert [counters["delivery_messages"] for counters in long.counters] == [900] * 3
+    assert sum(long.locked_s) > 2 * sum(short.locked_s)
+
+
 # ---- past the paper ------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from spindle.paper import page, page_text, plots
 from spindle.paper.experiments import EXPERIMENTS
-from spindle.paper.parameters import PAPER
+from spindle.paper.experiments.base import Comparison
+from spindle.paper.parameters import PAPER, PAPER_REFERENCE
 from spindle.paper.runner import Store, play
 from tests.spindle.paper.support import Tiny
 
@@ -48,11 +49,27 @@ def test_the_page_has_claim_figures_drawing_and_remark(figures: dict, tmp_path: 
     text = (tmp_path / "paper.md").read_text()
     assert text.startswith("# ") and len(re.findall("^# ", text, re.MULTILINE)) == 1
     assert "### Two members" in text and "The paper: two members deliver." in text
-    assert re.search(r"^\| throughput of two \| 2 GB/s \| [\d.]+ GB/s \| [\d.]+ \| [\d.]+ GB/s \|$", text, re.MULTILINE)
-    assert re.search(r"^\| latency of two \| - \| [\d.]+ us \| - \| [\d.]+ us \|$", text, re.MULTILINE)
+    number = r"[\d.]+"
+    throughput = rf"^\| throughput of two \| 2 GB/s \|( {number} GB/s \| {number} \|){{2}} {number} GB/s \|$"
+    latency = rf"^\| latency of two \| - \|( {number} us \| - \|){{2}} {number} us \|$"
+    assert re.search(throughput, text, re.MULTILINE) and re.search(latency, text, re.MULTILINE)
     assert "Small groups are quick." in text
     (picture,) = re.findall(r"!\[.*\]\((.*)\)", text)
     assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_is_said_how_many_figures_are_near() -> None:
+    near, far, none = (Comparison("claim", paper, ours) for paper, ours in ((4.0, 5.0), (4.0, 5.1), (None, 5.0)))
+    text = page.agreement([near, far, near], [near, far, far], [far, none, far])
+    assert "these 3 figures 2 are within a quarter" in text
+    assert ", 1 with what" in text and ", 0 with the fitted" in text
+
+
+def test_costs_of_the_reference_have_their_sources() -> None:
+    for name in (field.name for field in dataclasses.fields(PAPER.node)):
+        differs = getattr(PAPER.node, name) != getattr(PAPER_REFERENCE.node, name)
+        assert not differs or name in page_text.REFERENCE_SOURCES, name
+    assert PAPER_REFERENCE.network == PAPER.network and PAPER_REFERENCE.lock_through
 
 
 def test_the_same_figures_give_the_same_page(figures: dict) -> None:

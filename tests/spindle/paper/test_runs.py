@@ -50,6 +50,12 @@ def test_every_part_of_a_run_counts(name: str) -> None:
     assert simulate(replace(TINY, **{name: OTHERS[name]})) != simulate(TINY)
 
 
+def test_a_run_may_change_how_long_the_lock_is_held() -> None:
+    short = replace(TINY, table="reference", changes=(("lock_through", 0.0),))
+    assert parameters_of(replace(TINY, table="reference")).lock_through and not parameters_of(short).lock_through
+    assert simulate(short) != simulate(replace(TINY, table="reference"))
+
+
 def test_interruptions_active_topics_and_delays_count() -> None:
     longer = replace(TINY, messages=2000)
     assert simulate(replace(longer, paused=True)) != simulate(longer)
