@@ -89,13 +89,14 @@ cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
     machine takes a while, they don't leave one by one, at posts and system calls for each.
     """
     cdef int64_t before = commits_asleep(driver)
-    if before >= 0 and before & (before + 1) == 0 and try_to_drive(driver):
+    if before < 0 or before & (before + 1):
+        return
+    if try_to_drive(driver):
         if driver.node == s.node and not s.node.wedged:
             send(s.node, s)
             receive(s.node, s)
         stop_driving(driver)
-    if before == 0:
-        event_ring(driver.bell_fd)
+    event_ring(driver.bell_fd)
 
 
 cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil:

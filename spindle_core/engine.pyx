@@ -26,15 +26,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.changeover cimport (
-    check_resend,
-    claims_open,
-    close_claims,
-    count_leftover,
-    deliver_trim,
-    freeze,
-    resend,
-    take_trim,
-)
+    check_resend, claims_open, close_claims, count_leftover, deliver_trim, freeze, resend, take_trim)
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID, Counters
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.direct cimport open_claim, silence
@@ -46,7 +38,7 @@ from spindle_core.memory cimport Mapping
 from spindle_core.relayed cimport RelayedTable
 from spindle_core.state cimport INBOXES_MAX, subgroup_t, upcall_fn
 from spindle_core.step cimport step
-from spindle_core.thread cimport drive, driver_t, stop_driving, try_to_drive
+from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive
 
 from spindle_core.epoch import SubgroupSpec  # no-cython-lint: part of this module's surface
 from spindle_core.switches import Switches
@@ -98,9 +90,8 @@ cdef class Engine:
         self.lock = threading.RLock()
         self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
         self.bell.seal_writes()
-        self.bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.control_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.resume_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.bell_fd, self.control_fd, self.resume_fd = (
+            os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(3))
         cdef bell_page *b = <bell_page *>self.bell.base
         b.node_id = node_id
         b.incarnation = incarnation
@@ -170,15 +161,18 @@ cdef class Engine:
             epoch.fabric.close()
         return 0
 
-    def step_once(self, now_ns=0):
+    def step_once(self, now_ns=0, *, falls_asleep=False):
         """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done.
 
         `now_ns`: the time of a virtual clock, which view changes then use as well; by default the system's is read.
+        falls_asleep: it is the last look before the caller waits for the bell, which is announced.
         """
         cdef int done
         self.virtual_ns = now_ns
         if self.thread is not None and not self.stopped:
             raise RuntimeError("the predicate thread is running")
+        if falls_asleep:
+            announce_sleep(&self.driver)
         if self.epoch is None:
             return 0
         done = step(&self.epoch.node, self.now_ns())

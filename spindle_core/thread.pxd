@@ -13,7 +13,7 @@ cdef struct driver_t:
     uint32_t parked              # the ticket for which it stands still
     uint32_t running
     uint32_t driving             # held by who evaluates predicates: this thread whenever it is not blocked
-    uint32_t commits             # by applications since it announced that it would block; the first one rings
+    uint32_t commits             # by applications since it announced that it would block
     int resume_fd
     int bell_fd
     int wait_fd                  # readable when the bell is rung, or a fabric that needs help has something
@@ -23,6 +23,7 @@ cdef struct driver_t:
 
 
 cdef void drive(driver_t *d) noexcept nogil
+cdef void announce_sleep(driver_t *d) noexcept nogil
 cdef int64_t commits_asleep(driver_t *d) noexcept nogil
 cdef bint try_to_drive(driver_t *d) noexcept nogil
 cdef void stop_driving(driver_t *d) noexcept nogil

@@ -67,12 +67,22 @@ cdef void stop_driving(driver_t *d) noexcept nogil:
     u32_store_release(&d.driving, 0)
 
 
+cdef void announce_sleep(driver_t *d) noexcept nogil:
+    """Before the last look for work, after which the thread blocks.
+
+    SYNC POINT: wake. Pairs with every ringer: asleep is visible, and commits are counted anew, before that look.
+    """
+    u32_store_relaxed(&d.commits, 0)
+    u32_store_relaxed(&d.bell.asleep, 1)
+    fence_store_load()
+
+
 cdef int64_t commits_asleep(driver_t *d) noexcept nogil:
     """For an application thread that has committed: how many commits before it have found this thread blocked since it
     announced that; -1 if it isn't. Who is told 0 rings.
 
-    SYNC POINT: wake. Pairs with sleep(): what was committed is visible before this look at `asleep` and at the count,
-    and the count begins anew before the thread's last look for work. So whoever isn't the first is rung for in time.
+    SYNC POINT: wake. Pairs with announce_sleep(): what was committed is visible before this look at `asleep` and at the
+    count. So whoever isn't told 0 is rung for by who was, or seen by the thread's last look.
     """
     fence_store_load()
     if not u32_load_relaxed(&d.bell.asleep):
@@ -89,10 +99,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
     """Blocks until rung. Announce, look once more, block: no ring is lost in between."""
     cdef node_t *node = d.node
     cdef int done = 0
-    # SYNC POINT: wake. Pairs with every ringer: asleep is visible before the last look for work.
-    u32_store_relaxed(&d.commits, 0)
-    u32_store_release(&d.bell.asleep, 1)
-    fence_store_load()
+    announce_sleep(d)
     if node != NULL:
         done = step(node, realtime_ns())
         tell_control(node)

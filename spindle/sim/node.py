@@ -102,8 +102,8 @@ class Life:
             return 0
         return self._pass()
 
-    def _pass(self) -> int:
-        done = int(self.engine.step_once())
+    def _pass(self, falls_asleep: bool = False) -> int:
+        done = int(self.engine.step_once(falls_asleep=falls_asleep))
         if done:
             try:
                 os.eventfd_read(self.engine.control_fd)
@@ -118,9 +118,8 @@ class Life:
         if self.asleep:
             return False
         self.world.fabric.rung(self)
-        self.bell[BELL_ASLEEP] = b"\1\0\0\0"
         self.asleep = True
-        if self._pass():
+        if self._pass(falls_asleep=True):
             self.wake()
         return self.asleep
 
