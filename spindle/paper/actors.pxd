@@ -74,7 +74,7 @@ cdef struct run_t:
     network_state_t *net
     node_costs_t costs
     bint lock_free               # applications claim without the lock
-    bint lock_through            # predicates hold it from their begin until they post
+    bint lock_through            # predicates hold it from their begin until they post, applications until they commit
     double jitter                # share of a cost by which it varies
     uint32_t n_pauses            # kinds of interruptions of threads; 0: none is interrupted
     uint64_t pause_ps[PAUSES_MAX]            # how long one is,

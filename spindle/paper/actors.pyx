@@ -6,9 +6,9 @@ middle, so that others act meanwhile; for each message delivered. An application
 with the core's own functions, fills it and commits it.
 
 One lock, two actors: while the predicate thread posts under it (switch `post_after_unlock` off) the application finds
-it taken, and goes on when it is free. What a predicate spends before it takes the lock is not spent under it. The other
-way round the predicate thread's pass begins when the application has let go of it, since that is the first thing that a
-pass takes it for.
+it taken, and goes on when it is free. What a predicate spends before it takes the lock is not spent under it (with
+`lock_through` all of it is). The other way round the predicate thread's pass begins when the application has let go of
+it, since that is the first thing that a pass takes it for.
 
 A predicate thread that finds nothing looks again and again. Those passes are not played: it goes on with the pass that
 would have been the first to see what has come.
@@ -226,7 +226,7 @@ cdef void pay_before_lock(actor_t *a) noexcept nogil:
 cdef void pay_locked(actor_t *a, subgroup_t *s) noexcept nogil:
     """What was spent passes while applications find the lock taken."""
     cdef uint32_t held = u32_load_relaxed(&s.lock)
-    if a.held_until_ps > a.now_ps:
+    while a.held_until_ps > a.now_ps:        # a commit at that instant extends it
         spend_until(a, a.held_until_ps)
     u32_store_relaxed(&s.lock, 1)
     pay(a)
@@ -509,19 +509,21 @@ cdef void application(application_t *app) noexcept nogil:
     cdef run_t *run = a.run
     cdef subgroup_t *s = app.topic.s
     cdef uint64_t now_ps = run.net.clock.now_ps, ps, commit_ps
+    # The reference's `send` has the lock from its claim until it has committed.
+    cdef bint locks = not run.lock_free and not (run.lock_through and app.committing)
     if run.cores.n and not app.task.running:
         core_wanted(&run.cores, &app.task, now_ps)
         return
     if core_shared(&run.cores, &app.task, now_ps):
         return
-    if now_ps < a.sends_until_ps and not run.lock_free:
+    if now_ps < a.sends_until_ps and locks:
         app.locked_ps += a.sends_until_ps - now_ps
         if a.sends_until_ps - now_ps > run.cores.costs.spin and core_given(
                 &run.cores, &app.task, now_ps + run.cores.costs.spin + run.cores.costs.give):
             return
         clock_add(&run.net.clock, a.sends_until_ps + run.costs.handover, EVENT_APPLICATION, app)
         return
-    if not run.lock_free and u32_load_relaxed(&s.lock):
+    if locks and u32_load_relaxed(&s.lock):
         app.locked_out = True
         app.since_ps = now_ps
         a.n_locked_out += 1
@@ -542,6 +544,8 @@ cdef void application(application_t *app) noexcept nogil:
         if app.copies_in:
             ps += copy_ps(&run.costs, size_of(app))
         ps = interrupted(run, &app.pauses, now_ps, now_ps + varied(run, &app.random, ps))
+        if run.lock_through:
+            a.held_until_ps = ps
         clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)
         return
     fill_header(s, app.index, size_of(app), 0, app.claimed_ps // 1000)

@@ -68,7 +68,8 @@ class Node:
 class Parameters:
     """One cluster. jitter: share by which costs vary, seeded. cores: of all nodes together; 0: each thread its own.
     pauses: {ns: how many a second} of interruptions of a thread that runs. lock_through: predicates hold their topic's
-    lock from their begin until they post, upcalls included, as the reference's do."""
+    lock from their begin until they post, upcalls included, and applications from a claim to its commit, as the
+    reference's do."""
 
     name: str
     network: Network
@@ -146,7 +147,7 @@ PAPER_REFERENCE = replace(
         # counts; and 60 ns more where its slot's header is not in the core's cache.
         deliver_ns=170.0,
         # Of `send`, all under the lock, the predicate thread active on the other core: 280 ns with 4 members, 360 ns
-        # with 16 (alone: 160 to 270).
+        # with 16 (alone: 160 to 270). The lock's sleep was emulated there, with what is assumed below.
         claim_ns=260.0,
         commit_ns=60.0,
         retry_ns=250.0,  # a look for a free slot, which takes the lock: 120 to 450 ns

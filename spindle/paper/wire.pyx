@@ -262,7 +262,7 @@ cdef void acknowledgements_leave(end_t *e) noexcept nogil:
         e.first[peer] = e.last[peer] = NULL
         while t != NULL:
             following = t.next
-            at_ps += net.costs.post_next if n else net.costs.post_first
+            at_ps += (net.costs.post_next if n else net.costs.post_first) + t.length * net.costs.post_per_byte
             offset = t.offset
             n += 1
             leaves(net, t, at_ps)

@@ -64,6 +64,9 @@ class Unlock(Experiment):
                 "rest. What the technique is for shows in that share, which falls to 0, and in small groups, where "
                 f"it is {100 * r.of('nulls', 2, 'locked_share'):.0f}%.")
         if fitted is not None:
+            text += (" With what the reference's code costs the gain is about as large as in the paper: there "
+                     "predicates hold the lock from their begin, and senders, who wait for all of that, wait for the "
+                     "posts as well.")
             best = max(fitted.values("all"))
             text += (f" With the fitted table senders lose {100 * fitted.of('nulls', 16, 'locked_share'):.0f}% of "
                      f"their time to the lock, and the gain is {fitted.gain('all', 'nulls'):.2f}x on average, "

@@ -102,7 +102,8 @@ class Delays(Experiment):
             "seen where senders are delayed by 1 us only, with 4 to 11 members."
             + ("" if fitted is None else
                " With the fitted table, which is not at the link's end, it rises with 16 members where the paper's "
-               "does, but for half of the senders delayed by 100 us.")
+               "does, but for half of the senders delayed by 100 us. With what the reference's code costs it rises by "
+               "a few percent at most.")
             + "\n\nA sender that isn't delayed "
             "sends no nulls in the model: nothing but 10% of jitter makes it late. The paper's did in 189,000 passes "
             "of a run that took some 19 s (16 million messages at 1.192 us), 10,000 a second: too many for the timer "
