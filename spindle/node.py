@@ -256,8 +256,13 @@ class Node:
             self.relays.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
-            self.engine.stop()
-        await self._peers.close(error)
+            self.engine.stop(disconnect=False)
+        # Peers hear that this node has ended before they see its connections close: what they know for certain may be
+        # what keeps their majority.
+        try:
+            await self._peers.close(error)
+        finally:
+            self.engine.disconnect()
         if self._network is not None:
             await self._network.ended()
         if self._started:

@@ -370,6 +370,9 @@ class Peers:
             peer.farewell = message.farewell
             frame.close_fds()
             return
+        if peer.cut:  # what else it has to say counts no more
+            frame.close_fds()
+            return
         if message.WhichOneof("body") != "row_offer":
             frame.close_fds()
         self._on_message(peer, message, frame.take_fds())
@@ -425,6 +428,7 @@ class Peers:
             return
         del self.connected[node_id]
         peer.cut = True
+        peer.conn.take_arrived()  # its Farewell may be there
         with contextlib.suppress(SpindleError):  # as far as it fits: it may have stopped reading long ago
             peer.conn.send(pb.PeerMessage(farewell=pb.Farewell(
                 kind=CastOut.__name__, text=why, cast_out=True)).SerializeToString())

@@ -340,6 +340,11 @@ class Connection:
         """Closes at once; what is still queued is dropped (await drain(0) first to keep it). Idempotent."""
         self._end(None)
 
+    def take_arrived(self) -> None:
+        """Hands over what has arrived by now, as far as one look takes it."""
+        if not self.closed:
+            self._readable()
+
     def finish(self) -> None:
         """The process at the other end has died, though a child of it may hold its socket open: takes what it had sent,
         then ends as if it had closed."""

@@ -38,7 +38,7 @@ cdef class Engine:
     cdef void ring(self) noexcept
     cdef uint64_t now_ns(self) noexcept
     cdef Epoch installed(self)
-    cdef int part(self, drain_s) except -1
+    cdef int say_last(self, drain_s) except -1
     cdef int wait_also_for(self, Epoch epoch) except -1
     cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1
     cdef int drop_past(self) except -1

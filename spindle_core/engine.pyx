@@ -120,11 +120,12 @@ cdef class Engine:
         with nogil:
             drive(d)
 
-    def stop(self, *, drain_s=DRAIN_S):
+    def stop(self, *, drain_s=DRAIN_S, disconnect=True):
         """Ends the predicate thread for good; applications see that the node has stopped. Idempotent.
 
         `drain_s`: how long what was posted may take to reach the peers. To those of an epoch that is over this is an
-        orderly end; those of one that goes on notice that a member has gone.
+        orderly end; those of one that goes on notice that a member has gone. disconnect=False: who calls tells them
+        first that it ends, and disconnects then.
         """
         with self.lock:
             if self.stopped:
@@ -138,7 +139,9 @@ cdef class Engine:
                 stop_driving(&self.driver)
             if self.thread is not None:
                 self.thread.join()   # under the lock: who parks finds the thread ended, not in its last step
-            self.part(drain_s)
+            self.say_last(drain_s)
+            if disconnect:
+                self.disconnect()
         u32_store_release(&self.driver.running, 0)
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
@@ -147,8 +150,15 @@ cdef class Engine:
             if binding.log is not None:
                 binding.log.stop()
 
-    cdef int part(self, drain_s) except -1:
-        """The thread has ended: last words, then all connections."""
+    def disconnect(self):
+        """Closes the connections of an engine that was stopped. Idempotent."""
+        cdef Epoch epoch
+        for epoch in (self.past, self.epoch):
+            if epoch is not None:
+                epoch.fabric.close()
+
+    cdef int say_last(self, drain_s) except -1:
+        """The thread has ended: last words."""
         cdef Epoch epoch
         cdef double until = time.monotonic() + drain_s
         cdef list epochs = [one for one in (self.past, self.epoch) if one is not None]
@@ -157,8 +167,6 @@ cdef class Engine:
             (<Epoch>self.epoch).fabric.goodbye()
         while not all([epoch.drain() for epoch in epochs]) and time.monotonic() < until:
             time.sleep(0.0005)
-        for epoch in epochs:
-            epoch.fabric.close()
         return 0
 
     def step_once(self, now_ns=0, *, falls_asleep=False):

@@ -322,11 +322,12 @@ def test_the_end_of_a_process_is_told_from_that_of_a_connection(runtime_dir: Pat
     with_node(body, runtime_dir)
 
 
-@pytest.mark.parametrize("known", ["before", "in between", "after", "said so"])
+@pytest.mark.parametrize("known", ["before", "in between", "after", "said so", "said, and not heard"])
 def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runtime_dir: Path, known: str) -> None:
     """Goal: a member that ended counts as ended, whoever noticed first: its process, or another member whose suspicion
     is taken over. In a group that loses several at once a majority may rest on it. Method: cast a killed process out
-    before its end is seen, when the end of its connection is on its way, and after that; and one that said Farewell."""
+    before its end is seen, when the end of its connection is on its way, and after that; and one that said Farewell, which
+    was read, or waits to be."""
 
     async def body(node: Node, _: Callable[[], Connection]) -> None:
         said: list[tuple[str, bool]] = []
@@ -336,10 +337,12 @@ def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runti
         farewell = pb.PeerMessage(farewell=pb.Farewell(kind="JournalError", text="the disk is full"))
         program = (
             "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
-            "s.send(bytes.fromhex(sys.argv[2])); s.recv(4096); time.sleep(60)")
+            "s.send(bytes.fromhex(sys.argv[2])); s.recv(4096); sys.stdin.readline(); s.send(bytes.fromhex(sys.argv[3])); "
+            "time.sleep(60)")
+        last = encode(farewell.SerializeToString())
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", program, str(node.config.domain_dir / "node-1.sock"),
-            (encode(opening()) + (encode(farewell.SerializeToString()) if known == "said so" else b"")).hex())
+            (encode(opening()) + (last if known == "said so" else b"")).hex(), last.hex(), stdin=asyncio.subprocess.PIPE)
         while 9 not in peers.connected or (known == "said so" and peers.connected[9].farewell is None):
             await asyncio.sleep(0.002)
         peer = peers.connected[9]
@@ -355,18 +358,26 @@ def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runti
         if known == "before":
             peers.cast_out(9, 5, "another member suspects it")
             assert said == [("gone", True)]
-        if known != "said so":
+        if not known.startswith("said"):
             process.kill()
         if known == "after":
             poll = select.poll()
             poll.register(peer.pid_fd)
             assert poll.poll(10_000)  # it has ended, and the loop doesn't know yet
-        if known in ("after", "said so"):
+        if known == "said, and not heard":
+            assert process.stdin is not None
+            asyncio.get_running_loop().remove_reader(peer.conn._fd)  # a busy loop has not come to it yet
+            process.stdin.write(b"\n")
+            await process.stdin.drain()
+            poll = select.poll()
+            poll.register(peer.conn._fd, select.POLLIN)
+            assert poll.poll(10_000)
+        if known in ("after", "said so", "said, and not heard"):
             peers.cast_out(9, 5, "another member suspects it")
         while ("ended", True) not in said:
             await asyncio.sleep(0.002)
         assert said == [("gone", True), ("ended", True)]
-        if process.returncode is None and known == "said so":
+        if process.returncode is None and known.startswith("said"):
             process.kill()
         await process.wait()
         assert peer not in peers._watched and len(said) == 2
