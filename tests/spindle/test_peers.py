@@ -326,8 +326,8 @@ def test_the_end_of_a_process_is_told_from_that_of_a_connection(runtime_dir: Pat
 def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runtime_dir: Path, known: str) -> None:
     """Goal: a member that ended counts as ended, whoever noticed first: its process, or another member whose suspicion
     is taken over. In a group that loses several at once a majority may rest on it. Method: cast a killed process out
-    before its end is seen, when the end of its connection is on its way, and after that; and one that said Farewell, which
-    was read, or waits to be."""
+    before its end is seen, when the end of its connection is on its way, and after that; and one that said Farewell,
+    which was read, or waits to be."""
 
     async def body(node: Node, _: Callable[[], Connection]) -> None:
         said: list[tuple[str, bool]] = []
@@ -342,7 +342,8 @@ def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runti
         last = encode(farewell.SerializeToString())
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", program, str(node.config.domain_dir / "node-1.sock"),
-            (encode(opening()) + (last if known == "said so" else b"")).hex(), last.hex(), stdin=asyncio.subprocess.PIPE)
+            (encode(opening()) + (last if known == "said so" else b"")).hex(), last.hex(),
+            stdin=asyncio.subprocess.PIPE)
         while 9 not in peers.connected or (known == "said so" and peers.connected[9].farewell is None):
             await asyncio.sleep(0.002)
         peer = peers.connected[9]
