@@ -337,8 +337,8 @@ def test_that_a_process_has_ended_is_known_even_if_others_suspect_it_first(runti
         farewell = pb.PeerMessage(farewell=pb.Farewell(kind="JournalError", text="the disk is full"))
         program = (
             "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
-            "s.send(bytes.fromhex(sys.argv[2])); s.recv(4096); sys.stdin.readline(); s.send(bytes.fromhex(sys.argv[3])); "
-            "time.sleep(60)")
+            "s.send(bytes.fromhex(sys.argv[2])); s.recv(4096); sys.stdin.readline(); "
+            "s.send(bytes.fromhex(sys.argv[3])); time.sleep(60)")
         last = encode(farewell.SerializeToString())
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", program, str(node.config.domain_dir / "node-1.sock"),
