@@ -134,13 +134,13 @@ class PerMessage(Experiment):
             "paper's. Not all of it is firm: small groups depend on what the lock costs, as the table below shows "
             f"(assumed are {node.handover_ns / 1e3:.0f} us until a thread that sleeps at it goes on, and the paper's "
             "processors are older than the one on which this was measured); groups of 11 and 16 hardly do. The "
-            "baseline's posts agree, but its senders wait for the lock, and the paper's for slots.\n\n**What it leaves open.** One sender gains less than in "
-            "the paper, the baseline with 16 is faster, and so is batching with 11. Batches that are sent and "
-            "delivered are several times as large as the paper's, and latency falls by little. One rate for all sizes "
-            "of messages holds with 4 members, not with 16; with 49 idle topics three times as much is left; "
-            "large windows are no worse. The fitted table, whose applications have work to do for each message, is "
-            "nearer to the paper in batches and latency: how fast the paper's applications sent is what we would have "
-            "to know.")
+            "baseline's posts agree, but its senders wait for the lock, and the paper's for slots.\n\n**What it "
+            "leaves open.** One sender gains less than in the paper, the baseline with 16 is faster, and so is "
+            "batching with 11. Batches that are sent and delivered are several times as large as the paper's, and "
+            "latency falls by little. One rate for all sizes of messages holds with 4 members, not with 16; with 49 "
+            "idle topics three times as much is left; large windows are no worse. The fitted table, whose "
+            "applications have work to do for each message, is nearer to the paper in batches and latency: how fast "
+            "the paper's applications sent is what we would have to know.")
         names = {f"reference {name}": text for name, (text, _) in VARIANTS.items()}
         heads = [f"{text}, {n}" for text in ("batching", "all") for n in GROUPS]
         rows = ["| GB/s; members | " + " | ".join(heads) + " |", "|---" + "|---:" * len(heads) + "|"]
