@@ -262,7 +262,8 @@ class Node:
         try:
             await self._peers.close(error)
         finally:
-            self.engine.disconnect()
+            if self._started:
+                self.engine.disconnect()
         if self._network is not None:
             await self._network.ended()
         if self._started:

@@ -124,8 +124,7 @@ cdef class Engine:
         """Ends the predicate thread for good; applications see that the node has stopped. Idempotent.
 
         `drain_s`: how long what was posted may take to reach the peers. To those of an epoch that is over this is an
-        orderly end; those of one that goes on notice that a member has gone. disconnect=False: who calls tells them
-        first that it ends, and disconnects then.
+        orderly end; those of one that goes on notice that a member has gone. disconnect=False: that comes later.
         """
         with self.lock:
             if self.stopped:
