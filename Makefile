@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-SOURCES := $(shell find spindle_core spindle -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
+SOURCES := $(shell find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
@@ -68,7 +68,7 @@ lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
 	@$(BIN)/mypy --no-error-summary
 	$(call say,cython-lint)
 	@# It calls pycodestyle by that name.
-	@find spindle_core spindle -name '*.pyx' -o -name '*.pxd' | sort | PATH="$(abspath $(BIN)):$$PATH" xargs --no-run-if-empty cython-lint
+	@find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' | sort | PATH="$(abspath $(BIN)):$$PATH" xargs --no-run-if-empty cython-lint
 
 # A second build beside the first: its modules go to build/sanitize and are found before the tree's own.
 SANITIZED := build/sanitize/lib
@@ -99,7 +99,7 @@ sim-nightly: setup  ## The same with 20,000 seeds, every rare path must have bee
 	@$(BIN)/spindle sim --exhaustive --states $(or $(STATES),20000)
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
-	@$(BIN)/python -m spindle.chaos --seconds $(SECONDS) $(ARGS)
+	@$(BIN)/python -m spindle_lab.chaos --seconds $(SECONDS) $(ARGS)
 
 mutants: setup $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
 	@$(BIN)/python tools/mutants.py $(ARGS)
@@ -117,8 +117,8 @@ tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under 
 
 # As root; skipped, with the reason, where network namespaces can't be had.
 netns-test: setup $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions, delays and bad lines
-	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle/chaos/test_hosts.py tests/spindle/chaos/test_partitions.py \
-		tests/spindle/chaos/test_delays.py $(ARGS)
+	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle_lab/chaos/test_hosts.py tests/spindle_lab/chaos/test_partitions.py \
+		tests/spindle_lab/chaos/test_delays.py $(ARGS)
 
 # On guests that have a kernel RDMA stack in software (tools/rdma); skipped, with the reason, where guests can't be had.
 rdma-test: setup $(VENV)/.stamp-test  ## Test the verbs fabric on RDMA guests; ARGS=steps
@@ -149,7 +149,7 @@ proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
 
 clean:  ## Remove what builds and tests left, but not the environment
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@find spindle_core spindle dds examples tests \( -name '*.so' -o -name '*.so.new' -o -name __pycache__ \) -prune -exec rm -rf {} + 2>/dev/null || true
+	@find spindle_core spindle spindle_lab dds examples tests \( -name '*.so' -o -name '*.so.new' -o -name __pycache__ \) -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -f $(VENV)/.stamp-ext
 
 distclean: clean  ## Remove the environment too

@@ -1,6 +1,6 @@
 """Builds the extension modules; everything else is in pyproject.toml.
 
-Every .pyx below spindle_core/ and spindle/ is one extension module, named after its place. Generated C goes to
+Every .pyx below spindle_core/ and spindle_lab/ is one extension module, named after its place. Generated C goes to
 build/cython, not beside its source.
 
 Environment:
@@ -98,7 +98,7 @@ def extensions() -> list[Extension]:
     compile_flags, link_flags = sanitizer_flags()
     # A changed header rebuilds all; a changed .pxd only those that cimport it (cythonize follows those itself).
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / INCLUDE).glob("*.h"))
-    tops = [ROOT / "spindle_core", ROOT / "spindle"]
+    tops = [ROOT / "spindle_core", ROOT / "spindle_lab"]
     sources = sorted(path.relative_to(ROOT) for top in tops for path in top.rglob("*.pyx"))
     modules = []
     for source in sources:

@@ -26,7 +26,7 @@ from dds.status import NodeState, NodeStatus
 if TYPE_CHECKING:
     from dds.matching import Runtime
     from spindle.client import Session
-    from spindle.topics import TopicSpec
+    from spindle.group.topics import TopicSpec
 
 PAUSE_S = 0.005  # between two looks for a node; doubles up to the next
 PAUSE_MAX_S = 0.2

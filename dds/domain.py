@@ -31,7 +31,7 @@ from dds.wake import exit_begins
 
 if TYPE_CHECKING:
     from spindle.client import Session
-    from spindle.config import NodeConfig
+    from spindle.config.settings import NodeConfig
 
 _participants: weakref.WeakSet[DomainParticipant] = weakref.WeakSet()
 _configs: dict[int, NodeConfig] = {}  # for embedded nodes, of the Domain objects
@@ -42,8 +42,8 @@ _shared: dict[int, tuple[Session, int]] = {}  # embedded node of each domain, an
 class Domain(Entity):
     """A domain: an id, and the configuration for nodes that are embedded in this process.
 
-    config  None, the path of a Spindle configuration file (TOML), or a spindle.config.NodeConfig. It concerns embedded
-            nodes only; a daemon has its own.
+    config  None, the path of a Spindle configuration file (TOML), or a spindle.config.settings.NodeConfig. It
+            concerns embedded nodes only; a daemon has its own.
     Raises DDSException (UNSUPPORTED) for an XML configuration of another DDS.
     """
 
@@ -52,7 +52,7 @@ class Domain(Entity):
         if isinstance(config, str) and (config.lstrip().startswith("<") or "://" in config):
             unsupported("an XML configuration", "give the path of a Spindle configuration (see docs/spindle.toml)")
         if config is not None:
-            from spindle.config import load_config
+            from spindle.config.settings import load_config
 
             try:
                 loaded = load_config(config) if isinstance(config, (str, os.PathLike)) else config
@@ -217,7 +217,7 @@ def _embed(domain_id: int, node_id: int | None, runtime_dir: str | os.PathLike[s
     from pathlib import Path
 
     from spindle.client import embed
-    from spindle.config import NodeConfig
+    from spindle.config.settings import NodeConfig
 
     config = _configs.get(domain_id) or NodeConfig(domain_id=domain_id)
     if runtime_dir is not None:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from dds.pub import DataWriter
     from dds.reader import ReaderCore
     from spindle.client import ReaderHandle, Session, WriterHandle
-    from spindle.position import Position
-    from spindle.topics import TopicSpec
+    from spindle.group.position import Position
+    from spindle.group.topics import TopicSpec
 
-UNORDERED, LOGGED = 0, 3  # spindle.levels.Level
+UNORDERED, LOGGED = 0, 3  # spindle.group.levels.Level
 PLACES_MAX = 32  # groups in which a reader remembers its place
 
 
@@ -279,7 +279,7 @@ class ReaderLink:
 
     def switch(self, session: Session) -> None:
         from spindle.errors import SpindleError
-        from spindle.position import farthest
+        from spindle.group.position import farthest
 
         newest = self.newest
         if newest.session is session or self._closed:

@@ -145,7 +145,7 @@ def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
 
 
 def level_of(qos: Qos) -> int:
-    """Level of a topic (number of spindle.levels.Level) with what `qos` says, DEFAULT for the rest.
+    """Level of a topic (number of spindle.group.levels.Level) with what `qos` says, DEFAULT for the rest.
 
     Best effort with more than volatile durability is delivered reliably: more than was asked for.
     """

@@ -25,7 +25,7 @@ from dds.types import Codec, codec_for
 
 if TYPE_CHECKING:
     from dds.domain import DomainParticipant
-    from spindle.topics import TopicInfo, TopicSpec
+    from spindle.group.topics import TopicInfo, TopicSpec
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Topic(Entity, Generic[T]):
 
     def _adopt(self) -> TopicInfo | None:
         """The group's topic of this name, if it has one. Raises TopicMismatch."""
-        from spindle.levels import Level
+        from spindle.group.levels import Level
 
         found = next((one for one in self._runtime.session.topics() if one.spec.name == self._name), None)
         if found is not None:
@@ -112,8 +112,8 @@ class Topic(Entity, Generic[T]):
 
     def _declare(self, level: int, qos: Qos) -> TopicInfo:
         from spindle.errors import TopicMismatch
-        from spindle.levels import Level
-        from spindle.topics import TopicSpec
+        from spindle.group.levels import Level
+        from spindle.group.topics import TopicSpec
 
         sizes = {"size_max": self._size_max or self._codec.size_max}
         spec = TopicSpec(
@@ -183,7 +183,7 @@ class Topic(Entity, Generic[T]):
 
     @property
     def spec(self) -> TopicSpec | None:
-        """What the group agreed on (spindle.topics.TopicSpec); None as long as nobody has decided the level."""
+        """What the group agreed on (spindle.group.topics.TopicSpec); None as long as nobody has decided the level."""
         info = self._agree(None)
         return None if info is None else info.spec
 

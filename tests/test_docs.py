@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import spindle.errors
-from spindle.config import keys as all_keys
+from spindle.config.settings import keys as all_keys
 from tests.spindle.daemons import daemons
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -146,7 +146,7 @@ def test_configuration_keys_that_are_named_exist(path: Path) -> None:
 
 @each_document
 def test_source_files_that_are_named_exist(path: Path) -> None:
-    """`spindle/wire.py` and the like in code spans; modules may stand without their suffix."""
+    """`spindle/transport/wire.py` and the like in code spans; modules may stand without their suffix."""
     spans = re.findall(r"`((?:spindle_core|spindle|dds|tests|examples|docs)/[\w./-]*)`", prose(path))
     missing = [one for one in spans
                if not (ROOT / one).exists() and not list((ROOT / one).parent.glob((ROOT / one).name + ".*"))]

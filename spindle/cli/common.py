@@ -54,7 +54,7 @@ class Target:
     @property
     def directory(self) -> Path:
         """Directory of the domain's sockets."""
-        from spindle.config import default_runtime_dir
+        from spindle.config.settings import default_runtime_dir
 
         return (self.runtime_dir or default_runtime_dir()) / f"domain-{self.domain}"
 

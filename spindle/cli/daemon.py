@@ -11,7 +11,7 @@ import click
 from spindle.cli.common import debug_option
 
 if TYPE_CHECKING:
-    from spindle.config import NodeConfig
+    from spindle.config.settings import NodeConfig
 
 EPILOG = """\b
 Examples:
@@ -34,7 +34,7 @@ container file, docs/operations.md how to use them.
 
 def configuration(path: Path | None, options: dict[str, Any], settings: tuple[str, ...]) -> NodeConfig:
     """File, then --set, then options: later wins. Raises ConfigError."""
-    from spindle.config import load_config
+    from spindle.config.settings import load_config
 
     config = load_config(path)
     changes = dict(setting(text) for text in settings)
@@ -44,7 +44,7 @@ def configuration(path: Path | None, options: dict[str, Any], settings: tuple[st
 
 def setting(text: str) -> tuple[str, Any]:
     """ "core.busy_poll_us=20" to ("busy_poll_us", 20). The value is TOML; what isn't, is taken as text."""
-    from spindle.config import parse_toml, settings_of
+    from spindle.config.settings import parse_toml, settings_of
     from spindle.errors import ConfigError
 
     name, equals, value = text.partition("=")
@@ -82,10 +82,10 @@ def daemon(path: Path | None, settings: tuple[str, ...], print_config: bool, **o
     """
     config = configuration(path, options, settings)
     if print_config:
-        from spindle.config_reference import toml_text
+        from spindle.config.reference import toml_text
 
         click.echo(toml_text(config), nl=False)
         return 0
-    from spindle.daemon import run_daemon
+    from spindle.service.daemon import run_daemon
 
     return int(run_daemon(config) or 0)

@@ -1,4 +1,5 @@
-"""`spindle keys`: the files by which nodes of several hosts know each other, see spindle.trust, spindle.authority."""
+"""`spindle keys`: the files by which nodes of several hosts know each other, see spindle.security.trust,
+spindle.security.authority."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from spindle.cli.root import EXIT_FAILED
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-    from spindle.authority import Pair
+    from spindle.security.authority import Pair
 
 EPILOG = """\b
 Certificates, for a site that grows or has applications elsewhere:
@@ -67,8 +68,8 @@ def authority(directory: Path, name: str, days: int) -> None:
     It signs the certificates of nodes and applications. authority.crt goes to every host. Whoever has authority.key can
     make members: keep it where no node runs.
     """
-    from spindle.authority import certificate_pem, make_authority
     from spindle.errors import ConfigError
+    from spindle.security.authority import certificate_pem, make_authority
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in _authority_files(directory):
@@ -100,7 +101,7 @@ def node(directory: Path, node_ids: tuple[int, ...], anybody: bool, name: str | 
 
     The authority in DIR signs it.
     """
-    from spindle.authority import make_node
+    from spindle.security.authority import make_node
 
     if bool(node_ids) == anybody:
         raise click.UsageError("say which node it is for with --id, or --any")
@@ -125,7 +126,7 @@ def application(directory: Path, name: str, days: int, replace: bool) -> None:
     For one on a host without a node, which is to attach to nodes elsewhere. It can't be taken for a node. The authority
     in DIR signs it.
     """
-    from spindle.authority import make_application
+    from spindle.security.authority import make_application
 
     made = make_application(_load_authority(directory), _checked_name(name), days)
     files = _write_pair(directory, f"application-{name}", made, replace)
@@ -166,7 +167,7 @@ def show(file: Path, as_json: bool) -> int:
     ended, or hasn't begun.
     """
     from spindle.errors import ConfigError
-    from spindle.trust import read_file, read_secrets
+    from spindle.security.trust import read_file, read_secrets
 
     content = read_file(file, str(file))
     if b"PRIVATE KEY-----" in content:
@@ -221,7 +222,7 @@ def _whose(certificate: Certificate) -> str:
     from cryptography import x509
 
     from spindle.errors import AccessDenied
-    from spindle.trust import NODE, Identity
+    from spindle.security.trust import NODE, Identity
 
     with contextlib.suppress(x509.ExtensionNotFound):
         if certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
@@ -264,9 +265,9 @@ def _authority_files(directory: Path) -> tuple[Path, Path]:
 
 
 def _load_authority(directory: Path) -> Pair:
-    from spindle.authority import load_pair
     from spindle.errors import ConfigError
-    from spindle.trust import read_file
+    from spindle.security.authority import load_pair
+    from spindle.security.trust import read_file
 
     certificate_path, key_path = _authority_files(directory)
     if not certificate_path.exists():
@@ -291,8 +292,8 @@ def _checked_name(name: str) -> str:
 
 
 def _write_pair(directory: Path, name: str, made: Pair, replace: bool) -> tuple[Path, Path]:
-    from spindle.authority import certificate_pem
     from spindle.errors import ConfigError
+    from spindle.security.authority import certificate_pem
 
     if name == "authority":
         raise ConfigError("'authority' is the name of the authority's own files; choose another --name")

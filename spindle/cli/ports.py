@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spindle.cli.common import note
-from spindle.config import parse_size
+from spindle.config.settings import parse_size
 from spindle.errors import TopicMismatch, TopicUnknown
 
 if TYPE_CHECKING:
     from spindle.client import Event, ReaderHandle, Session, WriterHandle
-    from spindle.topics import TopicInfo
+    from spindle.group.topics import TopicInfo
 
 LEVELS = ("unordered", "atomic", "volatile", "logged")
 OPAQUE_TYPE = "bytes"  # of topics whose payload is just what was written
@@ -61,8 +61,8 @@ def found(session: Session, topic: str) -> TopicInfo | None:
 
 def declared(session: Session, topic: str, level: str | None, size_max: int | None) -> TopicInfo:
     """The topic, declared as bytes if it is new. Raises TopicMismatch if it exists otherwise than was asked for."""
-    from spindle.levels import Level
-    from spindle.topics import TopicSpec
+    from spindle.group.levels import Level
+    from spindle.group.topics import TopicSpec
 
     info = found(session, topic)
     if info is not None:

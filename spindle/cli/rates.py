@@ -16,7 +16,7 @@ from spindle.errors import SpindleError
 if TYPE_CHECKING:
     from spindle.cli.common import Target
     from spindle.client import Session
-    from spindle.topics import TopicInfo
+    from spindle.group.topics import TopicInfo
 
 RATE_COUNTERS = (
     "send_messages",

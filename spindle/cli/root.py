@@ -66,9 +66,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     "Measure and set up": {
         "keys": Entry("spindle.cli.keys:keys", "Make and show the keys by which nodes know each other."),
-        "sim": Entry("spindle.cli.sim:sim", "Simulate groups with faults, and check every promise."),
-        "bench": Entry("spindle.bench.cli:bench", "Measure throughput, latency and memory."),
-        "paper": Entry("spindle.cli.paper:paper", "Reproduce the paper's evaluation in virtual time."),
+        "sim": Entry("spindle_lab.sim.cli:sim", "Simulate groups with faults, and check every promise."),
+        "bench": Entry("spindle_lab.bench.cli:bench", "Measure throughput, latency and memory."),
+        "paper": Entry("spindle_lab.paper.cli:paper", "Reproduce the paper's evaluation in virtual time."),
         "completion": Entry("spindle.cli.completion:completion", "Print tab completion for bash, zsh or fish."),
     },
 }

@@ -19,7 +19,7 @@ from spindle.cli.common import (
     target_options,
 )
 from spindle.cli.topics import as_object
-from spindle.config import size_text
+from spindle.config.settings import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spindle.cli.common import Target, complete_topic, console, escaped, json_option, print_json, table, target_options
-from spindle.config import size_text
+from spindle.config.settings import size_text
 from spindle.errors import TopicUnknown
 
 if TYPE_CHECKING:
-    from spindle.endpoints import Endpoint
-    from spindle.topics import TopicInfo
+    from spindle.group.endpoints import Endpoint
+    from spindle.group.topics import TopicInfo
 
 EPILOG = """\b
 Examples:

@@ -1,7 +1,7 @@
 """The application's side of Spindle: attach to the host's daemon or embed a node, open writers and readers.
 
     from spindle.client import attach
-    from spindle.topics import TopicSpec
+    from spindle.group.topics import TopicSpec
 
     with attach() as session:
         session.declare_topic(TopicSpec("altitude"))
@@ -18,8 +18,8 @@ from spindle.client.attaching import attach
 from spindle.client.embedding import embed
 from spindle.client.events import Event, ViewInfo
 from spindle.client.session import ReaderHandle, Session, Unacknowledged, WriterHandle
-from spindle.endpoints import Endpoint
-from spindle.position import Position
+from spindle.group.endpoints import Endpoint
+from spindle.group.position import Position
 
 __all__ = ["Endpoint", "Event", "Position", "ReaderHandle", "Session", "Unacknowledged", "ViewInfo", "WriterHandle",
            "attach", "embed"]

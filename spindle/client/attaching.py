@@ -19,7 +19,7 @@ from pathlib import Path
 from spindle.client.channel import Channel
 from spindle.client.session import Session
 from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire
-from spindle.wire import BlockingConnection, Frame
+from spindle.transport.wire import BlockingConnection, Frame
 
 _SOCKET_NAME = re.compile(r"node-([0-9]+)\.sock")
 
@@ -35,7 +35,7 @@ def attach(domain_id: int = 0, *, runtime_dir: str | os.PathLike[str] | None = N
     embedded: take a node that is embedded in another application if there is no daemon.
     Raises NoDaemon, AccessDenied, ProtocolMismatch, TimeoutError.
     """
-    from spindle.config import default_runtime_dir
+    from spindle.config.settings import default_runtime_dir
 
     if node_id is None and os.environ.get("SPINDLE_NODE_ID"):
         node_id = _node_id_from_environment()
@@ -71,7 +71,7 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
 
     Raises what the node refuses with, ProtocolMismatch, TimeoutError, WireError.
     """
-    from spindle.attachment_codec import PROTOCOL_VERSION
+    from spindle.applications.codec import PROTOCOL_VERSION
     from spindle.proto import attach_pb2 as pb
     from spindle.proto import opening_pb2
 

@@ -20,9 +20,9 @@ from spindle.errors import NodeStopped, SpindleError
 if TYPE_CHECKING:
     import asyncio
 
-    from spindle.attachment import Attachments
+    from spindle.applications.attachment import Attachments
     from spindle.client.session import Session
-    from spindle.config import NodeConfig
+    from spindle.config.settings import NodeConfig
 
 START_MARGIN_S = 10.0  # beyond join_timeout_s, before we believe that the node's thread hangs
 STOP_TIMEOUT_S = 10.0  # for a clean leave
@@ -39,7 +39,7 @@ def embed(
     import dataclasses
 
     from spindle.client.attaching import open_session
-    from spindle.config import NodeConfig
+    from spindle.config.settings import NodeConfig
 
     config = config or NodeConfig(domain_id=domain_id)
     node = EmbeddedNode(dataclasses.replace(
@@ -107,7 +107,7 @@ class EmbeddedNode:
     # --- on the node's thread
 
     def _run(self) -> None:
-        from spindle.daemon import new_loop
+        from spindle.service.daemon import new_loop
 
         loop = new_loop()
         try:
@@ -122,7 +122,7 @@ class EmbeddedNode:
     async def _live(self) -> None:
         import asyncio
 
-        from spindle.daemon import serve
+        from spindle.service.daemon import serve
 
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from spindle.endpoints import Endpoint
-from spindle.topics import TopicInfo
+from spindle.group.endpoints import Endpoint
+from spindle.group.topics import TopicInfo
 
 ENDPOINT_ADDED = "endpoint_added"  # `endpoint` was announced somewhere in the group
 ENDPOINT_REMOVED = "endpoint_removed"  # `endpoint` was withdrawn, or its application or node has gone

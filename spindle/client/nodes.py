@@ -23,15 +23,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.access import address_text
 from spindle.errors import ConfigError, ConnectionEnded, SpindleError
-from spindle.wire import BlockingConnection, Limits
+from spindle.security.access import address_text
+from spindle.transport.wire import BlockingConnection, Limits
 
 if TYPE_CHECKING:
-    from spindle.trust import Trust
+    from spindle.security.trust import Trust
 
 FRAME_BYTES_MAX = 80 << 20  # a batch, or a message of up to 64 MiB
-PREAMBLE_PLAIN = b"SPNC"  # see spindle.network
+PREAMBLE_PLAIN = b"SPNC"  # see spindle.transport.network
 UNANSWERED_MS = 10_000
 _KEYS = ("certificate", "key", "authority", "secret")
 
@@ -59,7 +59,7 @@ class NodeAddresses:
 
     def trust(self) -> Trust:
         """Raises ConfigError with what is wrong with the files."""
-        from spindle.trust import APPLICATION, PLAIN, Trust
+        from spindle.security.trust import APPLICATION, PLAIN, Trust
 
         if self.certificate is not None and self.key is not None and self.authority is not None:
             return Trust.of_certificates(self.certificate, self.key, self.authority, APPLICATION)
@@ -105,7 +105,7 @@ def _client_file() -> dict[str, Any]:
 
 
 def _with_port(address: str) -> str:
-    from spindle.config_keys import DEFAULT_PORT, split_address
+    from spindle.config.keys import DEFAULT_PORT, split_address
 
     text = address
     if ":" not in address or address.endswith("]"):
@@ -119,8 +119,8 @@ def _with_port(address: str) -> str:
 
 def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
     """A connection to the node at host:port, authenticated but not introduced. Raises SpindleError."""
-    from spindle.config_keys import split_address
-    from spindle.trust import PLAIN
+    from spindle.config.keys import split_address
+    from spindle.security.trust import PLAIN
 
     label = f"the node at {address}"
     deadline = time.monotonic() + timeout_s
@@ -133,7 +133,7 @@ def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
             trust.check_plain(address_text(sock.getpeername()))
             sock.sendall(PREAMBLE_PLAIN)
             return BlockingConnection(sock, label=label, limits=limits)
-        from spindle.tls import secured_blocking
+        from spindle.security.tls import secured_blocking
 
         stream, _ = secured_blocking(sock, trust, timeout_s=max(0.1, deadline - time.monotonic()), label=label)
         return BlockingConnection(sock, label=label, limits=limits, stream=stream)

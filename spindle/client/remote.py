@@ -21,8 +21,8 @@ from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
 from spindle.errors import ConfigError
-from spindle.position import Position
-from spindle.topics import TopicInfo
+from spindle.group.position import Position
+from spindle.group.topics import TopicInfo
 
 if TYPE_CHECKING:
     from spindle_core.counters import Counters
@@ -95,7 +95,7 @@ class RemoteSession(Session):
                     after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
                     guid: bytes = b"") -> ReaderHandle:
         """As Session.open_reader."""
-        from spindle.attachment_codec import position_to_wire
+        from spindle.applications.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
         reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.attachment_codec import event_from_wire, spec_to_wire, topic_from_wire
+from spindle.applications.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.client.channel import THREAD_END_S, Dispatcher, _again
 from spindle.client.events import GONE, MISSED, TURNED, Event
 from spindle.client.nodes import NodeAddresses, close_quietly
@@ -43,11 +43,11 @@ from spindle.errors import (
 )
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
-from spindle.wire import Frame
+from spindle.transport.wire import Frame
 
 if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
-    from spindle.topics import TopicInfo
+    from spindle.group.topics import TopicInfo
 
 REQUEST_TIMEOUT_S = 30.0
 SILENCE_S = 4.0

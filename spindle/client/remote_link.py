@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from spindle.attachment_codec import PROTOCOL_VERSION
+from spindle.applications.codec import PROTOCOL_VERSION
 from spindle.client.attaching import OPENING_MAGIC, _check_opening, _parse, _release
 from spindle.client.nodes import connect
 from spindle.errors import SpindleError, WireError, error_from_wire
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
-from spindle.wire import BlockingConnection
+from spindle.transport.wire import BlockingConnection
 
 if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
-    from spindle.trust import Trust
+    from spindle.security.trust import Trust
 
 
 class Lost(Exception):

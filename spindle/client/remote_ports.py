@@ -13,14 +13,14 @@ import os
 from typing import TYPE_CHECKING
 
 from spindle.errors import WireError
-from spindle.levels import Level
-from spindle.ports import choose_inbox_slots
-from spindle.position import Position, farthest, places
+from spindle.group.levels import Level
+from spindle.group.position import Position, farthest, places
+from spindle.topics.ports import choose_inbox_slots
 
 if TYPE_CHECKING:
+    from spindle.group.topics import TopicInfo
     from spindle.proto import attach_pb2 as pb
     from spindle.proto import relay_pb2 as rb
-    from spindle.topics import TopicInfo
     from spindle_core.remote import Bell
 
 WRITER_BITS = 47  # of a relayed writer's identity
@@ -143,7 +143,7 @@ class RemoteReader:
 
     def request(self) -> pb.OpenReader:
         """What opens it at the next node, where it stands."""
-        from spindle.attachment_codec import position_to_wire
+        from spindle.applications.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
         been = places(self.ends, self.start.group_id, self._place)
@@ -156,7 +156,7 @@ class RemoteReader:
 
     def opened(self, reply: pb.ReaderOpened) -> None:
         """It is open there."""
-        from spindle.attachment_codec import position_from_wire
+        from spindle.applications.codec import position_from_wire
 
         start = position_from_wire(reply.start)
         if self.reader is None:

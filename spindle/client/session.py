@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
 from spindle.client.events import Event, ViewInfo
-from spindle.endpoints import Endpoint
 from spindle.errors import SpindleError, WireError
-from spindle.levels import Level
-from spindle.position import Position, places
-from spindle.topics import TopicInfo, TopicSpec
+from spindle.group.endpoints import Endpoint
+from spindle.group.levels import Level
+from spindle.group.position import Position, places
+from spindle.group.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
     from spindle.proto import attach_pb2 as pb
-    from spindle.wire import Frame
+    from spindle.transport.wire import Frame
     from spindle_core.counters import Counters
     from spindle_core.inbox import InboxWriter
     from spindle_core.memory import Mapping
@@ -162,7 +162,7 @@ class Session:
 
         Raises TopicMismatch if the group has it with another definition, TopicLimit, AccessDenied.
         """
-        from spindle.attachment_codec import spec_to_wire, topic_from_wire
+        from spindle.applications.codec import spec_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
 
         reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
@@ -173,12 +173,12 @@ class Session:
         """A writer of a declared topic; returns when this node is one of the topic's senders.
 
         slots: messages that may wait between this writer and the node, 0 = the node's choice.
-        guid, endpoint: if guid is given the writer is announced to the group with it, see `spindle.endpoints`.
+        guid, endpoint: if guid is given the writer is announced to the group with it, see `spindle.group.endpoints`.
         keep_unacknowledged: slots are used again only after their messages are delivered everywhere, so that
             `unacknowledged()` still has all of them if the node dies.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
-        from spindle.attachment_codec import topic_from_wire
+        from spindle.applications.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
@@ -203,7 +203,7 @@ class Session:
         earlier: its positions in other groups, where it was before; the node may know the order of one of them.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
-        from spindle.attachment_codec import position_from_wire, position_to_wire, topic_from_wire
+        from spindle.applications.codec import position_from_wire, position_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
         from spindle_core.memory import Mapping
         from spindle_core.reader import LogReader
@@ -226,7 +226,7 @@ class Session:
 
     def endpoints(self, topic: str = "") -> list[Endpoint]:
         """The announced readers and writers of `topic` in the whole group; of all topics if it is empty."""
-        from spindle.attachment_codec import endpoint_from_wire
+        from spindle.applications.codec import endpoint_from_wire
         from spindle.proto import attach_pb2 as pb
 
         reply = self._ask(list_endpoints=pb.ListEndpoints(topic=topic))
@@ -234,14 +234,14 @@ class Session:
 
     def topics(self) -> list[TopicInfo]:
         """The group's topics, those that the access list lets this application see."""
-        from spindle.attachment_codec import topic_from_wire
+        from spindle.applications.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
 
         return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics()).topics.topics]
 
     def view(self) -> ViewInfo:
         """The installed view."""
-        from spindle.attachment_codec import view_from_wire
+        from spindle.applications.codec import view_from_wire
         from spindle.proto import attach_pb2 as pb
 
         return view_from_wire(self._ask(get_view=pb.GetView()).view)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spindle.errors import JournalError
+from spindle.group.topics import TopicSpec
 from spindle.journal.errors import JournalBusy, JournalWriteFailed
 from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSchema
@@ -35,7 +36,6 @@ from spindle.journal.live import Info, JournalFile, Pair
 from spindle.journal.names import lock_name
 from spindle.journal.recovery import Recovery, journal_numbers, recover
 from spindle.journal.relays import Relayed, newest
-from spindle.topics import TopicSpec
 
 FSYNC_MODES = ("group", "never")
 COMMIT_BYTES = 4 << 20  # payload bytes that end the gathering of a commit

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 
-from spindle.attachment_codec import spec_from_wire, spec_to_wire
+from spindle.applications.codec import spec_from_wire, spec_to_wire
 from spindle.errors import ConfigError, MembershipError
+from spindle.group.topics import TOPICS_MAX, TopicSpec
+from spindle.group.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 from spindle.membership import messages as m
 from spindle.proto import node_pb2 as pb
-from spindle.topics import TOPICS_MAX, TopicSpec
-from spindle.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 
 
 def member_to_wire(member: Member) -> pb.Member:

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from spindle.errors import CastOut, MembershipError, NodeIdTaken, NoMajority, SpindleError, error_to_wire
+from spindle.group.topics import TopicSpec
+from spindle.group.view import Member, View
 from spindle.membership import messages as m
 from spindle.membership.participants import Participants
 from spindle.membership.plan import fulfilled
 from spindle.membership.rules import REJOIN, Gone, Phase, Rules
 from spindle.membership.table import Table
-from spindle.topics import TopicSpec
-from spindle.view import Member, View
 
 __all__ = ["Machine", "Phase"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from spindle.topics import TopicSpec
-from spindle.view import Member, View
+from spindle.group.topics import TopicSpec
+from spindle.group.view import Member, View
 
 # --- messages
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import dataclasses
 
 from spindle.errors import SpindleError, TopicLimit, TopicUnknown, error_to_wire
-from spindle.layout import check_memory
+from spindle.group.layout import check_memory
+from spindle.group.topics import TOPICS_MAX, TopicSpec
+from spindle.group.view import NODES_MAX, Member, Topic, View
 from spindle.membership.messages import Rejection, Role, TopicRequest
-from spindle.topics import TOPICS_MAX, TopicSpec
-from spindle.view import NODES_MAX, Member, Topic, View
 
 TOPICS_BYTES_MAX = 100 << 10  # of the topics in a view's description: it must fit the core's proposal area
 ROLES_MAX = 10_000  # members of all topics together: they must fit the same, and their counts the core's trim area

@@ -38,14 +38,14 @@ import dataclasses
 import enum
 
 from spindle.errors import CastOut, MembershipError, SpindleError, error_to_wire
+from spindle.group.topics import TopicSpec
+from spindle.group.view import NODES_MAX, Member, View
 from spindle.membership import messages as m
 from spindle.membership.codec import decode_trim, decode_view, encode_trim, encode_view
 from spindle.membership.participants import Participants
 from spindle.membership.plan import Wishes, plan_next
 from spindle.membership.table import Table
 from spindle.membership.trim import fits, least_frozen
-from spindle.topics import TopicSpec
-from spindle.view import NODES_MAX, Member, View
 
 RESTART_ALL = "stop all nodes of the domain and start them again"
 REJOIN = "start it again, or set [membership] rejoin"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from spindle.group.view import View
 from spindle.membership.table import Table
-from spindle.view import View
 
 Trims = dict[int, tuple[int, ...]]  # by topic id: messages kept of each sender, by sender rank
 

@@ -15,9 +15,9 @@ from spindle.proto import node_pb2 as pb
 from spindle.relay.turning import Action, Answer, Ask, Done, End, Query, Turning
 
 if TYPE_CHECKING:
-    from spindle.ports import LocalTopic
+    from spindle.group.view import View
     from spindle.relay.served import RelayedApplication
-    from spindle.view import View
+    from spindle.topics.ports import LocalTopic
     from spindle_core.engine import Engine
 
 KINDS = ("relay_query", "relay_answer")

@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.attachment import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
+from spindle.applications.attachment import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
 from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError
-from spindle.levels import Level
+from spindle.group.levels import Level
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
-from spindle.wire import ConnectionEnded
+from spindle.transport.wire import ConnectionEnded
 
 if TYPE_CHECKING:
-    from spindle.access import Permissions
-    from spindle.attachment import Attachments
-    from spindle.ports import ReaderPort, WriterPort
-    from spindle.wire import Connection, Frame
+    from spindle.applications.attachment import Attachments
+    from spindle.security.access import Permissions
+    from spindle.topics.ports import ReaderPort, WriterPort
+    from spindle.transport.wire import Connection, Frame
     from spindle_core.engine import Engine
     from spindle_core.reader import LogReader
     from spindle_core.remote import RelayWriter

@@ -21,8 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from spindle.errors import JournalError, SpindleError, WireError
-from spindle.history import CHUNK_BYTES, CHUNK_MESSAGES, Donation, Message, received
-from spindle.levels import Level
+from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.chain import NOTHING, Holders, Order, Successor, Summary, agreed_end, knows
 from spindle.restart.codec import (
@@ -36,15 +35,16 @@ from spindle.restart.codec import (
     summary_from_wire,
     summary_to_wire,
 )
+from spindle.topics.history import CHUNK_BYTES, CHUNK_MESSAGES, Donation, Message, received
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spindle.config import NodeConfig
-    from spindle.ports import LocalTopic
+    from spindle.config.settings import NodeConfig
+    from spindle.group.view import View
     from spindle.restart.disk import Store
     from spindle.restart.ledger import Ledger
-    from spindle.view import View
+    from spindle.topics.ports import LocalTopic
 
 CHUNKS_AHEAD = 16
 WHOLE_POLL_S = 0.005  # first pause between two looks whether a topic is whole; doubles up to the next

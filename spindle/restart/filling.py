@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import JournalError, SpindleError
-from spindle.levels import Level
+from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
@@ -33,10 +33,10 @@ from spindle.restart.desk import Desk, Stream, Unavailable, in_thread, order_of,
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
 
 if TYPE_CHECKING:
-    from spindle.history import Message
-    from spindle.ports import LocalTopic
+    from spindle.group.view import Topic, View
     from spindle.restart.disk import Found
-    from spindle.view import Topic, View
+    from spindle.topics.history import Message
+    from spindle.topics.ports import LocalTopic
 
 AHEAD_MAX = 4096  # messages that wait for room in the log before the next chunk is taken
 ROOM_POLL_S = 0.002

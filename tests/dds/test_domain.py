@@ -14,7 +14,7 @@ import weakref
 import pytest
 
 from dds import DataReader, DataWriter, DDSException, DDSNodeLost, Domain, DomainParticipant, Policy, Qos, Topic
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 from tests.dds.test_sub import LONG
 
 

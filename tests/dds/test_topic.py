@@ -11,8 +11,8 @@ import pytest
 from dds import DataReader, DataWriter, DDSException, Domain, DomainParticipant, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.types import int32
-from spindle.config import NodeConfig
-from spindle.levels import Level
+from spindle.config.settings import NodeConfig
+from spindle.group.levels import Level
 from tests.dds.test_sub import LONG, Message
 from tests.support import wait_until
 

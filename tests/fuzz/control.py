@@ -8,13 +8,11 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
-from spindle.announcements import Announcements
-from spindle.attachment_codec import event_from_wire, event_to_wire, spec_from_wire, spec_to_wire
+from spindle.applications.codec import event_from_wire, event_to_wire, spec_from_wire, spec_to_wire
 from spindle.client.attaching import _check_opening
 from spindle.client.events import ENDPOINT_ADDED, Event, ViewInfo
-from spindle.config import keys, parse_config
-from spindle.config_reference import toml_text
-from spindle.endpoints import Endpoint
+from spindle.config.reference import toml_text
+from spindle.config.settings import keys, parse_config
 from spindle.errors import (
     ConfigError,
     MembershipError,
@@ -24,10 +22,11 @@ from spindle.errors import (
     error_from_wire,
     error_to_wire,
 )
-from spindle.frames import FrameDecoder, Limits, encode
-from spindle.history import received
-from spindle.layout import ring_bytes, subgroups_of
-from spindle.levels import Level
+from spindle.group.endpoints import Endpoint
+from spindle.group.layout import ring_bytes, subgroups_of
+from spindle.group.levels import Level
+from spindle.group.topics import TopicInfo, TopicSpec
+from spindle.group.view import Member, Topic, View
 from spindle.membership import messages as m
 from spindle.membership.codec import (
     decode_trim,
@@ -37,10 +36,8 @@ from spindle.membership.codec import (
     message_from_wire,
     message_to_wire,
 )
-from spindle.peers import MAGIC, PROTOCOL
 from spindle.proto import attach_pb2, opening_pb2
 from spindle.proto import node_pb2 as pb
-from spindle.reception import _opening
 from spindle.restart.chain import Holders, Life, Missing, Standing, Successor, Summary, agreed_end, decide
 from spindle.restart.codec import (
     lives_from_wire,
@@ -49,8 +46,11 @@ from spindle.restart.codec import (
     summary_from_wire,
     summary_to_wire,
 )
-from spindle.topics import TopicInfo, TopicSpec
-from spindle.view import Member, Topic, View
+from spindle.topics.announcements import Announcements
+from spindle.topics.history import received
+from spindle.transport.frames import FrameDecoder, Limits, encode
+from spindle.transport.peers import MAGIC, PROTOCOL
+from spindle.transport.reception import _opening
 from spindle_core.delivery import DeliveryLog
 from spindle_core.engine import Engine
 from tests.fuzz.target import Cutter, in_blocks, target

@@ -5,17 +5,17 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from spindle.attachment_codec import spec_to_wire
+from spindle.applications.codec import spec_to_wire
 from spindle.client.nodes import NodeAddresses
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_link import Link
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.errors import SpindleError
-from spindle.frames import Frame, encode
+from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as attach
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
-from spindle.topics import TopicInfo, TopicSpec
+from spindle.transport.frames import Frame, encode
 from tests.fuzz.live import ANSWER_S, PLAIN, _opening, _requests, host
 from tests.fuzz.target import Cutter, in_blocks, target
 

@@ -11,7 +11,7 @@ from dds.idl.types import array, bounded_str, case, char, default, float32, floa
 from dds.matching import Remote, decode_qos, encode_qos
 from dds.policies import DEFAULT, incompatible_policy
 from dds.qos import Policy, Qos
-from spindle.endpoints import ENDPOINT_BYTES_MAX, Endpoint
+from spindle.group.endpoints import ENDPOINT_BYTES_MAX, Endpoint
 from tests.fuzz.target import Cutter, target
 
 

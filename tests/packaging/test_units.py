@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spindle import errors
-from spindle.daemon import LEAVE_TIMEOUT_S
+from spindle.service.daemon import LEAVE_TIMEOUT_S
 
 PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
 UNITS = ("spindle.service", "spindle@.service")

@@ -75,9 +75,9 @@ class Doer:
         self.threads: list[threading.Thread] = []
 
     async def run(self) -> None:
-        from spindle.config import NodeConfig
+        from spindle.config.settings import NodeConfig
         from spindle.errors import SpindleError
-        from spindle.node import Node
+        from spindle.node.node import Node
 
         loop = asyncio.get_running_loop()
         commands: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -114,8 +114,8 @@ class Doer:
         print(json.dumps([kind, value]), flush=True)
 
     async def declare(self, topic: str, level: int, size_max: int, window: int = 0) -> None:
-        from spindle.levels import Level
-        from spindle.topics import TopicSpec
+        from spindle.group.levels import Level
+        from spindle.group.topics import TopicSpec
 
         await self.node.declare_topic(TopicSpec(topic, level=Level(level), size_max=size_max, window=window))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from spindle.history import local_reader
-from spindle.node import Node
-from spindle.ports import ReaderPort, WriterPort
+from spindle.node.node import Node
+from spindle.topics.history import local_reader
+from spindle.topics.ports import ReaderPort, WriterPort
 from spindle_core.inbox import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from spindle import authority
-from spindle.authority import Pair, certificate_pem
-from spindle.tls import contexts
-from spindle.trust import CERTIFICATES, NODE, Trust
+from spindle.security import authority
+from spindle.security.authority import Pair, certificate_pem
+from spindle.security.tls import contexts
+from spindle.security.trust import CERTIFICATES, NODE, Trust
 
 
 @contextlib.contextmanager

@@ -15,19 +15,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spindle.access import PeerCredentials
-from spindle.attachment import Attachments
-from spindle.attachment_codec import PROTOCOL_VERSION
+from spindle.applications.attachment import Attachments
+from spindle.applications.codec import PROTOCOL_VERSION
 from spindle.client.attaching import open_session
 from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
 from spindle.client.session import Session
-from spindle.config import NodeConfig
-from spindle.endpoints import Endpoint
+from spindle.config.settings import NodeConfig
 from spindle.errors import TopicUnknown
-from spindle.position import Position
+from spindle.group.endpoints import Endpoint
+from spindle.group.position import Position
+from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import opening_pb2
-from spindle.topics import TopicInfo, TopicSpec
-from spindle.wire import BlockingConnection, Connection, Limits, Listener
+from spindle.security.access import PeerCredentials
+from spindle.transport.wire import BlockingConnection, Connection, Limits, Listener
 from spindle_core.counters import Counters
 from spindle_core.delivery import KEPT_BEFORE, Cursor, DeliveryLog
 from spindle_core.inbox import Inbox

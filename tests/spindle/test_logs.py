@@ -22,7 +22,7 @@ import pytest
 
 from spindle import logs
 from spindle.client import attach
-from spindle.config import LOG_FORMATS
+from spindle.config.settings import LOG_FORMATS
 from spindle.errors import CastOut, JoinFailed, JournalError, NoMajority
 from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until

@@ -37,13 +37,14 @@ TIMED_OUT = 124
 TESTS = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/test_over_verbs.py")
 PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
 SYSTEM_PYTHON = "/usr/bin/python3"
-TESTS_DOCTOR = ("tests/spindle/test_rdma_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
+TESTS_DOCTOR = ("tests/spindle/rdma/test_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
 MODULES = (
-    "spindle.cli.doctor", "spindle.cli.checks",
-    "spindle.node", "spindle.daemon", "spindle.network", "spindle.tls", "spindle.metrics", "spindle.cli.daemon",
-    "spindle.demo.verifier", "spindle.demo.flight", "spindle.demo.processes", "spindle.bench.cli",
-    "spindle.bench.multicast", "spindle.bench.worker", "spindle.bench.core_node", "spindle.bench.app_node",
-    "spindle.bench.core_loops", "spindle_core.fabric.verbs", "spindle_core.fabric.mixed", "dds", "tests.spindle.ports",
+    "spindle.cli.doctor", "spindle.cli.checks", "spindle.node.node", "spindle.service.daemon",
+    "spindle.transport.network", "spindle.security.tls", "spindle.service.metrics", "spindle.cli.daemon",
+    "spindle.demo.verifier", "spindle.demo.flight", "spindle.demo.processes", "spindle_lab.bench.cli",
+    "spindle_lab.bench.multicast", "spindle_lab.bench.worker", "spindle_lab.bench.core_node",
+    "spindle_lab.bench.app_node", "spindle_lab.bench.core_loops", "spindle_core.fabric.verbs",
+    "spindle_core.fabric.mixed", "dds", "tests.spindle.ports",
 )
 
 

@@ -18,7 +18,7 @@ PATIENT = ("--timeout", "180")
 
 def bench(*arguments: str) -> dict[str, Any]:
     """A benchmark's result. Raises SystemExit with what it said if it fails, or if anything was lost."""
-    command = [sys.executable, "-m", "spindle.bench", *arguments, "--fabric", "verbs", "--json"]
+    command = [sys.executable, "-m", "spindle_lab.bench", *arguments, "--fabric", "verbs", "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise SystemExit(f"{' '.join(arguments)}: exit code {ran.returncode}\n{ran.stdout}{ran.stderr}")

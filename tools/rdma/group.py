@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from spindle.config import NodeConfig
-from spindle.levels import Level
-from spindle.node import Node
-from spindle.topics import TopicSpec
+from spindle.config.settings import NodeConfig
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle.node.node import Node
 from tests.spindle.ports import reader_of, writer_of
 
 PORT = 7411

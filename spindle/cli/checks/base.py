@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 
 OK = "ok"
 WARN = "warn"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine
-from spindle.config_keys import split_address
+from spindle.config.keys import split_address
 from spindle.errors import ConfigError, ConnectionEnded, SpindleError
 
 ANSWER_TIMEOUT_S = 2.0  # of one contact; all are asked at once
@@ -35,14 +35,14 @@ def listening_at(machine: Machine) -> tuple[str, int]:
 
 def endpoint(machine: Machine) -> str:
     """host:port by which the others will reach the node."""
-    from spindle.network import endpoint_of
+    from spindle.transport.network import endpoint_of
 
     return endpoint_of(machine.config, listening_at(machine))
 
 
 def check_address(machine: Machine) -> Check:
     """The node can listen where it shall, and the others look for it on this host."""
-    from spindle.network import is_own
+    from spindle.transport.network import is_own
 
     config, name = machine.config, "address"
     if _alone(machine):
@@ -89,7 +89,7 @@ def check_keys(machine: Machine) -> Check | None:
     """They can be read, belong together and to this node, and last."""
     import time
 
-    from spindle.trust import PLAIN, Trust
+    from spindle.security.trust import PLAIN, Trust
 
     if _alone(machine):
         return None
@@ -118,7 +118,7 @@ def check_keys(machine: Machine) -> Check | None:
 
 def ask(machine: Machine, contact: str, trust: Any) -> str:
     """Connects as a node would, and goes away; empty if somebody who believes this node is there, else why not."""
-    from spindle.network import PLAIN
+    from spindle.transport.network import PLAIN
 
     host, port = split_address(contact)
     try:
@@ -126,7 +126,7 @@ def ask(machine: Machine, contact: str, trust: Any) -> str:
             if trust is None:
                 sock.sendall(PLAIN)
                 return ""
-            from spindle.tls import secured_blocking
+            from spindle.security.tls import secured_blocking
 
             stream, _ = secured_blocking(sock, trust, timeout_s=ANSWER_TIMEOUT_S)
             sock.settimeout(ANSWER_TIMEOUT_S)
@@ -148,9 +148,9 @@ def ask(machine: Machine, contact: str, trust: Any) -> str:
 
 def check_contacts(machine: Machine) -> Check | None:
     """Who of the others is there. That nobody is isn't wrong: somebody has to be the first."""
-    from spindle.contacts import enough
-    from spindle.network import is_own
-    from spindle.trust import PLAIN, Trust
+    from spindle.joining.contacts import enough
+    from spindle.security.trust import PLAIN, Trust
+    from spindle.transport.network import is_own
 
     config, name = machine.config, "contacts"
     if _alone(machine):
@@ -187,7 +187,7 @@ def check_encryption(machine: Machine) -> Check | None:
     """Only where it is asked for: the kernel does it, and may lack the module."""
     if not machine.config.encrypt or _alone(machine):
         return None
-    from spindle.ktls import NEEDED, available
+    from spindle.security.ktls import NEEDED, available
 
     missing = available()
     if missing:

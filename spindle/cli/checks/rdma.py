@@ -1,6 +1,6 @@
 """Checks of RDMA: is there a device, can this user use it, and as what will the others reach it.
 
-Facts are those of `spindle.rdma_devices`: from pyverbs where the system has it, else from /sys, which needs neither
+Facts are those of `spindle.rdma.devices`: from pyverbs where the system has it, else from /sys, which needs neither
 rights nor libraries. One check opens the device as a node does.
 """
 
@@ -15,7 +15,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine
-from spindle.rdma_devices import GET_IT, SYSTEM_PYTHON, Device, Found, Gid, Port, chosen, discover
+from spindle.rdma.devices import GET_IT, SYSTEM_PYTHON, Device, Found, Gid, Port, chosen, discover
 
 TOPICS_GOOD = 10  # that locked memory should be enough for
 VERBS = "spindle_core.fabric.verbs_device"
@@ -199,8 +199,8 @@ def nodes_to_come(machine: Machine) -> int:
 
 def pinned_bytes(machine: Machine) -> tuple[int, int]:
     """(nodes, bytes that one topic of the default size pins on this node if all nodes write it)."""
-    from spindle.layout import ring_bytes
-    from spindle.topics import TopicSpec
+    from spindle.group.layout import ring_bytes
+    from spindle.group.topics import TopicSpec
 
     config = machine.config
     nodes = nodes_to_come(machine)

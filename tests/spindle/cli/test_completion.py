@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli
 from tests.spindle.stand_in import StandInNode
 

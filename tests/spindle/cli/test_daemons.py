@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spindle.cli.common import Target
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until

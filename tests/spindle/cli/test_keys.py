@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from spindle.config import NodeConfig, parse_config
+from spindle.config.settings import NodeConfig, parse_config
 from spindle.errors import AccessDenied, ConfigError
-from spindle.trust import SECRET, Identity, Trust
+from spindle.security.trust import SECRET, Identity, Trust
 from tests.spindle.cli.support import Cli
 from tests.spindle.site import Site, days_from_now
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from spindle.cli import pub as module
 from spindle.cli.pub import limited, paced, source, stdin_lines, unhexed
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli
 from tests.spindle.stand_in import StandInNode
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from spindle.cli import status as module
 from spindle.cli.status import frontiers, print_counters, print_head, print_members, print_topics
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from spindle_core.counters import COUNTER_NAMES
 from tests.spindle.cli.support import Cli
 from tests.spindle.stand_in import StandInNode

@@ -13,7 +13,7 @@ import signal
 import pytest
 
 from spindle.cli.sub import SHOWN_BYTES_MAX, shown
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.stand_in import StandInNode, StandInReader
 from tests.support import wait_until

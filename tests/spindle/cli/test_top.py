@@ -20,7 +20,7 @@ import pytest
 from spindle.cli.common import Target
 from spindle.cli.rates import Look, Watched, as_object, cpu_seconds, rates
 from spindle.cli.top import sparkline
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until

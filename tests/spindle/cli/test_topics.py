@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spindle.cli.topics import qos_texts
-from spindle.levels import Level
-from spindle.topics import TopicSpec
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli
 from tests.spindle.stand_in import StandInNode
 

@@ -17,7 +17,7 @@ import pytest
 from spindle.client import attach
 from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError
 from spindle.proto import opening_pb2
-from spindle.wire import encode
+from spindle.transport.wire import encode
 from tests.spindle.stand_in import StandInNode
 
 

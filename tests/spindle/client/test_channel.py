@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.topics import TopicSpec
-from spindle.wire import BlockingConnection
+from spindle.group.topics import TopicSpec
+from spindle.transport.wire import BlockingConnection
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
 

@@ -20,9 +20,9 @@ import pytest
 
 from spindle.client import Event, attach, embed
 from spindle.client.events import VIEW
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 from spindle.errors import NoDaemon, NodeIdTaken, NodeStopped
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from tests.spindle.daemons import daemons
 from tests.support import product_threads, wait_until
 
@@ -112,7 +112,7 @@ def test_a_program_that_just_ends_leaves_its_group(runtime_dir: Path, ending: st
     program = textwrap.dedent("""
         from threading import Thread
         from spindle.client import embed
-        from spindle.topics import TopicSpec
+        from spindle.group.topics import TopicSpec
         session = embed()
         session.add_listener(lambda event: None)
         session.declare_topic(TopicSpec("altitude"))

@@ -20,17 +20,17 @@ from typing import Any
 
 import pytest
 
-from spindle.attachment_codec import PROTOCOL_VERSION
+from spindle.applications.codec import PROTOCOL_VERSION
 from spindle.client import ReaderHandle, Session, attach
 from spindle.client.attaching import OPENING_MAGIC
 from spindle.client.nodes import nodes_wanted
 from spindle.client.remote import attach_remote
 from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeGone, NodeStopped, SpindleError
-from spindle.levels import Level
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
-from spindle.topics import TopicSpec
 from tests.spindle.hosts import Host, hosts
 from tests.spindle.site import Site
 from tests.support import wait_until

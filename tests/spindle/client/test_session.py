@@ -23,9 +23,9 @@ import pytest
 
 from spindle.client import Position, Unacknowledged, channel
 from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 from spindle.errors import CastOut, NodeStopped, SpindleError
-from spindle.topics import TopicSpec
+from spindle.group.topics import TopicSpec
 from spindle_core.delivery import DeliveryLog
 from spindle_core.errors import NodeGone, WriteTimeout
 from tests.spindle.stand_in import StandInNode
@@ -296,7 +296,7 @@ def test_a_program_ends_without_closing(node: StandInNode) -> None:
     program = textwrap.dedent(f"""
         import socket, threading
         from spindle.client.attaching import open_session
-        from spindle.topics import TopicSpec
+        from spindle.group.topics import TopicSpec
         sock = socket.socket(socket.AF_UNIX)
         sock.connect({str(node.path)!r})
         session = open_session(sock, 0, "ends", 5.0, label="node 7")
@@ -324,7 +324,7 @@ def test_the_client_stays_light() -> None:
         import spindle.client
         slow = {"asyncio", "uvloop", "numpy", "google.protobuf", "mcap", "rich", "click", "logging"}
         print(sorted(slow & set(sys.modules)))
-        import spindle.attachment_codec, spindle.client.session, spindle_core.inbox, spindle_core.reader
+        import spindle.applications.codec, spindle.client.session, spindle_core.inbox, spindle_core.reader
         print("asyncio" in sys.modules, "numpy" in sys.modules)
     """)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.journal.files import Buffer
-from spindle.levels import Level
-from spindle.topics import TopicSpec
 from spindle_core.errors import NodeGone
 
 SPEC = TopicSpec("flight/air data", type_name="AirData", type_hash=b"\x12\x34", level=Level.LOGGED, size_max=1024)

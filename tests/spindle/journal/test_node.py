@@ -11,10 +11,10 @@ from pathlib import Path
 from mcap.reader import make_reader
 
 from spindle.client import Session, attach, embed
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.journal.tools import read, verify
-from spindle.levels import Level
-from spindle.topics import TopicSpec
 from tests.spindle.daemons import Daemon
 
 TOPIC = "flight/alerts"

@@ -15,11 +15,11 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
+from spindle.group.topics import TopicSpec
+from spindle.group.view import Member, View
 from spindle.membership import messages as m
 from spindle.membership.machine import Machine, Phase
 from spindle.membership.table import Area
-from spindle.topics import TopicSpec
-from spindle.view import Member, View
 
 Row = tuple[dict[str, int], dict[str, bytes], dict[int, tuple[int, ...]]]
 

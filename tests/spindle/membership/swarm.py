@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 import sys
 
-from spindle.levels import Level
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.membership import messages as m
 from spindle.membership.machine import Phase
-from spindle.topics import TopicSpec
 from tests.spindle.membership.fake_group import FakeGroup, FakeNode
 from tests.spindle.membership.test_failures import check
 

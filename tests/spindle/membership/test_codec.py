@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.errors import ConfigError, MembershipError
-from spindle.levels import Level
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle.group.view import Member, Topic, View
 from spindle.membership import messages as m
 from spindle.membership.codec import (
     decode_trim,
@@ -22,8 +24,6 @@ from spindle.membership.codec import (
     message_to_wire,
 )
 from spindle.proto import node_pb2 as pb
-from spindle.topics import TopicSpec
-from spindle.view import Member, Topic, View
 
 SPEC = TopicSpec("flight/air", "Air", b"\x01\x02", Level.VOLATILE, 100, 16, 5, 1 << 20)
 VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(65535, 7, "/b")),

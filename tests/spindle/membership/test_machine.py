@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.levels import Level
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.membership import messages as m
 from spindle.membership.machine import Phase
-from spindle.topics import TopicSpec
 from tests.spindle.membership.fake_group import FakeGroup
 
 

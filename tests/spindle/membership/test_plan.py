@@ -10,12 +10,12 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.levels import Level
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle.group.view import Member, Topic, View
 from spindle.membership.codec import decode_view, encode_view
 from spindle.membership.messages import Role, TopicRequest
 from spindle.membership.plan import Wishes, plan_next
-from spindle.topics import TopicSpec
-from spindle.view import Member, Topic, View
 
 NOBODY: frozenset[int] = frozenset()
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from spindle.group.topics import TopicSpec
+from spindle.group.view import NODES_MAX, Member, Topic, View
 from spindle.membership import messages as m
 from spindle.membership.machine import Machine, Phase
 from spindle.membership.participants import Participants
 from spindle.membership.plan import Wishes, plan_next
 from spindle.membership.trim import fits, least_frozen
-from spindle.topics import TopicSpec
-from spindle.view import NODES_MAX, Member, Topic, View
 from tests.spindle.membership.fake_group import FakeGroup, FakeNode, FakeTable
 
 Frozen = dict[int, tuple[int, ...]]

@@ -20,8 +20,8 @@ import pytest
 
 from spindle.client import ReaderHandle, WriterHandle, attach
 from spindle.client.remote import attach_remote
-from spindle.levels import Level
-from spindle.topics import TopicSpec
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from tests.spindle.hosts import Host, hosts
 from tests.support import wait_until
 

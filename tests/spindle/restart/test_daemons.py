@@ -15,10 +15,10 @@ import pytest
 
 from spindle.client import Session, attach
 from spindle.errors import SpindleError
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.journal.tools import read, verify
-from spindle.levels import Level
 from spindle.restart.ledger import Ledger
-from spindle.topics import TopicSpec
 from tests.spindle.daemons import Daemon
 from tests.support import wait_until
 

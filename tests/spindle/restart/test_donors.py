@@ -10,14 +10,14 @@ from typing import Any
 from unittest.mock import patch
 
 from spindle.errors import SpindleError
-from spindle.history import Donation
-from spindle.levels import Level
-from spindle.node import Node
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
 from spindle.restart.desk import Desk
-from spindle.topics import TopicSpec
+from spindle.topics.history import Donation
+from tests.spindle.node.test_node import Group, take, until, with_group, write
 from tests.spindle.ports import reader_of, writer_of
-from tests.spindle.test_node import Group, take, until, with_group, write
 
 SENT = [b"%d " % number + bytes(number) for number in range(1500)]
 

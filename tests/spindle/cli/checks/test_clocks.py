@@ -15,7 +15,7 @@ import pytest
 from spindle.cli.checks import clocks
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
 from spindle.cli.checks.clocks import KernelClock
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 from tests.spindle.cli.checks.support import expect, put
 
 GOOD = KernelClock(True, 0.000_012, 0.000_150, 0.020)

@@ -14,7 +14,7 @@ import pytest
 from spindle.cli.checks import files
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
 from spindle.cli.checks.files import sockets
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 from tests.spindle.cli.checks.support import expect, put
 from tests.spindle.stand_in import StandInNode
 

@@ -19,9 +19,9 @@ import pytest
 
 from spindle.cli.checks import network
 from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine
-from spindle.config import NodeConfig
+from spindle.config.settings import NodeConfig
 from spindle.errors import AccessDenied
-from spindle.trust import Trust
+from spindle.security.trust import Trust
 from tests.spindle.cli.checks.support import expect, put
 
 
@@ -48,7 +48,7 @@ def listener() -> Iterator[tuple[socket.socket, str]]:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback counts as another host's address, but for the node's own name."""
-    monkeypatch.setattr("spindle.network.is_own", lambda host: host == "me.example")
+    monkeypatch.setattr("spindle.transport.network.is_own", lambda host: host == "me.example")
 
 
 def test_a_node_of_one_host_has_nothing_to_check(machine: Machine) -> None:
@@ -116,7 +116,7 @@ def test_contacts(machine: Machine, elsewhere: None) -> None:
 
 def test_contacts_that_do_not_believe_this_node(machine: Machine, elsewhere: None, secret: Path) -> None:
     """Method: the other end has the same secret, then another one."""
-    from spindle.tls import secured_blocking
+    from spindle.security.tls import secured_blocking
 
     other = secret.with_name("other")
     other.write_text(os.urandom(32).hex())
@@ -151,9 +151,10 @@ def test_contacts_that_do_not_believe_this_node(machine: Machine, elsewhere: Non
 def test_encryption(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert network.check_encryption(having(machine)) is None
     asked_for = having(machine, encrypt=True)
-    monkeypatch.setattr("spindle.ktls.available", lambda: "")
+    monkeypatch.setattr("spindle.security.ktls.available", lambda: "")
     expect(network.check_encryption(asked_for), OK, "module tls")
-    monkeypatch.setattr("spindle.ktls.available", lambda: "the kernel can't encrypt connections (no): whatever")
+    monkeypatch.setattr("spindle.security.ktls.available",
+                        lambda: "the kernel can't encrypt connections (no): whatever")
     expect(network.check_encryption(asked_for), FAIL, "modprobe tls")
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from spindle.cli.checks import rdma
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
-from spindle.config import NodeConfig
-from spindle.rdma_devices import SYSTEM_PYTHON, Device, Found, Limits
+from spindle.config.settings import NodeConfig
+from spindle.rdma.devices import SYSTEM_PYTHON, Device, Found, Limits
 from tests.spindle.cli.checks.support import expect, put
 
 PORT = "/sys/class/infiniband/{}/ports/1/{}"

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from spindle.cli.checks.base import OK
 from spindle.cli.doctor import doctor
-from spindle.rdma_devices import sysfs_devices
+from spindle.rdma.devices import sysfs_devices
 
 pytestmark = pytest.mark.skipif(not any(device.active() for device in sysfs_devices()),
                                 reason="this host has no RDMA device (make rdma-test has)")

@@ -1,0 +1,1 @@
+"""The node's side of applications that are attached to it."""

@@ -1,0 +1,1 @@
+"""Settings: one table that documents and checks them."""

@@ -1,0 +1,587 @@
+"""The configuration of a node: every key, its meaning, its range, its default, and the reading of the TOML file.
+
+Why one table: a key that is documented in one place, checked in another and defaulted in a third is wrong in one of
+them before long. Here each key is one field of `NodeConfig`, and the field carries all of it; the reference in
+docs/configuration.md and the output of `spindle daemon --print-config` are made from the same fields
+(`spindle.config.reference`), and a test holds them together.
+
+Rules:
+- `NodeConfig()` is a working configuration. Nothing has to be set.
+- A `NodeConfig` that exists is valid: the checks run at construction, so also in `dataclasses.replace()`.
+- An unknown key or an impossible value is a `ConfigError` that names the key, the limit and, for a typing error, the
+  key that was probably meant. Nothing is ignored and nothing is silently corrected.
+- Sizes are in bytes (in a file also "8 MiB"), times carry their unit in the name.
+- This module is on the path of every start: it imports nothing that is slow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from spindle.config.keys import (
+    GIB,
+    KIB,
+    MIB,
+    Key,
+    checked,
+    is_int,
+    parse_size,
+    refusal,
+    size_text,
+    split_address,
+)
+from spindle.errors import ConfigError
+
+__all__ = [
+    "AccessRule",
+    "Key",
+    "NodeConfig",
+    "default_runtime_dir",
+    "fallback_runtime_dir",
+    "keys",
+    "load_config",
+    "parse_config",
+    "parse_size",
+    "parse_toml",
+    "settings_of",
+    "size_text",
+    "split_address",
+]
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "text", "json", "journal")
+FSYNC_MODES = ("group", "never")
+RESTART_MODES = ("majority", "all", "any")
+FORM_MODES = ("majority", "all", "alone")
+VERBS = "verbs"
+FABRICS = ("auto", "shm", "tcp", VERBS)
+
+
+@dataclasses.dataclass(frozen=True)
+class AccessRule:
+    """What one user, one group of users, or one application of another host may do. Exactly one of `user`, `uid`,
+    `group`, `gid` and `application` is given; the last is the name in its certificate.
+
+    `publish` and `subscribe` are globs over topic names ("*", "flight/*"); an empty tuple allows nothing.
+    """
+
+    user: str = ""
+    uid: int | None = None
+    group: str = ""
+    gid: int | None = None
+    application: str = ""
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("user", "group", "application"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"[[access.rules]] {name} = {getattr(self, name)!r}: must be a name")
+        given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None,
+                 bool(self.application)]
+        if sum(given) != 1:
+            raise ConfigError(
+                "[[access.rules]]: each rule must name exactly one of user, uid, group, gid or application "
+                f"(this one names {sum(given)})"
+            )
+        for name in ("uid", "gid"):
+            value = getattr(self, name)
+            if value is not None and (not is_int(value) or not 0 <= value < 2**32 - 1):
+                raise ConfigError(f"[[access.rules]] {name} = {value!r}: must be 0 to {2**32 - 2}")
+        for name in ("publish", "subscribe"):
+            value = getattr(self, name)
+            if not isinstance(value, (tuple, list)) or not all(isinstance(v, str) and v for v in value):
+                raise ConfigError(f'[[access.rules]] {name} = {value!r}: must be a list of globs, as ["flight/*"]')
+            object.__setattr__(self, name, tuple(value))
+
+    def matches(self, uid: int, gids: Iterable[int], application: str = "") -> bool:
+        """True if the rule is about this user, or this application of another host. Names are looked up now, so that
+        later changes of users count."""
+        if self.application or application:
+            return self.application == application
+        if self.uid is not None:
+            return self.uid == uid
+        if self.gid is not None:
+            return self.gid in set(gids)
+        if self.user:
+            return _uid_of(self.user) == uid
+        return _gid_of(self.group) in set(gids)
+
+
+def default_runtime_dir() -> Path:
+    """Where sockets are when nobody says: $SPINDLE_RUNTIME_DIR, $XDG_RUNTIME_DIR/spindle, /tmp/spindle-<uid>."""
+    if own := os.environ.get("SPINDLE_RUNTIME_DIR"):
+        return Path(own)
+    return fallback_runtime_dir()
+
+
+def fallback_runtime_dir() -> Path:
+    """The same without $SPINDLE_RUNTIME_DIR: what every user of this machine finds by himself."""
+    if xdg := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(xdg) / "spindle"
+    return Path(f"/tmp/spindle-{os.getuid()}")
+
+
+def _key(section: str, name: str, kind: str, text: str, default: Any, **more: Any) -> Any:
+    key = Key(section, name, kind, text, **more)
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata={"key": key})
+    return dataclasses.field(default=default, metadata={"key": key})
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeConfig:
+    """All settings of one node. Fields are flat; each knows its place in the TOML file (metadata["key"]).
+
+    Raises ConfigError at construction if a value is impossible.
+    """
+
+    # [node]
+    node_id: int = _key(
+        "node", "id", "int", "Number of this node in its domain. Two nodes of one domain never share a number.",
+        0, low=1, high=65535, zero="the lowest free number",
+    )  # fmt: skip
+    domain_id: int = _key(
+        "node", "domain", "int", "DDS domain: nodes and applications of different domains never see each other.",
+        0, low=0, high=2**31 - 1,
+    )  # fmt: skip
+    runtime_dir: Path = _key(  # noqa: RUF009 (a field like the others)
+        "node", "runtime_dir", "path",
+        "Directory of the Unix sockets by which nodes and applications of this host find each other. Not set: "
+        "`$SPINDLE_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/spindle`, else `/tmp/spindle-<uid>`.",
+        default_runtime_dir, example='"/run/spindle"',
+    )  # fmt: skip
+    name: str = _key(
+        "node", "name", "str", "A name for listings and log lines. Empty: host name and process id.", "",
+    )  # fmt: skip
+    # [membership]
+    join_timeout_s: float = _key(
+        "membership", "join_timeout_s", "float",
+        "How long a starting node tries to join the group of its domain before it gives up.",
+        10.0, unit="s", low=0.1, high=3600,
+    )  # fmt: skip
+    suspect_timeout_s: float = _key(
+        "membership", "suspect_timeout_s", "float",
+        "How long a member may give no sign of life before the others go on without it. Only for members that hang: "
+        "a process that ends is noticed at once. Longer than any pause that is normal on this host; the same on all "
+        "nodes of a domain.",
+        2.0, unit="s", low=0.05, high=60,
+    )  # fmt: skip
+    rejoin: bool = _key(
+        "membership", "rejoin", "bool",
+        "A daemon whose node was cast out of its group, or found itself without a majority, starts a new node instead "
+        "of ending with exit code 12 or 13. Its applications attach again.",
+        False,
+    )  # fmt: skip
+    # [network]
+    listen: str | None = _key(
+        "network", "listen", "address",
+        "Address at which nodes on other hosts reach this one. A port alone listens on 127.0.0.1. Not set: this node's "
+        "group is on this host alone.",
+        None, example='"0.0.0.0:7402"',
+    )  # fmt: skip
+    advertise: str = _key(
+        "network", "advertise", "str",
+        "host:port by which the others reach this node. Empty: that of `contacts` which is an address of this host, "
+        "else what `listen` says, else the host's name.",
+        "",
+    )  # fmt: skip
+    contacts: tuple[str, ...] = _key(
+        "network", "contacts", "addresses",
+        "Where a starting node asks for the group: the addresses of some or all nodes, the same list on each. One that "
+        "answers is enough to join. Empty: only nodes of this host are looked for.",
+        (),
+    )  # fmt: skip
+    form: str = _key(
+        "network", "form", "choice",
+        "How many of `contacts` must be there before nodes that find no group form one and serve. "
+        '"majority": two halves of a divided network never both form one. "all" holds that also while members have '
+        'left. "alone": this node forms a group by itself; for one node of a site at most.',
+        "majority", choices=FORM_MODES,
+    )  # fmt: skip
+    fabric: str = _key(
+        "network", "fabric", "choice",
+        'How messages reach another node. "auto": shared memory on one host, RDMA where both have it on one subnet, '
+        'else TCP. "tcp" and "verbs" never use anything faster, "shm" nothing else.',
+        "auto", choices=FABRICS,
+    )  # fmt: skip
+    certificate: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "certificate", "file",
+        "Certificate of this node (PEM, with intermediate ones if there are any). `spindle keys` makes it.",
+        None, example='"/etc/spindle/node-1.crt"',
+    )  # fmt: skip
+    certificate_key: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "key", "file", "Private key of the certificate (PEM, without a password).",
+        None, example='"/etc/spindle/node-1.key"',
+    )  # fmt: skip
+    authority: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "authority", "file",
+        "Certificates of the authorities (PEM) that sign those of nodes and of applications elsewhere.",
+        None, example='"/etc/spindle/authority.crt"',
+    )  # fmt: skip
+    secret: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "network", "secret", "file",
+        "Instead of certificates: a file with a secret that all nodes share. `spindle keys secret` makes it.",
+        None, example='"/etc/spindle/secret"',
+    )  # fmt: skip
+    plain: bool = _key(
+        "network", "plain", "bool",
+        "Talk to other hosts without any keys. Whoever reaches the port can then do everything; without this it is "
+        "only done on loopback.", False,
+    )  # fmt: skip
+    encrypt: bool = _key(
+        "network", "encrypt", "bool",
+        "Encrypt messages between hosts as well, not only what nodes agree on. For TCP; the kernel does it (module "
+        "`tls`). The same on all nodes.", False,
+    )  # fmt: skip
+    rdma_device: str = _key(
+        "network", "rdma_device", "str", "RDMA device for `verbs`. Empty: the first one with an active port.", "",
+    )  # fmt: skip
+    # [core]
+    busy_poll_us: int = _key(
+        "core", "busy_poll_us", "int",
+        "How long the predicate thread spins for more work before it sleeps on its doorbell. More lowers latency and "
+        "costs CPU; 0 sleeps at once.",
+        10, unit="us", low=0, high=1_000_000,
+    )  # fmt: skip
+    batch_send: bool = _key(
+        "core", "batch_send", "bool",
+        "Publish all committed messages with one push. Off: one push a message, as in the paper's baseline.", True,
+    )  # fmt: skip
+    batch_receive: bool = _key(
+        "core", "batch_receive", "bool",
+        "Receive all new messages of a sender with one acknowledgement. Off: one acknowledgement a message.", True,
+    )  # fmt: skip
+    batch_delivery: bool = _key(
+        "core", "batch_delivery", "bool",
+        "Deliver everything up to the stability frontier with one push. Off: one push a message.", True,
+    )  # fmt: skip
+    null_sends: bool = _key(
+        "core", "null_sends", "bool",
+        "A sender that lags sends null messages, so that a silent sender never delays the others. Off: delivery waits "
+        "for the slowest sender.", True,
+    )  # fmt: skip
+    post_after_unlock: bool = _key(
+        "core", "post_after_unlock", "bool",
+        "Post to the fabric after releasing the lock. Off: post while holding it.", True,
+    )  # fmt: skip
+    # [topics]
+    default_size_max: int = _key(
+        "topics", "size_max", "size", "Largest message of a topic whose creator names no size.",
+        16 * KIB, unit="bytes", low=1, high=64 * MIB,
+    )  # fmt: skip
+    default_window: int = _key(
+        "topics", "window", "int", "Slots in the ring of each sender.",
+        0, unit="slots", low=2, high=65536, zero="chosen so that the rings stay in cache",
+    )  # fmt: skip
+    log_capacity: int = _key(
+        "topics", "log_capacity", "size",
+        "Memory of one topic's delivery log. Readers with history keep-last that fall behind by more lose samples; "
+        "readers with keep-all make the writers wait.",
+        8 * MIB, unit="bytes", low=64 * KIB, high=16 * GIB,
+    )  # fmt: skip
+    log_hot: int = _key(
+        "topics", "log_hot", "size",
+        "Part of the delivery log that is used while all readers keep up: small enough to stay in cache. At most "
+        "`log_capacity`.",
+        256 * KIB, unit="bytes", low=4 * KIB, high=16 * GIB,
+    )  # fmt: skip
+    inbox_slots: int = _key(
+        "topics", "inbox_slots", "int", "Slots between one DataWriter and its node.",
+        0, unit="slots", low=2, high=65536, zero="chosen from the topic's size_max",
+    )  # fmt: skip
+    # [journal]
+    journal_dir: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "journal", "dir", "path",
+        "Directory of the MCAP files of logged topics. Not set: this node refuses readers and writers of logged "
+        "topics.",
+        None, example='"/var/lib/spindle"',
+    )  # fmt: skip
+    journal_fsync: str = _key(
+        "journal", "fsync", "choice",
+        '"group": a message counts as persisted after the fsync of its group commit. "never": the kernel writes when '
+        "it likes; survives a crash of the process, not of the machine.",
+        "group", choices=FSYNC_MODES,
+    )  # fmt: skip
+    journal_group_commit_ms: float = _key(
+        "journal", "group_commit_ms", "float",
+        "How long messages gather before they are written and synced together. 0 writes as soon as the last commit "
+        "is done.",
+        2.0, unit="ms", low=0, high=1000,
+    )  # fmt: skip
+    journal_max_file_size: int = _key(
+        "journal", "max_file_size", "size", "A journal file that has grown to this size is closed and the next begun.",
+        1 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
+    )  # fmt: skip
+    journal_restart: str = _key(
+        "journal", "restart", "choice",
+        "How many of the nodes that held a logged topic last must be back before it goes on from their journals, when "
+        'none of them has kept running. "majority": what writers were told is persisted is safe, unless most of them '
+        'had been lost at once before. "all": it is safe then, too. "any": the topic goes on with what is there; the '
+        "rest of a journal that comes back later and disagrees is moved beside.",
+        "majority", choices=RESTART_MODES,
+    )  # fmt: skip
+    # [access]
+    allow_uids: tuple[int, ...] = _key(
+        "access", "allow_uids", "ints",
+        "User ids that may attach, besides the node's own user, who always may.", (),
+    )  # fmt: skip
+    allow_gids: tuple[int, ...] = _key("access", "allow_gids", "ints", "Group ids whose members may attach.", ())
+    allow_users: tuple[str, ...] = _key("access", "users", "strs", "User names that may attach.", ())
+    access_rules: tuple[AccessRule, ...] = _key(
+        "access", "rules", "rules",
+        "Who may publish and subscribe what. Each rule names one `user`, `uid`, `group`, `gid` or `application` (of "
+        "another host, as its certificate has it) and gives lists of topic globs, `publish` and `subscribe`. Without "
+        "rules everybody who may attach may do everything. With rules a user may do what any rule about him allows, "
+        "and nothing else; the node's own user, if no rule is about him, everything.",
+        (), example='[{ user = "display", publish = [], subscribe = ["flight/*"] }]',
+    )  # fmt: skip
+    # [limits]
+    max_apps: int = _key(
+        "limits", "max_apps", "int", "Applications attached to this node at one time.",
+        128, unit="applications", low=1, high=4096,
+    )  # fmt: skip
+    max_endpoints_per_app: int = _key(
+        "limits", "max_endpoints_per_app", "int", "Readers and writers of one application, together.",
+        1024, unit="endpoints", low=1, high=65536,
+    )  # fmt: skip
+    frame_max: int = _key(
+        "limits", "frame_max", "size", "Largest control frame that an application or a peer may send.",
+        1 * MIB, unit="bytes", low=4 * KIB, high=64 * MIB,
+    )  # fmt: skip
+    handshake_timeout_s: float = _key(
+        "limits", "handshake_timeout_s", "float",
+        "A connection that has not said who it is by then is closed; also the time a begun frame may take to arrive.",
+        5.0, unit="s", low=0.05, high=300,
+    )  # fmt: skip
+    open_timeout_s: float = _key(
+        "limits", "open_timeout_s", "float",
+        "How long the group may take to agree when an application declares a topic or opens a reader or writer; then "
+        "the application gets an error that says whom the group waits for.",
+        15.0, unit="s", low=0.1, high=3600,
+    )  # fmt: skip
+    # [metrics]
+    metrics_listen: str | None = _key(
+        "metrics", "listen", "address",
+        "Address of the Prometheus endpoint. A port alone listens on 127.0.0.1. Not set: no endpoint.",
+        None, example='"127.0.0.1:9464"',
+    )  # fmt: skip
+    # [log]
+    log_level: str = _key("log", "level", "choice", "Least weight of the lines on stderr.", "info", choices=LOG_LEVELS)
+    log_format: str = _key(
+        "log", "format", "choice",
+        'How a daemon logs. "text": lines on stderr. "json": one JSON object a line there. "journal": to systemd\'s '
+        'journal, with fields. "auto": the journal if that is where stderr goes, else text.',
+        "auto", choices=LOG_FORMATS,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            key: Key = field.metadata["key"]
+            object.__setattr__(self, field.name, _checked(key, getattr(self, field.name)))
+        if self.log_hot > self.log_capacity:
+            raise ConfigError(
+                f"[topics] log_hot = {size_text(self.log_hot)}: must not exceed log_capacity, which is "
+                f"{size_text(self.log_capacity)}"
+            )
+        self._check_network()
+        if 2 * self.default_size_max > self.log_capacity:
+            raise ConfigError(
+                f"[topics] size_max = {size_text(self.default_size_max)}: a delivery log must hold at least two "
+                f"messages, but log_capacity is {size_text(self.log_capacity)}; make log_capacity "
+                f"{size_text(2 * self.default_size_max)} or more"
+            )
+
+    def _check_network(self) -> None:
+        files = {"certificate": self.certificate, "key": self.certificate_key, "authority": self.authority}
+        missing = [name for name, path in files.items() if path is None]
+        if 0 < len(missing) < len(files):
+            raise ConfigError(f"[network] {missing[0]}: must be set, too: certificate, key and authority go together")
+        if self.secret is not None and not missing:
+            raise ConfigError("[network] secret: certificates are set, too; choose one of both")
+        if self.listen is None and self.fabric in ("auto", "shm") and self.contacts:
+            raise ConfigError("[network] listen: must be set where contacts are, as the others have to reach this node")
+        if self.encrypt and self.fabric == VERBS:
+            raise ConfigError('[network] encrypt = true: RDMA devices do not encrypt; take fabric = "tcp" or "auto"')
+        if self.contacts and not self.node_id:
+            raise ConfigError("[node] id: must be set where [network] contacts are, another one on each node")
+        if self.advertise and not 0 < split_address(self.advertise)[1] <= 65535:
+            raise ConfigError(f'[network] advertise = "{self.advertise}": must be "host:port"')
+
+    @property
+    def agreed_settings(self) -> dict[str, str]:
+        """What all nodes of a domain must have alike, by name."""
+        return {
+            "[membership] suspect_timeout_s": f"{self.suspect_timeout_s:g}",
+            "[network] contacts": ", ".join(sorted(self.contacts)) or "none",
+            "[network] form": self.form,
+            "[network] encrypt": str(self.encrypt).lower(),
+        }
+
+    @property
+    def domain_dir(self) -> Path:
+        """Directory of this domain's sockets and locks."""
+        return self.runtime_dir / f"domain-{self.domain_id}"
+
+    @property
+    def admits_others(self) -> bool:
+        """True if users besides the node's own may attach: then the sockets' directory can't be private."""
+        return bool(self.allow_uids or self.allow_gids or self.allow_users)
+
+    def admits(self, uid: int, gids: Iterable[int]) -> bool:
+        """True if a process with these credentials (of the socket's peer) may attach."""
+        if uid == os.geteuid() or uid in self.allow_uids:
+            return True
+        if set(gids) & set(self.allow_gids):
+            return True
+        return any(_uid_of(user) == uid for user in self.allow_users)
+
+    def may_publish(self, uid: int, gids: Iterable[int], topic: str, application: str = "") -> bool:
+        """True if an admitted user, or an application of another host, may open a writer of the topic."""
+        return self._may("publish", uid, list(gids), topic, application)
+
+    def may_subscribe(self, uid: int, gids: Iterable[int], topic: str, application: str = "") -> bool:
+        """True if an admitted user, or an application of another host, may open a reader of the topic."""
+        return self._may("subscribe", uid, list(gids), topic, application)
+
+    def _may(self, what: str, uid: int, gids: list[int], topic: str, application: str) -> bool:
+        if not self.access_rules:
+            return True
+        about_user = [rule for rule in self.access_rules if rule.matches(uid, gids, application)]
+        if not about_user:
+            return uid == os.geteuid()
+        from fnmatch import fnmatchcase
+
+        return any(fnmatchcase(topic, glob) for rule in about_user for glob in getattr(rule, what))
+
+
+def keys() -> list[tuple[str, Key, Any]]:
+    """All keys in the order of the file: (field name in NodeConfig, key, default)."""
+    found = []
+    for field in dataclasses.fields(NodeConfig):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        found.append((field.name, field.metadata["key"], default))
+    return found
+
+
+def load_config(path: str | os.PathLike[str] | None = None) -> NodeConfig:
+    """Read a TOML file; None gives the defaults. Raises ConfigError for anything that is not exactly right."""
+    if path is None:
+        return NodeConfig()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file. `spindle daemon --print-config` prints one to start from"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: can't be read: {reason}") from error
+    return parse_config(text, source=str(path))
+
+
+def parse_config(text: str, source: str = "configuration") -> NodeConfig:
+    """Like `load_config`, from TOML text. `source` opens the messages."""
+    data = parse_toml(text, source)
+    try:
+        return NodeConfig(**settings_of(data))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """TOML text to tables, with ConfigError instead of the parser's own error."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[no-redef, import-not-found, unused-ignore]
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+
+
+def settings_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML tables to keyword arguments of NodeConfig, not yet checked; refuses what NodeConfig does not have."""
+    table = {(key.section, key.name): (field, key) for field, key, _ in keys()}
+    sections = list(dict.fromkeys(section for section, _ in table))
+    values: dict[str, Any] = {}
+    for section, content in data.items():
+        if section not in sections:
+            raise ConfigError(_unknown_section(section, sections, table))
+        if not isinstance(content, dict):
+            raise ConfigError(f"{section} = {content!r}: {section} is a table, write [{section}] and its keys below it")
+        for name, value in content.items():
+            if (section, name) not in table:
+                raise ConfigError(f"[{section}] {name}: unknown key{_suggest_key(section, name, table)}")
+            field, key = table[section, name]
+            values[field] = _rules_of(value) if key.kind == "rules" else value
+    return values
+
+
+def _rules_of(value: Any) -> tuple[AccessRule, ...]:
+    if not isinstance(value, list) or not all(isinstance(rule, dict) for rule in value):
+        raise ConfigError(f"[access] rules = {value!r}: must be a list of tables, each with user, publish, subscribe")
+    names = [field.name for field in dataclasses.fields(AccessRule)]
+    for rule in value:
+        for name in rule:
+            if name not in names:
+                raise ConfigError(f"[[access.rules]] {name}: unknown key{_did_you_mean(name, names)}")
+    return tuple(AccessRule(**rule) for rule in value)
+
+
+def _unknown_section(section: str, sections: list[str], table: Mapping[tuple[str, str], Any]) -> str:
+    at_home = [s for s, name in table if name == section]
+    if at_home:  # a key without its table is the commonest slip
+        return f"{section}: unknown at the top level; it belongs into [{at_home[0]}]"
+    return f"[{section}]: unknown section{_did_you_mean(section, sections)}"
+
+
+def _suggest_key(section: str, name: str, table: Mapping[tuple[str, str], Any]) -> str:
+    elsewhere = [s for s, n in table if n == name]
+    if elsewhere:
+        return f"; did you mean [{elsewhere[0]}] {name}?"
+    return _did_you_mean(name, [n for s, n in table if s == section])
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known are {', '.join(known)}"
+
+
+def _checked(key: Key, value: Any) -> Any:
+    return _check_rules(key, value) if key.kind == "rules" else checked(key, value)
+
+
+def _check_rules(key: Key, value: Any) -> tuple[AccessRule, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(rule, AccessRule) for rule in value):
+        raise refusal(key, value)
+    return tuple(value)
+
+
+def _uid_of(user: str) -> int | None:
+    import pwd
+
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
+
+
+def _gid_of(group: str) -> int | None:
+    import grp
+
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        return None

@@ -1,0 +1,1 @@
+"""What a group agrees on: views, topics, levels, positions, the layout of memory."""

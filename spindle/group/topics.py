@@ -1,0 +1,120 @@
+"""What the group agrees on about a topic, and the limits of it.
+
+Why a specification of its own: the first node that declares a topic decides its type, level and sizes for the whole
+group; everybody who comes later must want the same, or is told both sides of the difference (`check_same`).
+The specification is part of every view, so all members always hold the same one.
+
+Rules: `TopicSpec` is immutable and checked when made; `size_max` is in bytes, `window` in slots. Topic ids are 8 bits:
+0 is never used, so a group has at most 255 topics, and an id is not given to another topic while the group lives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spindle.errors import ConfigError, TopicMismatch
+from spindle.group.levels import Level
+
+TOPICS_MAX = 255  # 8-bit topic ids, 0 unused
+NAME_BYTES_MAX = 255  # of a topic's or type's name, in UTF-8
+TYPE_HASH_BYTES_MAX = 64
+SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
+SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
+WINDOW_MAX = 65536  # slots of one sender's ring
+SLOT_OVERHEAD = 64  # bytes of a slot beside the payload: header, rounded up to a cache line
+RING_BYTES = 512 << 10  # what one sender's ring should take so that it stays in cache; the figure to tune
+WINDOW_CHOSEN_MIN = 8  # slots; below this a sender waits for every acknowledgement
+WINDOW_CHOSEN_MAX = 1024  # slots; more does not make batches larger in practice
+
+
+def choose_window(size_max: int) -> int:
+    """Slots of a ring for messages of `size_max` bytes, so that the ring of one sender stays in cache."""
+    stride = size_max + SLOT_OVERHEAD
+    return max(WINDOW_CHOSEN_MIN, min(WINDOW_CHOSEN_MAX, RING_BYTES // stride))
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicSpec:
+    """What a declarer wants of a topic.
+
+    name, type_name  UTF-8, 1 to 255 bytes
+    type_hash        identifies the type's layout; equal hashes mean that both sides understand each other's payloads
+    level            see `spindle.group.levels`
+    size_max         largest message, bytes; 0 = as the declaring node is configured ([topics] size_max, 16384)
+    window           slots of each sender's ring; 0 = as the declaring node is configured, or chosen from size_max
+    history_depth    messages a volatile or logged topic keeps for late joiners; 0 = as many as history_bytes hold
+    history_bytes    memory for them at each subscribing node; 0 = the node's default
+    Raises ConfigError if a value is impossible.
+    """
+
+    name: str
+    type_name: str = "bytes"
+    type_hash: bytes = b""
+    level: Level = Level.ATOMIC
+    size_max: int = 0
+    window: int = 0
+    history_depth: int = 0
+    history_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for label, text in (("topic name", self.name), ("type name", self.type_name)):
+            if not text or len(text.encode()) > NAME_BYTES_MAX:
+                raise ConfigError(f"{label} {text[:40]!r} must have 1 to {NAME_BYTES_MAX} bytes in UTF-8")
+            if any(ord(c) < 32 or c == "\x7f" for c in text):
+                raise ConfigError(f"{label} {text[:40]!r} contains a control character")
+        if len(self.type_hash) > TYPE_HASH_BYTES_MAX:
+            raise ConfigError(f"type hash of topic {self.name!r} has {len(self.type_hash)} bytes, "
+                              f"limit {TYPE_HASH_BYTES_MAX}")
+        try:
+            object.__setattr__(self, "level", Level(self.level))
+        except ValueError:
+            raise ConfigError(f"level {self.level!r} of topic {self.name!r} is unknown; use one of "
+                              f"{', '.join(f'{one.name} ({one.value})' for one in Level)}") from None
+        for label, value, low, high in (
+            ("size_max", self.size_max, 0, SIZE_MAX_LIMIT), ("window", self.window, 0, WINDOW_MAX),
+            ("history_depth", self.history_depth, 0, 1 << 40), ("history_bytes", self.history_bytes, 0, 1 << 36),
+        ):
+            if not low <= value <= high:
+                raise ConfigError(f"{label} {value} of topic {self.name!r} is out of range {low} to {high}")
+
+    def with_window(self, size_max: int = SIZE_MAX_DEFAULT, window: int = 0) -> TopicSpec:
+        """The same specification with nothing left open: `size_max` and `window` are taken where it says 0, and where
+        that leaves no window it is chosen so that the ring stays in cache."""
+        size_max = self.size_max or size_max
+        window = self.window or window or choose_window(size_max)
+        return dataclasses.replace(self, size_max=size_max, window=window)
+
+    def check_same(self, wanted: TopicSpec) -> None:
+        """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
+
+        What is left open (`size_max` or `window` 0) and the history limits are taken from the first declarer without
+        complaint.
+        """
+        differences = []
+        for field in ("type_name", "type_hash", "level", "size_max"):
+            agreed, other = getattr(self, field), getattr(wanted, field)
+            if agreed != other and not (field == "size_max" and other == 0):
+                differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")
+        if wanted.window and wanted.window != self.window:
+            differences.append(f"window is {self.window} in the group, you want {wanted.window}")
+        if differences:
+            raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
+                                "Use the same definition or another topic name")
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Level):
+        return value.name
+    if isinstance(value, bytes):
+        return value.hex() or "empty"
+    return repr(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicInfo:
+    """An agreed topic as of one view. `members` and `senders` are node ids in rank order; senders are members too."""
+
+    spec: TopicSpec
+    topic_id: int
+    members: tuple[int, ...] = ()
+    senders: tuple[int, ...] = ()

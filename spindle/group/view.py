@@ -1,0 +1,120 @@
+"""Views: who is in the group, and which topics it has, from one membership change to the next.
+
+Why one value for all of it: members agree on a view as a whole (its bytes are what they acknowledge), so whatever two
+nodes must see alike (ranks, subgroups, topic ids, who gives history to whom) is in it or follows from it.
+
+Rules: a view is immutable. Ranks are positions in `members`; who stays keeps the order, joiners come last, so the
+lowest rank is the oldest member. Members and senders of a topic are node ids in rank order; a topic id is never used
+for another topic while the group lives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spindle.group.topics import TopicInfo, TopicSpec
+
+VIEW_FLOOR_MAX = 1 << 56  # ids of views have 64 bits in the core
+SHM, VERBS, TCP = "shm", "verbs", "tcp"  # fabrics, the fastest first
+NODES_MAX = 256  # members of a view; the core's row has room for as many suspicions
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One node in one of its lives. `address` is the path of its socket; pid and uid are for people and checks.
+
+    view_floor: the views that it is a member of have at least this id, because its journals know of all lower ones.
+    host: alike for nodes that reach each other's sockets on one host; endpoint: host:port for the others, or empty;
+    fabrics: the names of those by which it can be reached; rdma_network: alike where RDMA devices reach each other.
+    """
+
+    node_id: int
+    incarnation: int
+    address: str
+    pid: int = 0
+    uid: int = 0
+    name: str = ""
+    view_floor: int = 0
+    host: bytes = b""
+    endpoint: str = ""
+    fabrics: tuple[str, ...] = (SHM,)
+    rdma_network: str = ""
+
+    @property
+    def life(self) -> tuple[int, int]:
+        """Node id and incarnation: what tells one life of a node from the next."""
+        return self.node_id, self.incarnation
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} (pid {self.pid})"
+
+
+def fabric_between(one: Member, other: Member) -> str:
+    """The fastest fabric by which both can be reached from each other; "" if there is none."""
+    common = set(one.fabrics) & set(other.fabrics)
+    if SHM in common and one.host == other.host:
+        return SHM
+    if VERBS in common and one.rdma_network == other.rdma_network != "":
+        return VERBS
+    return TCP if TCP in common and one.endpoint and other.endpoint else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topic:
+    """A topic in a view: its agreed specification (window chosen), id, and its subgroup.
+
+    fresh: members that were not in this subgroup in the view before; they get its history, if it has any to give.
+    Invariant: senders and fresh are parts of members.
+    """
+
+    spec: TopicSpec
+    topic_id: int
+    members: tuple[int, ...] = ()
+    senders: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
+
+    @property
+    def donor(self) -> int | None:
+        """Node id of the member that gives the history to the fresh ones; None if nobody has any."""
+        if not self.spec.level.keeps_history:
+            return None
+        return next((node_id for node_id in self.members if node_id not in self.fresh), None)
+
+    @property
+    def info(self) -> TopicInfo:
+        return TopicInfo(self.spec, self.topic_id, self.members, self.senders)
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """View number `view_id` of the group that was formed as `group_id` (random, told apart from earlier groups)."""
+
+    group_id: int
+    view_id: int
+    members: tuple[Member, ...] = ()
+    topics: tuple[Topic, ...] = ()
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Node ids by rank."""
+        return tuple(member.node_id for member in self.members)
+
+    def rank_of(self, node_id: int) -> int | None:
+        """Rank of a node, None if it is not a member."""
+        for rank, member in enumerate(self.members):
+            if member.node_id == node_id:
+                return rank
+        return None
+
+    def member(self, node_id: int) -> Member | None:
+        return next((member for member in self.members if member.node_id == node_id), None)
+
+    def topic(self, name: str) -> Topic | None:
+        return next((topic for topic in self.topics if topic.spec.name == name), None)
+
+    def has_role(self, node_id: int, name: str, member: bool, sender: bool) -> bool:
+        """True if the node's part in the topic is exactly this."""
+        topic = self.topic(name)
+        if topic is None:
+            return not member and not sender
+        return (node_id in topic.members) == member and (node_id in topic.senders) == sender

@@ -1,0 +1,1 @@
+"""How a node finds the group and enters it, on this host and over contacts."""

@@ -1,0 +1,157 @@
+"""Finding the group on other hosts: asking the contacts, and when nodes that find none may form one.
+
+Why not whoever comes first: of two nodes that start at once on two hosts, or on both sides of a broken cable, each
+would form a group of its own, and both would serve. On one host a lock settles that (`spindle.joining.bootstrap`);
+between hosts a majority of the contacts does.
+
+Rules:
+- Asking changes nothing at either end: a question is a connection that is answered and closed.
+- A node that finds a member of a group joins it, one that serves before one that doesn't.
+- If nobody is a member, the first of the contacts that are there forms a group of itself, once enough of them are
+  there; the others then find it. A node that is no contact only joins.
+- Before it does, it says that it is forming, and looks once more. Of two that say so and see each other one gives way
+  (it sees a contact before it), and the other one waits for that. So of nodes that reach each other one forms a group,
+  though they start at the same moment; each would else wait in a group of its own for contacts that are in another.
+- A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
+  two groups never both serve, whatever the lookers saw of each other; a node whose group doesn't come to serve within
+  `join_timeout_s`, or while another one does, ends, and may try again.
+- "Enough" is asked for when a group begins. From then on the views' own majorities decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spindle.errors import ConnectionEnded, NodeStopped
+from spindle.proto import opening_pb2
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.view import View
+    from spindle.transport.network import Network
+    from spindle.transport.peers import Peers
+
+ANSWER_TIMEOUT_S = 1.0  # of one contact
+LOG = logging.getLogger("spindle.node")
+
+LOOKING, MEMBER, SERVING, FORMING = (
+    opening_pb2.OpeningReply.LOOKING, opening_pb2.OpeningReply.MEMBER, opening_pb2.OpeningReply.SERVING,
+    opening_pb2.OpeningReply.FORMING)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What one contact said; its place in the list of contacts tells it from the others."""
+
+    place: int
+    node_id: int
+    incarnation: int
+    standing: int = LOOKING
+    group_id: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """All answers of one look around, and why the other contacts gave none."""
+
+    answers: tuple[Answer, ...]
+    silent: dict[str, str]
+
+    def to_join(self) -> Answer | None:
+        """The member through whom to join."""
+        members = [one for one in self.answers if one.standing in (MEMBER, SERVING)]
+        return min(members, key=lambda one: (one.standing != SERVING, one.place), default=None)
+
+    def serving_elsewhere(self, group_id: int) -> Answer | None:
+        """A member of another group that serves."""
+        return next((one for one in self.answers if one.standing == SERVING and one.group_id != group_id), None)
+
+    @property
+    def others_form(self) -> bool:
+        """True if somebody else is about to form a group."""
+        return any(one.standing == FORMING for one in self.answers)
+
+
+def enough(config: NodeConfig) -> int:
+    """How many of the contacts a group needs before it serves."""
+    count = len(config.contacts)
+    if config.form == "all":
+        return count
+    return 0 if config.form == "alone" or not count else count // 2 + 1
+
+
+def contacts_in(config: NodeConfig, view: View) -> int:
+    """How many of the contacts are members."""
+    return len({member.endpoint for member in view.members} & set(config.contacts))
+
+
+def may_form(config: NodeConfig, own_place: int | None, found: Found) -> bool:
+    """True if this node, at this place among the contacts (None: it is none), is the one to form the group."""
+    if config.form == "alone":
+        return found.to_join() is None
+    if own_place is None or found.to_join() is not None:
+        return False
+    places = {own_place, *(one.place for one in found.answers)}
+    return len(places) >= enough(config) and min(places) == own_place
+
+
+class Contacts:
+    """Asks the contacts, for a node that starts."""
+
+    def __init__(self, config: NodeConfig, network: Network, peers: Peers) -> None:
+        self._config, self._network, self._peers = config, network, peers
+        self._said = ""
+
+    @property
+    def own_place(self) -> int | None:
+        """Where this node stands among the contacts."""
+        contacts: Sequence[str] = self._config.contacts
+        return contacts.index(self._network.endpoint) if self._network.endpoint in contacts else None
+
+    async def look(self) -> Found:
+        """Asks all at once. Raises what a contact refuses this node with."""
+        places = [place for place in range(len(self._config.contacts)) if place != self.own_place]
+        replies = await asyncio.gather(*(self._ask(place) for place in places), return_exceptions=True)
+        answers: list[Answer] = []
+        silent: dict[str, str] = {}
+        for place, reply in zip(places, replies, strict=True):
+            if isinstance(reply, Answer):
+                if reply.incarnation not in {one.incarnation for one in answers}:  # two names of one node count once
+                    answers.append(reply)
+            elif isinstance(reply, (ConnectionEnded, NodeStopped, TimeoutError)):
+                silent[self._config.contacts[place]] = str(reply)
+            else:
+                raise reply
+        return Found(tuple(answers), silent)
+
+    async def _ask(self, place: int) -> Answer:
+        conn = await self._network.control(self._config.contacts[place], ANSWER_TIMEOUT_S)
+        try:
+            reply = await self._peers.ask(conn, opening_pb2.CONTACT, ANSWER_TIMEOUT_S)
+        finally:
+            conn.close()
+        if self._peers.me is not None and reply.incarnation == self._peers.me.incarnation:
+            raise ConnectionEnded("is this node itself")
+        return Answer(place, reply.node_id, reply.incarnation, reply.standing, reply.group_id)
+
+    def say(self, found: Found) -> bool:
+        """What this node waits for, once per change; False if that is no news."""
+        text = self.awaiting(found)
+        if text == self._said:
+            return False
+        self._said = text
+        LOG.info("no group yet: %s", text)
+        return True
+
+    def awaiting(self, found: Found) -> str:
+        """What is missing before a group is there."""
+        silent = "; ".join(found.silent.values()) or "all others answered"
+        if self.own_place is None:
+            return (f"this node ({self._network.endpoint}) is none of [network] contacts, so it waits for one that is "
+                    f"a member ({silent})")
+        here, all_of_them = len(found.answers) + 1, len(self._config.contacts)
+        return f"{here} of {all_of_them} contacts are there, {enough(self._config)} are needed to form one ({silent})"

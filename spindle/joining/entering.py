@@ -1,0 +1,294 @@
+"""A node's way into its group: whom it finds on this host and on others, whether it joins or forms, and when it serves.
+
+Why apart from the node: all of it is over when the node is a member, and none of it is asked again.
+
+Rules:
+- `enter()` runs under the lock for newcomers of this host (`spindle.joining.bootstrap`). Where there are contacts,
+  their rules
+  (`spindle.joining.contacts`) stand in for it, so it is let go of before they are asked: who is needed for a group
+  may be another newcomer of this host. Newcomers of one host then connect to each other, which is no way in for either.
+- Whoever is on this host is asked first. A newcomer introduces itself to all members of the view that it is told before
+  it asks to join, so that nobody has to look for it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import ConnectionEnded, JoinFailed, NodeStopped, SpindleError
+from spindle.group.view import fabric_between
+from spindle.joining.bootstrap import Found, newcomer_lock, scan, socket_path
+from spindle.membership.machine import Phase
+from spindle.proto import opening_pb2
+from spindle.transport.wire import Connection
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.view import Member
+    from spindle.membership import messages as m
+    from spindle.node.changes import Changes
+    from spindle.transport.network import Network
+    from spindle.transport.peers import Peer, Peers
+
+CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, once one has
+OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
+LOOK_AGAIN_S, LOOK_AGAIN_S_MAX = 0.1, 1.0  # between two looks at the contacts; longer while nothing changes
+REACH_AGAIN_S = 0.05  # between attempts to reach a member
+LOOK_ELSEWHERE_S = 1.0  # between looks of a group that doesn't serve whether another one does
+RESCAN_S = 0.02  # between two looks at a directory where a node is just going
+LOG = logging.getLogger("spindle.node")
+
+
+class Entry:
+    """How one node gets in.
+
+    listen()     from now on others can reach it; called once or more
+    check()      raises what the node has failed of
+    fail(error)  the node must stop
+    spawn(work)  a task that ends with the node
+    unlock()     the next newcomer of this host may begin; called once or more
+    changed      is set when the view, a connection or a failure has changed
+    """
+
+    def __init__(self, config: NodeConfig, peers: Peers, changes: Changes, network: Network | None,
+                 changed: asyncio.Event, listen: Callable[[], None], check: Callable[[], None],
+                 fail: Callable[[SpindleError], None],
+                 spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+                 unlock: Callable[[], Awaitable[None]]) -> None:
+        self._config, self._peers, self._changes, self._network = config, peers, changes, network
+        self._changed, self._listen, self._check, self._fail, self._spawn = changed, listen, check, fail, spawn
+        self._node_id = changes.me.node_id
+        self._unlock, self._unlocked = unlock, False
+        self._listening = False
+        self._told = (0, -1)  # group id and view id of what this newcomer was told last
+
+    async def enter(self, found: list[Found], deadline: float) -> None:
+        """Joins through anybody who is there, forms the group if nobody is. Raises JoinFailed, or what somebody refuses
+        this node with."""
+        while True:
+            await self._contact(found, deadline)
+            # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
+            outside = self._changes.view is None and self._changes.machine.phase is Phase.OUTSIDE
+            alone = not self._ways_in() and (self._asks or not found)
+            if outside and alone and await self._may_form(deadline):
+                break
+            if self._peers.connected or not outside:
+                self._be_reachable()
+                if await self._join(deadline):
+                    return
+            await asyncio.sleep(RESCAN_S)
+            if time.monotonic() > deadline:
+                raise JoinFailed(f"nodes listen in {self._config.domain_dir} but none let this one join within "
+                                 f"{self._config.join_timeout_s:g} s; see their logs, or stop them")
+            for one in found:
+                one.close()
+            found[:] = await self._scan()
+        self._be_reachable()
+        self._changes.machine.form(secrets.randbits(64))
+        self._changes.drive()
+        self._check()
+
+    async def _scan(self) -> list[Found]:
+        own_id = self._node_id if self._listening else 0
+        if not self._unlocked:
+            return scan(self._config, own_id)
+        async with newcomer_lock(self._config.domain_dir, self._config.join_timeout_s):
+            return scan(self._config, own_id)
+
+    def _is_here(self, node_id: int) -> bool:
+        """True if another node of this id has, or had, its socket on this host; if it had, the next scan removes it."""
+        return node_id != self._node_id and socket_path(self._config, node_id).exists()
+
+    async def _let_next_in(self) -> None:
+        self._unlocked = True
+        await self._unlock()
+
+    @property
+    def _asks(self) -> bool:
+        """True if there are contacts to be asked."""
+        return self._network is not None and bool(self._config.contacts)
+
+    def _ways_in(self) -> bool:
+        """True if somebody is connected who may let this node in."""
+        peers = self._peers.connected.values()
+        if not self._asks:
+            return bool(peers)
+        view = self._changes.machine.view
+        return any(not one.looked or (view is not None and view.member(one.node_id) is not None) for one in peers)
+
+    def _be_reachable(self) -> None:
+        self._listening = True
+        self._listen()
+
+    async def _may_form(self, deadline: float) -> bool:
+        """Nobody is there on this host. Looks on others: True if this node is to form the group, False if it is
+        connected to a member now, or is to look again."""
+        if self._network is None or not self._asks:
+            return True
+        from spindle.joining.contacts import Contacts, may_form
+
+        self._be_reachable()
+        if self._config.form != "alone":
+            await self._let_next_in()
+        contacts = Contacts(self._config, self._network, self._peers)
+        pause_s = LOOK_AGAIN_S
+        forms = self._config.form == "alone"  # or once this node has looked again after it had said so
+        while True:
+            seen = await contacts.look()
+            member = seen.to_join()
+            if self._ways_in() or (member is not None and self._is_here(member.node_id)):
+                self._peers.standing = opening_pb2.OpeningReply.LOOKING
+                return False  # a member on this host, which is reached by its socket
+            first = may_form(self._config, contacts.own_place, seen)
+            if first and forms and not seen.others_form:
+                return True
+            said, forms = forms, first
+            self._peers.standing = opening_pb2.OpeningReply.FORMING if first else opening_pb2.OpeningReply.LOOKING
+            if first and not said:
+                continue
+            if member is not None:
+                reached = functools.partial(
+                    self._network.control, self._config.contacts[member.place], OPEN_TIMEOUT_S)
+                try:
+                    await self._peers.open(member.node_id, reached, OPEN_TIMEOUT_S)
+                    return False
+                except (ConnectionEnded, NodeStopped) as error:
+                    LOG.debug("%s", error)
+            # A look is a handshake with each of them: all who wait together should not be busy with only that.
+            pause_s = LOOK_AGAIN_S if contacts.say(seen) else min(2 * pause_s, LOOK_AGAIN_S_MAX)
+            self._check()
+            if time.monotonic() > deadline:
+                raise JoinFailed(f"no group within {self._config.join_timeout_s:g} s: {contacts.awaiting(seen)}; start "
+                                 "the others, or look at [network] contacts")
+            await asyncio.sleep(pause_s)
+
+    async def until_serving(self, deadline: float) -> None:
+        """Returns once enough of the contacts are members, or somebody else of the group serves already. Raises
+        JoinFailed."""
+        from spindle.joining.contacts import contacts_in, enough
+
+        needed = enough(self._config)
+        if needed:
+            await self._let_next_in()
+        while needed and not any(peer.serves for peer in self._peers.connected.values()):
+            self._check()
+            assert self._changes.view is not None
+            here = contacts_in(self._config, self._changes.view)
+            if here >= needed:
+                break
+            self._changed.clear()
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                await asyncio.wait_for(self._changed.wait(), min(left_s, LOOK_ELSEWHERE_S))
+            except asyncio.TimeoutError:
+                await self._look_elsewhere()
+                if time.monotonic() > deadline:
+                    raise JoinFailed(f"{here} of {len(self._config.contacts)} contacts are members after "
+                                     f"{self._config.join_timeout_s:g} s, {needed} are needed for the group to serve; "
+                                     "start the others, or look at [network] contacts and form") from None
+        self._peers.standing = opening_pb2.OpeningReply.SERVING
+
+    async def _look_elsewhere(self) -> None:
+        """Raises JoinFailed if contacts serve in another group: then this node's never will."""
+        from spindle.joining.contacts import Contacts
+
+        assert self._changes.view is not None and self._network is not None
+        seen = await Contacts(self._config, self._network, self._peers).look()
+        other = seen.serving_elsewhere(self._changes.view.group_id)
+        if other is not None:
+            raise JoinFailed(f"node {other.node_id} serves in a group that this node could not reach, so it began "
+                             "another one, which will never serve; start it again")
+
+    async def _contact(self, found: list[Found], deadline: float) -> None:
+        """Introduces this node to all who listen on this host; returns soon when one has answered, as a hanging one may
+        never."""
+
+        async def introduce(one: Found) -> None:
+            async def reached() -> Connection:
+                return Connection(one.take(), label=f"node {one.node_id}")
+
+            try:
+                await self._peers.open(one.node_id, reached, max(0.1, deadline - time.monotonic()))
+            except NodeStopped:
+                LOG.debug("node %d is just leaving", one.node_id)
+            except ConnectionEnded as error:
+                LOG.debug("%s", error)
+
+        tasks = {self._spawn(introduce(one)) for one in found}
+        while tasks:
+            limit = CONTACT_TIMEOUT_S if self._peers.connected else None
+            done, tasks = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            failed = [error for task in done if not task.cancelled() and (error := task.exception()) is not None]
+            if failed:
+                for task in tasks:
+                    task.add_done_callback(_overlooked)
+                raise failed[0]
+            if not done:
+                for task in tasks:
+                    task.add_done_callback(self._contacted_late)
+                return
+
+    def _contacted_late(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SpindleError) and self._changes.view is None:
+            self._fail(error)
+        elif error is not None:  # somebody who had not answered when this node became a member
+            LOG.warning("a node that answered late refuses this one: %s", error)
+
+    async def _join(self, deadline: float) -> bool:
+        """True when a member; False if all who could let us in have gone. Raises JoinFailed at the deadline."""
+        while self._changes.view is None:
+            self._check()
+            if not self._ways_in() and self._changes.machine.phase is Phase.OUTSIDE:
+                return False
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                what = self._changes.machine.awaiting()
+                raise JoinFailed(f"node {self._node_id} waited {self._config.join_timeout_s:g} s for {what}; see what "
+                                 "`spindle status` says of the other nodes") from None
+        return True
+
+    async def meet(self, peer: Peer, told: m.CurrentView) -> None:
+        """A newcomer connects to all members of the view before it asks to join. Who isn't there is dying or leaving:
+        it is tried again until a newer view tells that it has gone."""
+        view, me = told.view, self._changes.me
+        if self._told[0] == view.group_id and self._told[1] > view.view_id:
+            return
+        self._told = (view.group_id, view.view_id)
+        for member in view.members:
+            if member.node_id != me.node_id and not fabric_between(me, member):
+                self._fail(JoinFailed(f"{member} offers {_ways(member)}, this node {_ways(me)}: messages have no way "
+                                      "between the two; see [network] listen and fabric of both"))
+                return
+            while member.node_id != me.node_id:
+                given_up = self._changes.view is not None or self._peers.refusing is not None
+                if given_up or self._told != (view.group_id, view.view_id):
+                    return
+                try:
+                    await self._peers.reach(member, self._config.join_timeout_s)
+                    break
+                except (ConnectionEnded, NodeStopped) as error:
+                    LOG.debug("%s", error)
+                    await asyncio.sleep(REACH_AGAIN_S)
+                except SpindleError as error:
+                    self._fail(error)
+                    return
+        self._changes.heard(peer.node_id, told)
+
+
+def _ways(member: Member) -> str:
+    return f"{' and '.join(member.fabrics)} at {member.endpoint or 'its host only'}"
+
+
+def _overlooked(task: asyncio.Task[None]) -> None:
+    """What else failed does not matter any more."""
+    if not task.cancelled():
+        task.exception()

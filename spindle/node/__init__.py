@@ -1,0 +1,1 @@
+"""The node: its life, its views and their memory, its health."""

@@ -1,0 +1,67 @@
+"""What a node says about itself, for `spindle status`, the metrics and tests. Fit for JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from spindle.group.view import fabric_between
+
+if TYPE_CHECKING:
+    from spindle.group.view import Topic
+    from spindle.node.changes import Changes
+    from spindle.node.node import Node
+    from spindle.topics.table import TopicTable
+    from spindle_core.epoch import Epoch
+
+
+def status_of(node: Node, changes: Changes, started_s: float) -> dict[str, Any]:
+    """See Node.status."""
+    machine, view = changes.machine, changes.view
+    return {
+        "node_id": node.node_id,
+        "domain_id": node.config.domain_id,
+        "name": machine.me.name,
+        "incarnation": machine.me.incarnation,
+        "uptime_s": time.monotonic() - started_s,
+        "phase": machine.phase.value,
+        "awaiting": machine.awaiting(),
+        "view_id": view.view_id if view is not None else -1,
+        "group_id": f"{view.group_id:016x}" if view is not None else "",
+        "members": [
+            {"node_id": member.node_id, "pid": member.pid, "uid": member.uid, "name": member.name,
+             "address": member.address, "endpoint": member.endpoint,
+             "fabric": "" if member == machine.me else fabric_between(machine.me, member), **_life(changes, rank)}
+            for rank, member in enumerate(view.members if view is not None else ())
+        ],
+        "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],
+    }
+
+
+def _life(changes: Changes, rank: int) -> dict[str, Any]:
+    """Whether the member takes part in the installed view, and for how long it has given no sign of life."""
+    live = changes.machine.live_ranks()
+    return {"live": rank in live or not live, "silent_s": round(changes.liveness.silent_s(rank), 3)}
+
+
+def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, Any]:
+    spec = topic.spec
+    found: dict[str, Any] = {
+        "name": spec.name, "topic_id": topic.topic_id, "type_name": spec.type_name, "level": spec.level.name.lower(),
+        "size_max": spec.size_max, "window": spec.window, "members": list(topic.members),
+        "senders": list(topic.senders),
+    }
+    local = topics.local.get(spec.name)
+    if local is None or not local.member:
+        return found
+    found["writers"], found["readers"] = len(local.writers), len(local.readers)
+    found["waits_for_history"] = local.busy
+    found["waits_for"] = local.filling.awaiting() if local.filling is not None else ""
+    if local.log is not None:
+        found["delivered"], found["oldest_index"] = local.log.delivered, local.log.oldest_index
+    if epoch is not None and epoch.has_topic(topic.topic_id):
+        found["stability"] = epoch.stability(topic.topic_id)
+    task = local.journal_task
+    if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+        found["journal"] = task.result().status()
+    return found

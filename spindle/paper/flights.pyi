@@ -1,5 +1,0 @@
-from collections.abc import Sequence
-
-from spindle.paper.parameters import Network
-
-def fly(network: Network, writes: Sequence[tuple[float, int, int, int]]) -> list[tuple[float, int]]: ...

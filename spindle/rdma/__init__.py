@@ -1,0 +1,1 @@
+"""What RDMA devices there are, and which of two hosts reach each other."""

@@ -1,0 +1,1 @@
+"""Who is who: trust, certificates, TLS, and what a user may do."""

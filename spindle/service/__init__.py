@@ -1,0 +1,1 @@
+"""A node as a process: the daemon, its metrics, its supervisor."""

@@ -1,0 +1,1 @@
+"""The topics of a node: their logs, readers, writers, histories and announcements."""

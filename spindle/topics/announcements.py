@@ -1,0 +1,76 @@
+"""Endpoints of the whole group: which readers and writers applications have announced, and where.
+
+Why not in the views: matching of readers and writers is for people and for the DDS layer's statuses; a view change for
+each would stop traffic for nothing. So they are soft state: told to all, forgotten with their node.
+
+Rules: a node announces its own applications' endpoints only, and says all of them to every new connection. An
+endpoint is known by its guid; announced again it replaces itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spindle.applications.codec import endpoint_from_wire, endpoint_to_wire
+from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event
+from spindle.errors import TopicLimit, WireError
+from spindle.group.endpoints import Endpoint
+from spindle.proto import attach_pb2
+from spindle.proto import node_pb2 as pb
+
+ENDPOINTS_MAX = 65536  # of one node
+
+
+class Announcements:
+    """The list of endpoints. broadcast(message), send(node_id, message) and tell(event) are the ways out."""
+
+    def __init__(self, broadcast: Callable[[pb.PeerMessage], None], send: Callable[[int, pb.PeerMessage], object],
+                 tell: Callable[[Event], None]) -> None:
+        self._broadcast, self._send, self._tell = broadcast, send, tell
+        self._own: dict[bytes, Endpoint] = {}
+        self._others: dict[int, dict[bytes, Endpoint]] = {}
+
+    def announce(self, endpoint: Endpoint) -> None:
+        """An endpoint of our own. Raises TopicLimit beyond ENDPOINTS_MAX."""
+        if len(self._own) >= ENDPOINTS_MAX and endpoint.guid not in self._own:
+            raise TopicLimit(f"this node has announced {ENDPOINTS_MAX} readers and writers, which is the limit")
+        self._own[endpoint.guid] = endpoint
+        self._broadcast(pb.PeerMessage(endpoint_added=endpoint_to_wire(endpoint)))
+        self._tell(Event(ENDPOINT_ADDED, endpoint=endpoint))
+
+    def withdraw(self, guid: bytes) -> None:
+        """One of our own has gone; nothing happens if it was never announced."""
+        endpoint = self._own.pop(guid, None)
+        if endpoint is not None:
+            self._broadcast(pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=guid)))
+            self._tell(Event(ENDPOINT_REMOVED, endpoint=endpoint))
+
+    def introduce(self, node_id: int) -> None:
+        """Tells a newly connected node everything of ours."""
+        for endpoint in self._own.values():
+            self._send(node_id, pb.PeerMessage(endpoint_added=endpoint_to_wire(endpoint)))
+
+    def heard(self, node_id: int, message: attach_pb2.Endpoint) -> None:
+        """Another node announced one. Raises ConfigError if it is malformed, WireError beyond ENDPOINTS_MAX."""
+        endpoint = endpoint_from_wire(message)
+        known = self._others.setdefault(node_id, {})
+        if endpoint.node_id != node_id or (len(known) >= ENDPOINTS_MAX and endpoint.guid not in known):
+            raise WireError(f"node {node_id} announced an endpoint of node {endpoint.node_id}, or more than "
+                            f"{ENDPOINTS_MAX}")
+        known[endpoint.guid] = endpoint
+        self._tell(Event(ENDPOINT_ADDED, endpoint=endpoint))
+
+    def heard_gone(self, node_id: int, guid: bytes) -> None:
+        endpoint = self._others.get(node_id, {}).pop(guid, None)
+        if endpoint is not None:
+            self._tell(Event(ENDPOINT_REMOVED, endpoint=endpoint))
+
+    def drop_node(self, node_id: int) -> None:
+        """Its endpoints went with the node."""
+        for endpoint in self._others.pop(node_id, {}).values():
+            self._tell(Event(ENDPOINT_REMOVED, endpoint=endpoint))
+
+    def list(self, topic: str = "") -> list[Endpoint]:
+        """All, or those of one topic."""
+        everything = [*self._own.values(), *(one for known in self._others.values() for one in known.values())]
+        return [endpoint for endpoint in everything if not topic or endpoint.topic == topic]

@@ -1,0 +1,406 @@
+"""The topics of a node for its applications: declaring, opening and closing readers and writers.
+
+Why one table: openings of many applications meet here and become one wish per topic (a member? a sender?), which the
+membership machine carries to the group; a view that is installed fulfils them.
+
+Rules:
+- A wish follows from counts of wanted readers and writers, so openings and closings may overlap in any order.
+- An opening waits first for an earlier wish to have less, if that is still under way.
+- An opening returns when a view with the wanted part is installed (and, for a reader, the history is whole; for a
+  logged topic, the journal runs), or raises why not; then nothing of it is left.
+- A writer is closed when what it had committed by then is delivered everywhere: a node that is no sender any more could
+  not send it again after a view change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from spindle.errors import (
+    ConfigError,
+    GroupSilent,
+    JournalError,
+    NodeStopped,
+    SpindleError,
+    TopicLimit,
+    TopicUnknown,
+    error_from_wire,
+)
+from spindle.group.levels import Level
+from spindle.group.position import Position
+from spindle.group.topics import TopicInfo, TopicSpec
+from spindle.membership.machine import Phase
+from spindle.membership.messages import Rejected, Role
+from spindle.proto import node_pb2 as pb
+from spindle.restart.desk import Desk
+from spindle.topics.history import Donation
+from spindle.topics.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots, ends_of
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.view import Topic, View
+    from spindle.membership.machine import Machine
+    from spindle_core.engine import Engine
+
+DRAIN_POLL_S = 0.001  # first pause between two looks at a closing writer's inbox; doubles up to the next
+DRAIN_POLL_MAX_S = 0.05
+RELAY_SHIFT = 15  # the identity of a relayed writer without its writer id
+CLOSE_WAIT_S = 2.0  # close_writer returns after this, the rest goes on by itself
+WRITER_ID_MAX = 0x7FFF  # those above belong to relayed writers, see spindle.relay
+LOG = logging.getLogger("spindle.node")
+
+
+@dataclasses.dataclass(eq=False)
+class _Waiter:
+    """Somebody who waits for a view in which `fulfilled` holds."""
+
+    topic: str
+    fulfilled: Callable[[View], bool]
+    future: asyncio.Future[None]
+    request_id: int = 0  # of a declaration; 0: of whatever role the topic has
+
+
+class TopicTable:
+    """See the module. `drive` steps the machine after a wish; `on_failure` hears of a journal that can't go on."""
+
+    def __init__(self, engine: Engine, config: NodeConfig, node_id: int, machine: Machine, drive: Callable[[], None],
+                 on_failure: Callable[[Exception], None], send: Callable[[int, pb.PeerMessage], bool]) -> None:
+        self._engine, self._config, self._node_id = engine, config, node_id
+        self._machine, self._drive, self._on_failure = machine, drive, on_failure
+        self.local: dict[str, LocalTopic] = {}
+        self.desk = Desk(config, node_id, send, self.local.get, self._installed_view)
+        self._installed: View | None = None
+        self._waiters: list[_Waiter] = []
+        self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
+        self._writer_ids = 0
+        self._closing: set[asyncio.Task[None]] = set()
+        self._leaving = False
+        self._stopped: SpindleError | None = None
+
+    # --- for applications
+
+    async def declare(self, spec: TopicSpec) -> TopicInfo:
+        """The agreed topic. Raises TopicMismatch if the group has it otherwise, TopicLimit if it can't be had."""
+        self._check_running()
+        known = self._view().topic(spec.name)
+        if known is not None:
+            known.spec.check_same(spec)
+            return known.info
+        request_id = self._machine.declare(spec)
+        await self._until(spec.name, lambda view: view.topic(spec.name) is not None, request_id)
+        topic = self._view().topic(spec.name)
+        assert topic is not None
+        topic.spec.check_same(spec)
+        return topic.info
+
+    async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
+        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
+        from spindle_core.inbox import Inbox
+
+        local = await self._entry(name)
+        await self._until_settled(local, sender=True)
+        local.writers_wanted += 1
+        try:
+            await self._until_member(local, sender=True)
+            slots = slots or self._config.inbox_slots or choose_inbox_slots(local.spec.size_max)
+            self._writer_ids = self._writer_ids % WRITER_ID_MAX + 1
+            writer_id = (relayed & WRITER_ID_MAX) + WRITER_ID_MAX + 1 if relayed else self._writer_ids
+            try:
+                inbox = Inbox(local.spec.size_max, slots, writer_id, relayed >> RELAY_SHIFT)
+                self._engine.add_inbox(local.topic_id, inbox)
+            except ValueError as error:
+                raise TopicLimit(f"topic {name!r}: {error}") from error
+            except OSError as error:
+                raise SpindleError(f"a writer of topic {name!r} needs memory and descriptors that this process cannot "
+                                   f"get: {error.strerror} (see ulimit -n)") from error
+        except BaseException:
+            local.writers_wanted -= 1
+            self._wish(local)
+            raise
+        port = WriterPort(name, local.topic_id, inbox, slots, relayed)
+        local.writers.append(port)
+        return port
+
+    async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
+                          after: Sequence[Position] = ()) -> ReaderPort:
+        """A new cursor in the topic's delivery log; goes on from one of `after` if that is given."""
+        from spindle_core.delivery import Cursor
+
+        local = await self._entry(name)
+        await self._until_settled(local, sender=False)
+        local.readers_wanted += 1
+        try:
+            cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index)
+        except OSError as error:
+            local.readers_wanted -= 1
+            raise SpindleError(f"a reader of topic {name!r} needs memory and descriptors that this process cannot get: "
+                               f"{error.strerror} (see ulimit -n)") from error
+        try:
+            waiting = local.place_reader(cursor, after)
+            try:
+                await self._until_member(local, sender=False)
+                placed = await waiting
+            finally:
+                waiting.cancel()
+        except BaseException:
+            local.readers_wanted -= 1
+            self._engine.remove_reader(local.topic_id, cursor)
+            cursor.close()
+            self._wish(local)
+            raise
+        assert local.log is not None
+        start = Position(self._view().group_id, placed.view_id, placed.sequence)
+        port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued,
+                          ends_of(local.lives))
+        local.readers.append(port)
+        return port
+
+    async def close_writer(self, port: WriterPort) -> None:
+        """Sends what the writer had committed, then forgets it. Returns when done, or after CLOSE_WAIT_S while the rest
+        goes on. Idempotent."""
+        if port.closed or self._stopped is not None:
+            return
+        port.closed = True
+        task = port.draining = asyncio.get_running_loop().create_task(self._drain(port))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        await asyncio.wait({task}, timeout=CLOSE_WAIT_S)
+
+    async def _drain(self, port: WriterPort) -> None:
+        local = self.local[port.topic]
+        committed = port.inbox.committed  # what comes later comes from an application that closed and goes on writing
+        pause = DRAIN_POLL_S
+        while port.inbox.acknowledged < committed:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, DRAIN_POLL_MAX_S)
+        self._engine.remove_inbox(port.topic_id, port.inbox)
+        port.inbox.close()
+        local.writers.remove(port)
+        local.writers_wanted -= 1
+        self._wish(local)
+
+    def close_reader(self, port: ReaderPort) -> None:
+        """Forgets the reader. Idempotent."""
+        if port.closed or self._stopped is not None:
+            return
+        port.closed = True
+        local = self.local[port.topic]
+        local.readers_wanted -= 1
+        local.remove_reader(port)
+        self._wish(local)
+
+    # --- wishes
+
+    async def _entry(self, name: str) -> LocalTopic:
+        self._check_running()
+        topic = self._view().topic(name)
+        if topic is None and self._machine.phase is not Phase.STABLE:
+            # Whoever declared it may have installed a view already that this node is about to install.
+            await self._until(name, lambda _: True)
+            topic = self._view().topic(name)
+        if topic is None:
+            raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
+        if topic.spec.level is Level.LOGGED:
+            await self._check_journal(name)
+        return self._local(topic)
+
+    async def _check_journal(self, name: str) -> None:
+        directory = self._config.journal_dir
+        if directory is None:
+            raise JournalError(f"topic {name!r} is logged, but this node has no journal directory; set [journal] dir "
+                               "in its configuration")
+        from spindle.journal import check_directory
+
+        await asyncio.get_running_loop().run_in_executor(None, check_directory, directory)
+        self._check_running()
+
+    def _local(self, topic: Topic) -> LocalTopic:
+        local = self.local.get(topic.spec.name)
+        if local is None:
+            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.desk)
+            self.local[topic.spec.name] = local
+        return local
+
+    def _wish(self, local: LocalTopic) -> None:
+        """Tells the group what part this node wants in the topic, if that changed."""
+        role = Role(local.spec.name, bool(local.readers_wanted or local.writers_wanted), bool(local.writers_wanted))
+        if self._stopped is None and not self._leaving and self._wished.get(role.topic, (None, 0))[0] != role:
+            self._wished[role.topic] = (role, self._machine.take_role(role))
+            self._drive()
+
+    async def _until_settled(self, local: LocalTopic, sender: bool) -> None:
+        """Waits while the group still carries out our wish to be no member (no sender) any more.
+
+        The installed view has the part that an opening wants, but the next one may be without it: whoever believed
+        the present one would lose its log under its feet. The wish is not taken back either, as it can't be known
+        whether the leader has planned with it already.
+        """
+        name, node_id = local.spec.name, self._node_id
+
+        def settled(view: View) -> bool:
+            role, _ = self._wished.get(name, (None, 0))
+            topic = view.topic(name)
+            if role is None or topic is None or (role.sender if sender else role.member):
+                return True
+            return node_id not in (topic.senders if sender else topic.members)
+
+        while not settled(self._view()):
+            await self._until(name, settled)
+        self._check_running()
+
+    async def _until_member(self, local: LocalTopic, sender: bool) -> None:
+        """Waits until this node is a member of the topic (a sender), and the journal of a logged one runs."""
+        name, node_id = local.spec.name, self._node_id
+
+        def fulfilled(view: View) -> bool:
+            topic = view.topic(name)
+            return topic is not None and node_id in (topic.senders if sender else topic.members)
+
+        self._wish(local)
+        if not fulfilled(self._view()):
+            await self._until(name, fulfilled)
+        if local.spec.level is Level.LOGGED:
+            await self._until_whole(local)
+
+    async def _until_whole(self, local: LocalTopic) -> None:
+        """Waits until this node has all that the topic had before; a writer, too, as its messages come after that."""
+        while (filling := local.filling) is not None:
+            before = filling.progress
+            await asyncio.wait({filling.done}, timeout=self._config.open_timeout_s)
+            self._check_running()
+            if filling.done.cancelled():
+                raise GroupSilent(f"topic {local.spec.name!r}: this node is no member of it any more; try again")
+            if filling.done.done():
+                filling.done.result()
+            elif filling.progress == before:
+                raise GroupSilent(f"topic {local.spec.name!r} could not be taken up within "
+                                  f"{self._config.open_timeout_s:g} s: it waits for {filling.awaiting()}")
+
+    async def _until(self, name: str, fulfilled: Callable[[View], bool], request_id: int = 0) -> None:
+        waiter = _Waiter(name, fulfilled, asyncio.get_running_loop().create_future(), request_id)
+        self._waiters.append(waiter)
+        try:
+            self._drive()
+            await asyncio.wait_for(waiter.future, self._config.open_timeout_s)
+        except asyncio.TimeoutError:
+            raise GroupSilent(
+                f"topic {name!r}: the group has not agreed within {self._config.open_timeout_s:g} s; it waits for "
+                f"{self._machine.awaiting() or 'its leader'}. A member hangs: see `spindle status`, stop it or let it "
+                "go on, then try again") from None
+        finally:
+            self._waiters.remove(waiter)
+
+    def rejected(self, action: Rejected) -> None:
+        """The group refused a wish of ours."""
+        topic = next((name for name, (_, number) in self._wished.items() if number == action.request_id), None)
+        error = error_from_wire(action.kind, action.text)
+        for waiter in self._waiters:
+            meant = waiter.request_id == action.request_id or (waiter.request_id == 0 and waiter.topic == topic)
+            if meant and not waiter.future.done():
+                waiter.future.set_exception(error)
+        if topic is not None:
+            self._wished.pop(topic, None)
+
+    def _installed_view(self) -> View | None:
+        return self._installed
+
+    def _view(self) -> View:
+        if self._machine.view is None:
+            raise NodeStopped("the node is not a member yet")
+        return self._machine.view
+
+    def _check_running(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
+        if self._leaving:
+            raise NodeStopped(f"node {self._node_id} is leaving the group")
+
+    # --- views
+
+    def deliver_to_trim(self, view: View, trims: dict[int, tuple[int, ...]]) -> None:
+        """The end of an epoch: every topic's last messages, to its log or, where that has no room, to its backlog."""
+        for topic in view.topics:
+            if self._node_id not in topic.members or topic.topic_id not in trims:
+                continue
+            trim = trims[topic.topic_id]
+            if not self._engine.deliver_to_trim(topic.topic_id, trim):
+                rest = self._engine.take_undelivered(topic.topic_id, trim)
+                self._local(topic).keep([
+                    (payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay)
+                    for payload, sender, sequence, source_ns, writer_id, relay in rest
+                ])
+
+    def before_install(self, view: View) -> list[Donation]:
+        """Between two epochs: logs and cursors for what begins, and the histories to be given away."""
+        donations = []
+        for topic in view.topics:
+            if self._node_id not in topic.members:
+                continue
+            local = self._local(topic)
+            if self._node_id in topic.fresh:
+                local.enter(view, topic)
+            # Of a logged topic the fresh members ask for what they lack, and get it from the journal.
+            if topic.donor == self._node_id and topic.spec.level is not Level.LOGGED:
+                donations += [local.donate(view.view_id, node_id) for node_id in topic.fresh]
+        return donations
+
+    def installed(self, view: View) -> None:
+        """The new epoch runs: forget topics that this node is out of, answer who waited."""
+        self._installed = view
+        self.desk.view_changed(view)
+        for name, local in list(self.local.items()):
+            topic = view.topic(name)
+            if local.member and (topic is None or self._node_id not in topic.members):
+                local.leave(view)
+            elif local.member and topic is not None and self._node_id not in topic.fresh:
+                local.view_changed(view, topic)
+        for waiter in self._waiters:
+            if not waiter.future.done() and waiter.fulfilled(view):
+                waiter.future.set_result(None)
+
+    # --- the end
+
+    async def flush(self, timeout_s: float) -> None:
+        """Closes all writers: what they have committed is delivered, as far as that works within `timeout_s`. The node
+        leaves then, so our wishes don't change any more: the leave ends them all."""
+        self._leaving = True
+        ports = [port for local in self.local.values() for port in local.writers if not port.closed]
+        tasks = [asyncio.ensure_future(self.close_writer(port)) for port in ports]
+        waiting = set(tasks) | self._closing
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
+
+    def stop(self, error: SpindleError) -> None:
+        """Nothing can be opened any more; who waits gets `error`."""
+        if self._stopped is not None:
+            return
+        self._stopped = error
+        self.desk.stop()
+        for waiter in self._waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+        for local in self.local.values():
+            local.fail_waiting(error)
+        for task in self._closing:
+            task.cancel()
+
+    async def close(self, left: bool = False) -> None:
+        """Logs, journals, inboxes and cursors, after the engine has stopped. `left`: in order, others go on."""
+        following = self._machine.next_view if left else None
+        for local in self.local.values():
+            for writer in local.writers:
+                writer.inbox.close()
+            for reader in local.readers:
+                reader.cursor.close()
+            local.leave(following)
+        await asyncio.gather(*(local.retired() for local in self.local.values()))
+
+
+def check_start_index(start_index: int) -> None:
+    """ConfigError unless it is an index, or -1 for none."""
+    if start_index < -1:
+        raise ConfigError(f"start index {start_index} must be an index, or -1 for none")

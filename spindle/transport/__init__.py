@@ -1,0 +1,1 @@
+"""Connections between nodes and with applications: frames, sockets, introductions."""

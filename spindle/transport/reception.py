@@ -1,0 +1,112 @@
+"""Where connections come in: accepts, and hears within limits who is there, before anybody spends anything on them.
+
+Why apart from peers and applications: until a connection has said what it is, it is neither, and all it may cost is a
+few bytes and a few seconds.
+
+Rules: the first frame is an Opening of a few hundred bytes without descriptors, and it comes within
+`handshake_timeout_s`; at most INTRODUCING_MAX connections are in that state at once. Whoever says something else is
+told so, if it can be told, and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from spindle import __version__
+from spindle.errors import ConnectionEnded, ProtocolMismatch, SpindleError, WireError, error_to_wire
+from spindle.proto import opening_pb2
+from spindle.transport.peers import MAGIC, PROTOCOL
+from spindle.transport.wire import Connection, Limits, Listener
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+
+OPENING_BYTES_MAX = 4096
+INTRODUCING_MAX = 256
+ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
+NO_OPENING = "the first frame was not an Opening; this socket is for Spindle's nodes and applications"
+LOG = logging.getLogger("spindle.node")
+
+
+class Reception:
+    """`admit(conn, opening)` gets every connection that has introduced itself."""
+
+    def __init__(self, config: NodeConfig, sock: socket.socket,
+                 admit: Callable[[Connection, opening_pb2.Opening], None]) -> None:
+        self._admit = admit
+        self._timeout_s = config.handshake_timeout_s
+        self._limits = Limits(frame_bytes_max=OPENING_BYTES_MAX, fds_max=0, frame_time_s=config.handshake_timeout_s)
+        self._path = str(sock.getsockname())
+        self._inode = os.stat(self._path).st_ino
+        self._listener = Listener(sock, self.greet, self._limits)
+        self._greeting: set[asyncio.Task[None]] = set()
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Takes a connected socket like an accepted one. Raises OSError if it is dead."""
+        conn = Connection(sock, limits=self._limits)
+        conn.label = f"process {conn.peer.pid}"
+        self.greet(conn)
+
+    def greet(self, conn: Connection) -> None:
+        """Hears what a new connection says it is. Whoever calls this has set the limits of one from another host."""
+        conn.set_limits(self._limits)
+        if len(self._greeting) >= INTRODUCING_MAX:
+            LOG.warning("refused %s: %d connections have not introduced themselves yet", conn.label, INTRODUCING_MAX)
+            conn.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._hear(conn))
+        self._greeting.add(task)
+        task.add_done_callback(self._greeting.discard)
+
+    async def _hear(self, conn: Connection) -> None:
+        try:
+            frame = await conn.receive(self._timeout_s)
+            frame.close_fds()
+            self._admit(conn, _opening(frame.body))
+        except ConnectionEnded as error:
+            # Somebody only looked whether we are alive; one that stops in the middle of a frame is worth a line.
+            LOG.log(logging.DEBUG if error.clean else logging.WARNING, "%s went away: %s", conn.peer, error)
+            conn.close()
+        except (SpindleError, TimeoutError) as error:
+            LOG.warning("closed a connection of %s: %s", conn.peer, error)
+            # Who was late may have been stopped, and is to try again.
+            late = isinstance(error, TimeoutError) and not isinstance(error, SpindleError)
+            refuse(conn, ConnectionEnded(f"{error}: try again") if late else error)
+
+    def close(self) -> None:
+        """Stops listening and removes the socket's file, if it is still ours. Idempotent."""
+        if self._listener.closed:
+            return
+        self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        for task in self._greeting:
+            task.cancel()
+
+
+def refuse(conn: Connection, error: BaseException) -> None:
+    """Tells the other end why it is not served, as far as it reads that, and closes."""
+    kind, text = error_to_wire(error)
+    with contextlib.suppress(WireError):
+        conn.send(opening_pb2.OpeningReply(
+            magic=MAGIC, protocol=PROTOCOL, kind=kind, message=text, release=__version__).SerializeToString())
+    conn.close()
+
+
+def _opening(body: bytes) -> opening_pb2.Opening:
+    try:
+        opening = opening_pb2.Opening.FromString(body)
+    except DecodeError as error:
+        raise ProtocolMismatch(NO_OPENING) from error
+    if opening.magic != MAGIC or opening.role not in ROLES:
+        raise ProtocolMismatch(NO_OPENING)
+    return opening

@@ -1,0 +1,1 @@
+"""What only development needs: the simulator, chaos runs, the paper's evaluation, benchmarks."""

@@ -1,0 +1,68 @@
+"""Goal: a topic's specification is checked when made, and differences are told with both sides.
+
+Method: values at and beyond the limits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.errors import ConfigError, TopicMismatch
+from spindle.group.levels import Level
+from spindle.group.topics import (
+    RING_BYTES,
+    SIZE_MAX_DEFAULT,
+    WINDOW_CHOSEN_MAX,
+    WINDOW_CHOSEN_MIN,
+    TopicSpec,
+    choose_window,
+)
+
+
+@pytest.mark.parametrize("values", [
+    {"name": ""}, {"name": "x" * 256}, {"name": "a\nb"}, {"name": "t", "type_name": ""}, {"name": "t", "level": 4},
+    {"name": "t", "size_max": -1}, {"name": "t", "size_max": (64 << 20) + 1}, {"name": "t", "window": 65537},
+    {"name": "t", "history_depth": -1}, {"name": "t", "type_hash": bytes(65)},
+])
+def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        TopicSpec(**values)
+
+
+def test_level_is_a_level_whatever_number_it_came_as() -> None:
+    assert TopicSpec("t", level=2).level is Level.VOLATILE  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("field", "value", "shown"), [
+    ("type_name", "B", "'B'"), ("type_hash", b"\x01", "01"), ("level", Level.LOGGED, "LOGGED"), ("size_max", 7, "7"),
+    ("window", 9, "9"),
+])
+def test_difference_names_both_sides(field: str, value: Any, shown: str) -> None:
+    agreed = TopicSpec("t", "A").with_window()
+    with pytest.raises(TopicMismatch) as caught:
+        agreed.check_same(dataclasses.replace(TopicSpec("t", "A"), **{field: value}))
+    assert field in str(caught.value) and shown in str(caught.value) and "'t'" in str(caught.value)
+
+
+def test_open_sizes_and_history_are_taken_from_the_first() -> None:
+    TopicSpec("t", size_max=7, window=5, history_depth=3).check_same(TopicSpec("t"))
+
+
+def test_what_is_left_open_is_filled_in() -> None:
+    """Method: own wish, then the node's, then the general default."""
+    assert TopicSpec("t").with_window().size_max == SIZE_MAX_DEFAULT
+    assert TopicSpec("t").with_window(100, 9) == TopicSpec("t", size_max=100, window=9)
+    assert TopicSpec("t", size_max=7, window=5).with_window(100, 9) == TopicSpec("t", size_max=7, window=5)
+    assert TopicSpec("t", size_max=7).with_window().window == choose_window(7)
+
+
+@given(st.integers(1, 64 << 20))
+def test_chosen_window_keeps_the_ring_in_cache(size_max: int) -> None:
+    window = choose_window(size_max)
+    assert WINDOW_CHOSEN_MIN <= window <= WINDOW_CHOSEN_MAX
+    assert window == WINDOW_CHOSEN_MIN or window * size_max <= RING_BYTES

@@ -1,0 +1,294 @@
+"""Goal: frames and descriptors arrive whole and in order, and nothing an end can send harms the other.
+
+Method: socket pairs; the decoder is also fed by hypothesis in arbitrary pieces and with arbitrary bytes.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import itertools
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.errors import ConnectionEnded, SpindleError, WireError
+from spindle.transport.wire import HEADER, BlockingConnection, Connection, Frame, FrameDecoder, Limits, encode
+
+SMALL = Limits(frame_bytes_max=1000, fds_max=2, frame_time_s=0.1, queue_bytes_max=100_000, frames_waiting_max=4)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), 20)
+
+    asyncio.run(bounded())
+
+
+def open_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@given(bodies=st.lists(st.binary(max_size=300), max_size=8), cuts=st.lists(st.integers(0, 2500), max_size=12))
+def test_decoder_gives_the_same_frames_however_the_bytes_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(encode(body) for body in bodies)
+    decoder = FrameDecoder(SMALL)
+    got: list[bytes] = []
+    places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    for start, end in itertools.pairwise(places):
+        got += [frame.body for frame in decoder.feed(stream[start:end])]
+    assert got == bodies and not decoder.partial
+
+
+@given(st.binary(max_size=4000))
+def test_decoder_survives_any_bytes(data: bytes) -> None:
+    decoder = FrameDecoder(SMALL)
+    with contextlib.suppress(WireError):
+        for frame in decoder.feed(data):
+            assert len(frame.body) <= SMALL.frame_bytes_max
+
+
+@pytest.mark.parametrize(("header", "word"), [
+    (HEADER.pack(1001, 0, 0), "limit of 1000"), (HEADER.pack(0xFFFFFFFF, 0, 0), "limit of 1000"),
+    (HEADER.pack(5, 3, 0), "limit of 2"), (HEADER.pack(5, 0, 1), "malformed"), (HEADER.pack(0, 1, 0), "announces 1"),
+])
+def test_decoder_refuses_with_the_limit(header: bytes, word: str) -> None:
+    with pytest.raises(WireError, match=word):
+        FrameDecoder(SMALL).feed(header)
+
+
+def test_descriptors_travel_with_their_frames() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one, other = Connection(a), Connection(b)
+        before = open_fds()
+        read_end, write_end = os.pipe()
+        one.send(b"x" * 300_000, [write_end])
+        one.send(b"plain")
+        one.send(b"both", [read_end, write_end])
+        os.close(read_end)
+        os.close(write_end)
+        big, plain, both = [await other.receive(5) for _ in range(3)]
+        assert (len(big.body), plain.fds, both.body) == (300_000, [], b"both")
+        os.write(big.fds[0], b"through")
+        assert os.read(both.fds[0], 10) == b"through"
+        for frame in (big, plain, both):
+            frame.close_fds()
+        assert open_fds() == before
+        one.close()
+        with pytest.raises(ConnectionEnded):
+            await other.receive(5)
+        assert open_fds() < before
+
+    run(body)
+
+
+def test_more_descriptors_than_allowed_are_closed_and_refused() -> None:
+    async def body() -> None:
+        a, b = pair()
+        other = Connection(b, limits=SMALL)
+        before = open_fds()
+        fds = array.array("i", [0] * 30)
+        a.sendmsg([encode(b"x", 2)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        with pytest.raises(WireError, match="descriptors"):
+            await other.receive(5)
+        assert open_fds() == before - 1
+        a.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("sent", [b"\x05", encode(b"hello")[:-1]])
+def test_end_in_the_middle_of_a_frame_is_told_from_a_clean_end(sent: bytes) -> None:
+    async def body() -> None:
+        a, b = pair()
+        other = Connection(b)
+        a.sendall(sent)
+        a.close()
+        with pytest.raises(ConnectionEnded, match="middle of a frame") as caught:
+            await other.receive(5)
+        assert not caught.value.clean
+
+    run(body)
+
+
+def test_slow_drip_is_cut_off_though_bytes_keep_coming() -> None:
+    async def body() -> None:
+        a, b = pair()
+        other = Connection(b, limits=SMALL, label="dripper")
+        waiting = asyncio.ensure_future(other.receive(10))
+        with contextlib.suppress(BrokenPipeError):
+            for byte in encode(b"never whole, this one" * 10):
+                a.send(bytes([byte]))
+                await asyncio.sleep(0.005)
+                if waiting.done():
+                    break
+        with pytest.raises(WireError, match=r"dripper: a frame took longer than 0\.1 s"):
+            await waiting
+        a.close()
+
+    run(body)
+
+
+def test_an_end_that_stood_still_itself_accuses_nobody() -> None:
+    """What had come while this process was stopped counts, though the time is over: a first frame, the rest of one, and
+    the end of the connection (found by chaos).
+
+    Method: waiting for input is interrupted once after each stop, as epoll_wait is by SIGCONT, so timers come first.
+    """
+    selector, interrupted = selectors.DefaultSelector(), []
+    select = selector.select
+    selector.select = lambda timeout=None: interrupted.pop() if interrupted else select(timeout)  # type: ignore
+    ours, theirs = pair()
+
+    def stand_still(seconds: float) -> None:
+        time.sleep(seconds)
+        interrupted.append([])
+
+    async def test() -> None:
+        conn = Connection(ours, limits=SMALL)
+        waiting = asyncio.ensure_future(conn.receive(0.02))
+        await asyncio.sleep(0)
+        theirs.send(encode(b"late"))
+        stand_still(0.05)
+        assert (await waiting).body == b"late"
+        waiting = asyncio.ensure_future(conn.receive())
+        theirs.send(encode(b"later")[:-1])
+        while not conn._decoder.partial:
+            await asyncio.sleep(0)
+        theirs.send(encode(b"later")[-1:])
+        stand_still(SMALL.frame_time_s * 1.5)
+        assert (await waiting).body == b"later"
+        waiting = asyncio.ensure_future(conn.receive(0.02))
+        await asyncio.sleep(0)
+        theirs.close()
+        stand_still(0.05)
+        with pytest.raises(ConnectionEnded):
+            await waiting
+        conn.close()
+
+    with contextlib.closing(asyncio.SelectorEventLoop(selector)) as loop:
+        loop.run_until_complete(asyncio.wait_for(test(), 20))
+
+
+def test_an_end_that_does_not_read_is_cut_off() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one = Connection(a, limits=SMALL)
+        with pytest.raises(WireError, match="does not read"):
+            for _ in range(10_000):
+                one.send(bytes(900))
+        assert one.closed
+        b.close()
+
+    run(body)
+
+
+def test_a_flood_of_frames_pauses_reading_until_they_are_taken() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one, other = Connection(a), Connection(b, limits=SMALL)
+        for number in range(2000):
+            one.send(b"%d" % number + bytes(500))
+        await asyncio.sleep(0.05)
+        assert len(other._frames) < 2000
+        for number in range(2000):
+            assert (await other.receive(5)).body.startswith(b"%d" % number)
+        one.close()
+        other.close()
+
+    run(body)
+
+
+def test_callbacks_get_what_came_before_and_one_end() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one, other = Connection(a), Connection(b)
+        one.send(b"early")
+        await asyncio.sleep(0.01)
+        got: list[bytes] = []
+        ends: list[SpindleError | None] = []
+        other.start(lambda frame: got.append(frame.body), ends.append)
+        one.send(b"late")
+        await one.drain(0)
+        one.close()
+        while not ends:
+            await asyncio.sleep(0.001)
+        assert got == [b"early", b"late"]
+        assert len(ends) == 1 and isinstance(ends[0], ConnectionEnded)
+        other.close()
+
+    run(body)
+
+
+def test_an_error_in_a_handler_ends_the_connection_only() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one, other = Connection(a), Connection(b)
+        ends: list[SpindleError | None] = []
+
+        def refuse(frame: Frame) -> None:
+            raise WireError("not this")
+
+        other.start(refuse, ends.append)
+        one.send(b"x")
+        while not ends:
+            await asyncio.sleep(0.001)
+        assert "not this" in str(ends[0]) and other.closed
+        one.close()
+
+    run(body)
+
+
+def test_finish_takes_what_had_been_sent() -> None:
+    """As when a process died whose child holds the socket open: nobody closes it."""
+
+    async def body() -> None:
+        a, b = pair()
+        other = Connection(b)
+        a.sendall(encode(b"last words"))
+        other.finish()
+        assert (await other.receive(1)).body == b"last words"
+        with pytest.raises(ConnectionEnded):
+            await other.receive(1)
+        a.close()
+
+    run(body)
+
+
+def test_blocking_end_talks_to_the_other_kind() -> None:
+    """A thread's connection: large frames both ways, timeout, and close() from another thread."""
+    a, b = pair()
+    one, other = BlockingConnection(a), BlockingConnection(b)
+    sender = threading.Thread(target=lambda: [one.send(bytes(100_000)) for _ in range(20)])
+    sender.start()
+    assert [len(other.receive(5).body) for _ in range(20)] == [100_000] * 20
+    sender.join()
+    with pytest.raises(TimeoutError, match="sent nothing"):
+        other.receive(0.01)
+    errors: list[Exception] = []
+
+    def receive() -> None:
+        try:
+            other.receive()
+        except ConnectionEnded as error:
+            errors.append(error)
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    other.close()
+    receiver.join(5)
+    assert not receiver.is_alive() and errors
+    one.close()

@@ -1,0 +1,78 @@
+"""Goal: `spindle paper` lists, plays, compares, draws and writes the page; what it played it keeps.
+
+Method: called in this process, with an experiment of tiny runs in place of the paper's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from spindle_lab.paper import experiments, page
+from tests.spindle.cli.support import Cli
+from tests.spindle_lab.paper.support import Tiny
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(experiments, "EXPERIMENTS", {"tiny": Tiny()})
+    monkeypatch.setattr(page, "MORE", {})
+    monkeypatch.chdir(tmp_path)
+
+
+def test_list(cli: Cli) -> None:
+    result = cli("paper", "list")
+    assert result.code == 0 and "Two members" in result.out and "Figure 0" in result.out
+    assert cli("paper", "list", "--json").json[0]["name"] == "tiny"
+
+
+def test_an_experiment_by_its_name(cli: Cli) -> None:
+    result = cli("paper", "tiny", "--jobs", "1")
+    assert result.code == 0, result.err
+    assert "throughput of two" in result.out and "GB/s" in result.out
+    assert "10 of 10 runs" in result.err
+    again = cli("paper", "tiny", "--jobs", "1")
+    assert again.out == result.out and "runs" not in again.err
+
+
+def test_seeds_and_json(cli: Cli) -> None:
+    result = cli("paper", "run", "tiny", "--seeds", "1", "--json", "--jobs", "1")
+    (found,) = result.json
+    claim = found["comparisons"][0]
+    assert claim["paper"] == 2.0 and claim["ratio"] == pytest.approx(claim["ours"] / 2) and claim["fitted"] > 0
+    assert claim["reference"] > 0
+    assert "6 of 6 runs" in result.err
+
+
+def test_all_is_every_experiment(cli: Cli) -> None:
+    assert [one["name"] for one in cli("paper", "all", "--json", "--jobs", "1").json] == ["tiny"]
+
+
+def test_drawings(cli: Cli) -> None:
+    pytest.importorskip("matplotlib")
+    assert cli("paper", "tiny", "--plot", "drawn", "--jobs", "1").code == 0
+    assert Path("drawn/tiny.png").exists()
+
+
+def test_the_page(cli: Cli) -> None:
+    pytest.importorskip("matplotlib")
+    result = cli("paper", "page", "--docs", "documents", "--jobs", "1")
+    assert result.code == 0, result.err
+    assert "### Two members" in Path("documents/paper.md").read_text()
+    assert Path("documents/paper/tiny.png").exists()
+
+
+@pytest.mark.parametrize("words", [("page",), ("tiny", "--plot", "drawn")], ids=["page", "plot"])
+def test_without_matplotlib_nothing_is_played(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = cli("paper", *words)
+    assert result.code == 1 and "pip install 'spindle[plot]'" in result.err
+    assert not Path("build").exists()
+
+
+def test_a_name_that_there_is_not(cli: Cli) -> None:
+    result = cli("paper", "tinny")
+    assert result.code == 2 and "did you mean tiny?" in result.err
+    assert "spindle paper list" in cli("paper", "something").err
