@@ -222,7 +222,7 @@ def _whose(certificate: Certificate) -> str:
     from cryptography import x509
 
     from spindle.errors import AccessDenied
-    from spindle.security.trust import NODE, Identity
+    from spindle.security.identity import NODE, Identity
 
     with contextlib.suppress(x509.ExtensionNotFound):
         if certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:

@@ -59,7 +59,8 @@ class NodeAddresses:
 
     def trust(self) -> Trust:
         """Raises ConfigError with what is wrong with the files."""
-        from spindle.security.trust import APPLICATION, PLAIN, Trust
+        from spindle.security.identity import APPLICATION, PLAIN
+        from spindle.security.trust import Trust
 
         if self.certificate is not None and self.key is not None and self.authority is not None:
             return Trust.of_certificates(self.certificate, self.key, self.authority, APPLICATION)
@@ -120,7 +121,7 @@ def _with_port(address: str) -> str:
 def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
     """A connection to the node at host:port, authenticated but not introduced. Raises SpindleError."""
     from spindle.config.keys import split_address
-    from spindle.security.trust import PLAIN
+    from spindle.security.identity import PLAIN
 
     label = f"the node at {address}"
     deadline = time.monotonic() + timeout_s

@@ -23,10 +23,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import AccessDenied
+from spindle.security.identity import APPLICATION, NODE, Identity
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
-    from spindle.security.trust import Identity
 
 SO_PEERGROUPS = 59  # asm-generic/socket.h; Python's socket module has no name for it
 PEER_GROUPS_MAX = 65536  # NGROUPS_MAX of Linux
@@ -125,8 +125,6 @@ class Permissions:
         self._application = ""
         self._everything = False
         if isinstance(peer, NetworkPeer):
-            from spindle.security.trust import APPLICATION, NODE
-
             # That it may be here at all, `spindle.security.trust` has decided. Whoever could be a node could do
             # everything.
             if peer.identity is not None:

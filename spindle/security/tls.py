@@ -1,9 +1,8 @@
 """TLS 1.3 with certificates of both ends, under the frames of control connections between hosts.
 
 Why not asyncio's TLS: connections here are sockets with callbacks of their own (`spindle.transport.wire`), on a loop
-or on a
-plain thread. OpenSSL can work on memory alone, so all of this is without input or output, and two short functions
-drive the handshake: `secured` on a loop, `secured_blocking` on a thread.
+or on a plain thread. OpenSSL can work on memory alone, so all of this is without input or output, and two short
+functions drive the handshake: `secured` on a loop, `secured_blocking` on a thread.
 
 The handshake ends with a verdict of each end, inside TLS: u16 length, little endian, and a text of so many bytes; empty
 if the other end is welcome, else why not. Why: in TLS 1.3 the end that connects has finished before the other has seen
@@ -27,85 +26,20 @@ import socket
 import ssl
 import struct
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spindle.errors import AccessDenied, ConfigError, ProtocolMismatch, SpindleError, WireError
+from spindle.errors import AccessDenied, ProtocolMismatch, SpindleError, WireError
 from spindle.security import tls_errors
 from spindle.security.access import address_text
-from spindle.security.trust import NODE, Identity
-
-if TYPE_CHECKING:
-    from spindle.security.trust import Trust
+from spindle.security.contexts import ALPN
+from spindle.security.identity import NODE, Identity
+from spindle.security.trust import Trust
 
 HANDSHAKE_RECORD = 0x16  # the first byte of whoever connects with TLS
 READ_BYTES = 1 << 16
 VERDICT_BYTES_MAX = 1024
 LINGER_S = 1.0  # for the other end to read why it is refused
 _VERDICT = struct.Struct("<H")
-_ALPN = "spindle"
-
-
-def contexts(certificate: Path, key: Path, authority: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What OpenSSL needs for connecting and for being connected to. Raises ConfigError."""
-    return (_context(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority),
-            _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority))
-
-
-def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # a certificate is for a node, wherever that runs
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols([_ALPN])  # so that no other service with the same authority can be taken for a node
-    if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # a session that is resumed would show no certificate
-    try:
-        context.load_verify_locations(cafile=authority)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"[network] authority = \"{authority}\": has no certificate that OpenSSL can read ({error}); "
-                          "it must be PEM") from None
-
-    def password() -> str:
-        raise ConfigError(f"[network] key = \"{key}\": needs a password, but a node starts by itself; take it off "
-                          f"(openssl pkey -in {key})")
-
-    try:
-        context.load_cert_chain(certificate, key, password)
-    except (ssl.SSLError, OSError) as error:
-        if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
-            raise ConfigError(f"[network] key = \"{key}\": does not belong to the certificate {certificate}; they are "
-                              "made together") from None
-        raise ConfigError(f"[network] certificate = \"{certificate}\", key = \"{key}\": OpenSSL can't read them "
-                          f"({error}); they must be PEM") from None
-    return context
-
-
-def show(trust: Trust, certificate: Path, both_ways: bool) -> dict[str, Any]:
-    """Shows the own certificate to oneself, as the others will see it; returns what it says. Raises ConfigError.
-
-    `both_ways`: it must do for being connected to as well.
-    """
-    client_context = trust.context(server_side=False)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client_context.verify_mode = ssl.CERT_REQUIRED if both_ways else ssl.CERT_NONE
-    try:
-        client = client_context.wrap_bio(to_client, to_server)
-    finally:
-        client_context.verify_mode = ssl.CERT_REQUIRED
-    server = trust.context(server_side=True).wrap_bio(to_server, to_client, server_side=True)
-    try:
-        for end in (client, server, client, server):
-            with contextlib.suppress(ssl.SSLWantReadError):
-                end.do_handshake()
-        found = server.getpeercert()
-    except ssl.SSLCertVerificationError as error:
-        raise ConfigError(f"[network] certificate = \"{certificate}\": "
-                          f"{tls_errors.unverified(error, 'it', trust.mode)}") from None
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"[network] certificate = \"{certificate}\": can't be used: {error}") from None
-    assert found
-    return found
 
 
 class TlsStream:
@@ -134,7 +68,7 @@ class TlsStream:
 
     def speaks_spindle(self) -> bool:
         """True if the other end, too, is here for this protocol and not for another one over TLS."""
-        return self._tls.selected_alpn_protocol() == _ALPN
+        return self._tls.selected_alpn_protocol() == ALPN
 
     def version(self) -> str:
         """Protocol and cipher, for people."""

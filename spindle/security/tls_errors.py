@@ -13,7 +13,7 @@ from __future__ import annotations
 import ssl
 
 from spindle.errors import AccessDenied, ConnectionEnded, ProtocolMismatch, SpindleError
-from spindle.security.trust import SECRET
+from spindle.security.identity import SECRET
 
 # X509_V_ERR_* of x509_vfy.h
 NOT_YET_VALID, HAS_EXPIRED, WRONG_PURPOSE = 9, 10, 26

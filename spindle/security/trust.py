@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import ipaddress
 import os
 import re
@@ -27,63 +26,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import AccessDenied, ConfigError
+from spindle.security.identity import APPLICATION, CERTIFICATES, NODE, PLAIN, SECRET, Identity
 
 if TYPE_CHECKING:
     import ssl
 
     from spindle.config.settings import NodeConfig
 
-CERTIFICATES, SECRET, PLAIN = "certificates", "secret", "plain"
-NODE, APPLICATION = "node", "application"
-
 SECRET_BITS_MIN = 128
 SECRETS_MAX = 4
 SECRET_DISTINCT_MIN = 8  # different bytes: 16 random ones have fewer once in 10^15 times
 FILE_BYTES_MAX = 1 << 20
 ENDS_SOON_S = 30 * 86400
-NODE_ID_MAX = 65535
-_URI = re.compile(r"spindle:(?:node:([0-9]{1,5}|any)|application:([A-Za-z0-9._-]{1,64}))")
-
-
-@dataclasses.dataclass(frozen=True)
-class Identity:
-    """Who the other end is, as its certificate says. `name` is empty if all it shows is that it has the secret."""
-
-    name: str
-    role: str  # NODE or APPLICATION
-    node_ids: frozenset[int] | None = None  # which nodes may use it, None = any; of an application none
-
-    def check_node(self, node_id: int) -> None:
-        """Raises AccessDenied unless this node may use it."""
-        if self.role != NODE:
-            raise AccessDenied(f"{self} is an application's, so it can't be node {node_id}; make one for the node: "
-                               "`spindle keys node`")
-        if self.node_ids is not None and node_id not in self.node_ids:
-            ids = ", ".join(str(one) for one in sorted(self.node_ids))
-            raise AccessDenied(f"{self} is for node {ids}, not for node {node_id}; set [node] id to that, or make one "
-                               f"for this node: `spindle keys node --id {node_id}`")
-
-    @classmethod
-    def of(cls, certificate: Mapping[str, Any]) -> Identity:
-        """From what SSLObject.getpeercert() tells. Raises AccessDenied if it says nothing, or nonsense."""
-        subject = dict(pair for part in certificate.get("subject", ()) for pair in part)
-        name = "".join(one for one in subject.get("commonName", "")[:64] if one.isprintable()) or "without a name"
-        uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
-        said = [match for uri in uris if uri.startswith("spindle:") for match in [_URI.fullmatch(uri)]]
-        roles = {match and (NODE if match[1] else APPLICATION) for match in said}
-        ids = frozenset(int(match[1]) for match in said if match and match[1] and match[1] != "any")
-        if roles == {NODE} and all(0 < one <= NODE_ID_MAX for one in ids):
-            anybody = any(match and match[1] == "any" for match in said)
-            return cls(name, NODE, None if anybody else ids)
-        if roles == {APPLICATION}:
-            return cls(next(match[2] for match in said if match), APPLICATION, frozenset())
-        found = ", ".join(uris) or "none"
-        raise AccessDenied(f"certificate {name!r} doesn't say for whom it is: among its names must be the URI "
-                           f"spindle:node:ID, spindle:node:any or spindle:application:NAME (found: {found}); "
-                           "`spindle keys` makes such ones")
-
-    def __str__(self) -> str:
-        return f"certificate {self.name!r}" if self.name else "shared secret"
 
 
 class Trust:
@@ -118,14 +72,14 @@ class Trust:
     @classmethod
     def of_certificates(cls, certificate: Path, key: Path, authority: Path, role: str = NODE) -> Trust:
         """From files. Raises ConfigError."""
-        from spindle.security.tls import contexts, show
+        from spindle.security.contexts import contexts, show
 
         read_file(certificate, f"[network] certificate = \"{certificate}\"")
         read_file(key, f"[network] key = \"{key}\"", private=True)
         read_file(authority, f"[network] authority = \"{authority}\"")
         trust = cls(CERTIFICATES)
         trust._contexts = contexts(certificate, key, authority)
-        own = show(trust, certificate, both_ways=role == NODE)
+        own = show(*trust._contexts, CERTIFICATES, certificate, both_ways=role == NODE)
         trust._set_own(own, f"[network] certificate = \"{certificate}\"", role)
         return trust
 
@@ -133,7 +87,7 @@ class Trust:
     def of_secret(cls, path: Path) -> Trust:
         """From the file that all nodes share. Raises ConfigError."""
         from spindle.security.authority import certificate_pem, of_secret
-        from spindle.security.tls import contexts
+        from spindle.security.contexts import contexts
 
         secrets = read_secrets(path, f"[network] secret = \"{path}\"")
         authorities, leaf = of_secret(secrets)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.config.keys import split_address
 from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, ListenError, SpindleError
 from spindle.security.access import NetworkPeer, address_text
-from spindle.security.trust import PLAIN as PLAIN_MODE
+from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import Trust
 from spindle.transport.wire import Connection, Limits
 

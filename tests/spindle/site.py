@@ -16,8 +16,9 @@ from unittest import mock
 
 from spindle.security import authority
 from spindle.security.authority import Pair, certificate_pem
-from spindle.security.tls import contexts
-from spindle.security.trust import CERTIFICATES, NODE, Trust
+from spindle.security.contexts import contexts
+from spindle.security.identity import CERTIFICATES, NODE
+from spindle.security.trust import Trust
 
 
 @contextlib.contextmanager

@@ -89,7 +89,8 @@ def check_keys(machine: Machine) -> Check | None:
     """They can be read, belong together and to this node, and last."""
     import time
 
-    from spindle.security.trust import PLAIN, Trust
+    from spindle.security.identity import PLAIN
+    from spindle.security.trust import Trust
 
     if _alone(machine):
         return None
@@ -149,7 +150,8 @@ def ask(machine: Machine, contact: str, trust: Any) -> str:
 def check_contacts(machine: Machine) -> Check | None:
     """Who of the others is there. That nobody is isn't wrong: somebody has to be the first."""
     from spindle.joining.contacts import enough
-    from spindle.security.trust import PLAIN, Trust
+    from spindle.security.identity import PLAIN
+    from spindle.security.trust import Trust
     from spindle.transport.network import is_own
 
     config, name = machine.config, "contacts"

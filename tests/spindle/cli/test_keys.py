@@ -14,7 +14,8 @@ import pytest
 
 from spindle.config.settings import NodeConfig, parse_config
 from spindle.errors import AccessDenied, ConfigError
-from spindle.security.trust import SECRET, Identity, Trust
+from spindle.security.identity import SECRET, Identity
+from spindle.security.trust import Trust
 from tests.spindle.cli.support import Cli
 from tests.spindle.site import Site, days_from_now
 

@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 from spindle.errors import AccessDenied, ConnectionEnded, ProtocolMismatch, SpindleError, WireError
 from spindle.security import authority
 from spindle.security.access import NetworkPeer
+from spindle.security.identity import CERTIFICATES, Identity
 from spindle.security.tls import Handshake, TlsStream, secured, secured_blocking
-from spindle.security.trust import CERTIFICATES, Identity, Trust
+from spindle.security.trust import Trust
 from spindle.transport.frames import FrameDecoder, encode
 from spindle.transport.wire import BlockingConnection, Connection, Limits
 from tests.spindle.site import Site, days_from_now

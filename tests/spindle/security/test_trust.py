@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives import serialization
 from spindle.config.settings import NodeConfig
 from spindle.errors import AccessDenied, ConfigError
 from spindle.security import authority
+from spindle.security.identity import CERTIFICATES, PLAIN, SECRET, Identity
 from spindle.security.tls import Handshake
-from spindle.security.trust import CERTIFICATES, ENDS_SOON_S, PLAIN, SECRET, Identity, Trust, is_loopback
+from spindle.security.trust import ENDS_SOON_S, Trust, is_loopback
 from tests.spindle.site import Site, days_from_now
 
 
@@ -255,7 +256,7 @@ def test_the_log_hears_of_the_end_thirty_days_before(site: Site) -> None:
 def test_plain_mode_and_a_node_without_network_load_no_cryptography() -> None:
     script = ("import spindle.node.node, spindle.security.trust, spindle.transport.wire, sys; "
               "from spindle.config.settings import NodeConfig; spindle.security.trust.Trust.of(NodeConfig()); "
-              "print(*set(sys.modules) & {'cryptography', 'spindle.security.tls'})")
+              "print(*set(sys.modules) & {'cryptography', 'spindle.security.contexts', 'spindle.security.tls'})")
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ""
 
