@@ -28,17 +28,6 @@ from typing import TYPE_CHECKING, Any, Union
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.codec import (
-    PROTOCOL_VERSION,
-    endpoint_to_wire,
-    event_to_wire,
-    position_from_wire,
-    position_to_wire,
-    spec_from_wire,
-    topic_to_wire,
-    view_to_wire,
-)
-from spindle.client.events import GONE, Event
 from spindle.errors import (
     ConfigError,
     ConnectionEnded,
@@ -51,12 +40,24 @@ from spindle.errors import (
     WireError,
     error_to_wire,
 )
+from spindle.group.codec import (
+    PROTOCOL_VERSION,
+    endpoint_to_wire,
+    event_to_wire,
+    position_from_wire,
+    position_to_wire,
+    spec_from_wire,
+    topic_to_wire,
+    view_to_wire,
+)
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import GONE, Event
 from spindle.group.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import Credentials, Permissions
+from spindle.transport.opening import MAGIC
 from spindle.transport.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
@@ -143,12 +144,11 @@ class Attachments:
 
     def _answer_opening(self, conn: Connection, error: SpindleError | None) -> None:
         from spindle import __version__
-        from spindle.client.attaching import OPENING_MAGIC
 
         kind, text = ("", "") if error is None else error_to_wire(error)
         with contextlib.suppress(WireError):  # gone already: serving it ends at once
             conn.send(opening_pb2.OpeningReply(
-                magic=OPENING_MAGIC, protocol=PROTOCOL_VERSION, node_id=self.node.node_id, kind=kind, message=text,
+                magic=MAGIC, protocol=PROTOCOL_VERSION, node_id=self.node.node_id, kind=kind, message=text,
                 release=__version__).SerializeToString())
 
     @property

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from spindle.client.attaching import attach
 from spindle.client.embedding import embed
-from spindle.client.events import Event, ViewInfo
 from spindle.client.session import ReaderHandle, Session, Unacknowledged, WriterHandle
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import Event, ViewInfo
 from spindle.group.position import Position
 
 __all__ = ["Endpoint", "Event", "Position", "ReaderHandle", "Session", "Unacknowledged", "ViewInfo", "WriterHandle",

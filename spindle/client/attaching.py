@@ -19,6 +19,7 @@ from pathlib import Path
 from spindle.client.channel import Channel
 from spindle.client.session import Session
 from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire
+from spindle.transport.opening import MAGIC
 from spindle.transport.wire import BlockingConnection, Frame
 
 _SOCKET_NAME = re.compile(r"node-([0-9]+)\.sock")
@@ -71,7 +72,7 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
 
     Raises what the node refuses with, ProtocolMismatch, TimeoutError, WireError.
     """
-    from spindle.applications.codec import PROTOCOL_VERSION
+    from spindle.group.codec import PROTOCOL_VERSION
     from spindle.proto import attach_pb2 as pb
     from spindle.proto import opening_pb2
 
@@ -79,7 +80,7 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
     conn = BlockingConnection(sock, label=label)
     try:
         opening = opening_pb2.Opening(
-            magic=OPENING_MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
+            magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
             name=name[:128], release=_release())
         conn.send(opening.SerializeToString(), timeout_s=timeout_s)
         _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
@@ -98,13 +99,10 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
         raise
 
 
-OPENING_MAGIC = 0x4E495053  # "SPIN", see opening.proto
-
-
 def _check_opening(reply: object, protocol: int, label: str) -> None:
     magic, kind = getattr(reply, "magic", 0), getattr(reply, "kind", "")
     theirs, text = getattr(reply, "protocol", 0), getattr(reply, "message", "")
-    if magic != OPENING_MAGIC:
+    if magic != MAGIC:
         raise ProtocolMismatch(f"{label} does not speak Spindle's protocol")
     if kind:
         raise error_from_wire(kind, text)

@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from spindle.client.events import GONE, MISSED, Event
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
+from spindle.group.events import GONE, MISSED, Event
 from spindle.transport.wire import BlockingConnection, Frame
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Channel:
         """Handle one frame; raises the node's last word."""
         from google.protobuf.message import DecodeError
 
-        from spindle.applications.codec import event_from_wire
+        from spindle.group.codec import event_from_wire
         from spindle.proto import attach_pb2 as pb
 
         try:

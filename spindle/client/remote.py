@@ -95,7 +95,7 @@ class RemoteSession(Session):
                     after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
                     guid: bytes = b"") -> ReaderHandle:
         """As Session.open_reader."""
-        from spindle.applications.codec import position_to_wire
+        from spindle.group.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
         reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)

@@ -25,9 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.client.channel import THREAD_END_S, Dispatcher, _again
-from spindle.client.events import GONE, MISSED, TURNED, Event
 from spindle.client.nodes import NodeAddresses, close_quietly
 from spindle.client.remote_link import Call, Link, Lost, open_link
 from spindle.errors import (
@@ -41,6 +39,8 @@ from spindle.errors import (
     WireError,
     error_from_wire,
 )
+from spindle.group.codec import event_from_wire, spec_to_wire, topic_from_wire
+from spindle.group.events import GONE, MISSED, TURNED, Event
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import Frame

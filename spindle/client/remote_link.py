@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.codec import PROTOCOL_VERSION
-from spindle.client.attaching import OPENING_MAGIC, _check_opening, _parse, _release
+from spindle.client.attaching import _check_opening, _parse, _release
 from spindle.client.nodes import connect
 from spindle.errors import SpindleError, WireError, error_from_wire
+from spindle.group.codec import PROTOCOL_VERSION
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
+from spindle.transport.opening import MAGIC
 from spindle.transport.wire import BlockingConnection
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def open_link(address: str, trust: Trust, domain_id: int, name: str, begin: rb.B
     conn = connect(address, trust, timeout_s)
     try:
         conn.send(opening_pb2.Opening(
-            magic=OPENING_MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
+            magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
             name=name, release=_release()).SerializeToString(), timeout_s=timeout_s)
         _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
         side = _parse(rb.NodeSide, conn.receive(timeout_s), label)

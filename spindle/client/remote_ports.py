@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from spindle.errors import WireError
 from spindle.group.levels import Level
 from spindle.group.position import Position, farthest, places
-from spindle.topics.ports import choose_inbox_slots
+from spindle.group.topics import choose_inbox_slots
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicInfo
@@ -143,7 +143,7 @@ class RemoteReader:
 
     def request(self) -> pb.OpenReader:
         """What opens it at the next node, where it stands."""
-        from spindle.applications.codec import position_to_wire
+        from spindle.group.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
         been = places(self.ends, self.start.group_id, self._place)
@@ -156,7 +156,7 @@ class RemoteReader:
 
     def opened(self, reply: pb.ReaderOpened) -> None:
         """It is open there."""
-        from spindle.applications.codec import position_from_wire
+        from spindle.group.codec import position_from_wire
 
         start = position_from_wire(reply.start)
         if self.reader is None:

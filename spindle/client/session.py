@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
-from spindle.client.events import Event, ViewInfo
 from spindle.errors import SpindleError, WireError
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import Event, ViewInfo
 from spindle.group.levels import Level
 from spindle.group.position import Position, places
 from spindle.group.topics import TopicInfo, TopicSpec
@@ -162,7 +162,7 @@ class Session:
 
         Raises TopicMismatch if the group has it with another definition, TopicLimit, AccessDenied.
         """
-        from spindle.applications.codec import spec_to_wire, topic_from_wire
+        from spindle.group.codec import spec_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
 
         reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
@@ -178,7 +178,7 @@ class Session:
             `unacknowledged()` still has all of them if the node dies.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
-        from spindle.applications.codec import topic_from_wire
+        from spindle.group.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
@@ -203,7 +203,7 @@ class Session:
         earlier: its positions in other groups, where it was before; the node may know the order of one of them.
         Raises TopicUnknown, AccessDenied, TopicLimit.
         """
-        from spindle.applications.codec import position_from_wire, position_to_wire, topic_from_wire
+        from spindle.group.codec import position_from_wire, position_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
         from spindle_core.memory import Mapping
         from spindle_core.reader import LogReader
@@ -226,7 +226,7 @@ class Session:
 
     def endpoints(self, topic: str = "") -> list[Endpoint]:
         """The announced readers and writers of `topic` in the whole group; of all topics if it is empty."""
-        from spindle.applications.codec import endpoint_from_wire
+        from spindle.group.codec import endpoint_from_wire
         from spindle.proto import attach_pb2 as pb
 
         reply = self._ask(list_endpoints=pb.ListEndpoints(topic=topic))
@@ -234,14 +234,14 @@ class Session:
 
     def topics(self) -> list[TopicInfo]:
         """The group's topics, those that the access list lets this application see."""
-        from spindle.applications.codec import topic_from_wire
+        from spindle.group.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
 
         return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics()).topics.topics]
 
     def view(self) -> ViewInfo:
         """The installed view."""
-        from spindle.applications.codec import view_from_wire
+        from spindle.group.codec import view_from_wire
         from spindle.proto import attach_pb2 as pb
 
         return view_from_wire(self._ask(get_view=pb.GetView()).view)

@@ -25,12 +25,20 @@ SLOT_OVERHEAD = 64  # bytes of a slot beside the payload: header, rounded up to 
 RING_BYTES = 512 << 10  # what one sender's ring should take so that it stays in cache; the figure to tune
 WINDOW_CHOSEN_MIN = 8  # slots; below this a sender waits for every acknowledgement
 WINDOW_CHOSEN_MAX = 1024  # slots; more does not make batches larger in practice
+INBOX_BYTES = 512 << 10  # what one writer's inbox should take so that it stays in cache
+INBOX_SLOTS_MIN = 4
+INBOX_SLOTS_MAX = 1024
 
 
 def choose_window(size_max: int) -> int:
     """Slots of a ring for messages of `size_max` bytes, so that the ring of one sender stays in cache."""
     stride = size_max + SLOT_OVERHEAD
     return max(WINDOW_CHOSEN_MIN, min(WINDOW_CHOSEN_MAX, RING_BYTES // stride))
+
+
+def choose_inbox_slots(size_max: int) -> int:
+    """Slots between a writer and its node for messages of `size_max` bytes."""
+    return max(INBOX_SLOTS_MIN, min(INBOX_SLOTS_MAX, INBOX_BYTES // (size_max + SLOT_OVERHEAD)))
 
 
 @dataclasses.dataclass(frozen=True)

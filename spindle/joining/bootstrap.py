@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from spindle.errors import AccessDenied, ConfigError, JoinFailed, NodeIdTaken, SpindleError
 from spindle.group.view import SHM, TCP, VERBS
+from spindle.transport.local import connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -146,17 +147,6 @@ class Found:
         """Closes the socket if nobody took it."""
         if self.sock is not None:
             self.sock.close()
-
-
-def connect(path: Path | str) -> socket.socket:
-    """A non-blocking socket connected to a node. Raises OSError: ECONNREFUSED or ENOENT if nobody is there."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
-        sock.connect(os.fspath(path))  # of a Unix socket: at once, or EAGAIN if its backlog is full
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def scan(config: NodeConfig, own_id: int = 0) -> list[Found]:

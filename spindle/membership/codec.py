@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.codec import spec_from_wire, spec_to_wire
 from spindle.errors import ConfigError, MembershipError
+from spindle.group.codec import spec_from_wire, spec_to_wire
 from spindle.group.topics import TOPICS_MAX, TopicSpec
 from spindle.group.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 from spindle.membership import messages as m

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.client.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
 from spindle.errors import (
     JournalError,
     NodeStopped,
@@ -29,6 +28,7 @@ from spindle.errors import (
     WireError,
 )
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.group.view import SHM, Member, View

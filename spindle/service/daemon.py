@@ -36,8 +36,8 @@ from spindle.service.sd_notify import ServiceManager, Watchdog
 
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
-    from spindle.client.events import Event
     from spindle.config.settings import NodeConfig
+    from spindle.group.events import Event
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
 LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spindle.applications.codec import endpoint_from_wire, endpoint_to_wire
-from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event
 from spindle.errors import TopicLimit, WireError
+from spindle.group.codec import endpoint_from_wire, endpoint_to_wire
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event
 from spindle.proto import attach_pb2
 from spindle.proto import node_pb2 as pb
 

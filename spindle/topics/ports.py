@@ -41,17 +41,9 @@ if TYPE_CHECKING:
     from spindle_core.memory import Mapping
 
 LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, whatever log_capacity says
-INBOX_BYTES = 512 << 10  # what one writer's inbox should take so that it stays in cache
-INBOX_SLOTS_MIN = 4
-INBOX_SLOTS_MAX = 1024
 ROOM_POLL_S = 0.002  # between two looks at a full log
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
 LOG = logging.getLogger("spindle.node")
-
-
-def choose_inbox_slots(size_max: int) -> int:
-    """Slots between a writer and its node for messages of `size_max` bytes."""
-    return max(INBOX_SLOTS_MIN, min(INBOX_SLOTS_MAX, INBOX_BYTES // (size_max + SLOT_OVERHEAD)))
 
 
 @dataclasses.dataclass(frozen=True)

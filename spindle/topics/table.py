@@ -32,13 +32,13 @@ from spindle.errors import (
 )
 from spindle.group.levels import Level
 from spindle.group.position import Position
-from spindle.group.topics import TopicInfo, TopicSpec
+from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
 from spindle.proto import node_pb2 as pb
 from spindle.restart.desk import Desk
 from spindle.topics.history import Donation
-from spindle.topics.ports import LocalTopic, ReaderPort, WriterPort, choose_inbox_slots, ends_of
+from spindle.topics.ports import LocalTopic, ReaderPort, WriterPort, ends_of
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig

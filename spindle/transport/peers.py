@@ -45,10 +45,11 @@ from spindle.errors import (
     error_from_wire,
     error_to_wire,
 )
-from spindle.joining.bootstrap import connect
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.security.access import NetworkPeer
+from spindle.transport.local import connect
+from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from spindle.group.view import Member
     from spindle.transport.network import Network
 
-MAGIC = 0x4E495053  # "SPIN"
-PROTOCOL = 7  # of node.proto and of the rows' layout
 FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
 FDS_MAX = 3
 LOG = logging.getLogger("spindle.node")

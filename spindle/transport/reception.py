@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from spindle import __version__
 from spindle.errors import ConnectionEnded, ProtocolMismatch, SpindleError, WireError, error_to_wire
 from spindle.proto import opening_pb2
-from spindle.transport.peers import MAGIC, PROTOCOL
+from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import Connection, Limits, Listener
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.codec import event_from_wire, event_to_wire, spec_from_wire, spec_to_wire
 from spindle.client.attaching import _check_opening
-from spindle.client.events import ENDPOINT_ADDED, Event, ViewInfo
 from spindle.config.reference import toml_text
 from spindle.config.settings import keys, parse_config
 from spindle.errors import (
@@ -22,7 +20,9 @@ from spindle.errors import (
     error_from_wire,
     error_to_wire,
 )
+from spindle.group.codec import event_from_wire, event_to_wire, spec_from_wire, spec_to_wire
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import ENDPOINT_ADDED, Event, ViewInfo
 from spindle.group.layout import ring_bytes, subgroups_of
 from spindle.group.levels import Level
 from spindle.group.topics import TopicInfo, TopicSpec
@@ -49,7 +49,7 @@ from spindle.restart.codec import (
 from spindle.topics.announcements import Announcements
 from spindle.topics.history import received
 from spindle.transport.frames import FrameDecoder, Limits, encode
-from spindle.transport.peers import MAGIC, PROTOCOL
+from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.reception import _opening
 from spindle_core.delivery import DeliveryLog
 from spindle_core.engine import Engine

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from spindle.applications.codec import spec_to_wire
 from spindle.client.nodes import NodeAddresses
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_link import Link
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.errors import SpindleError
+from spindle.group.codec import spec_to_wire
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as attach
 from spindle.proto import opening_pb2

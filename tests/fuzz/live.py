@@ -22,20 +22,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spindle.applications.codec import PROTOCOL_VERSION, spec_to_wire, topic_to_wire
 from spindle.client.attaching import open_session
 from spindle.client.embedding import EmbeddedNode
 from spindle.client.session import Session
 from spindle.config.keys import split_address
 from spindle.config.settings import NodeConfig
 from spindle.errors import ConfigError, SpindleError
+from spindle.group.codec import PROTOCOL_VERSION, spec_to_wire, topic_to_wire
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.membership.codec import message_to_wire
 from spindle.proto import attach_pb2 as attach
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.transport.frames import FrameDecoder, Limits, encode
-from spindle.transport.peers import MAGIC, PROTOCOL
+from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle_core.counters import Counters
 from spindle_core.memory import Mapping
 from tests.fuzz.control import MESSAGES, SPEC

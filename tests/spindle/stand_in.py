@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spindle.applications.attachment import Attachments
-from spindle.applications.codec import PROTOCOL_VERSION
 from spindle.client.attaching import open_session
-from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
 from spindle.client.session import Session
 from spindle.config.settings import NodeConfig
 from spindle.errors import TopicUnknown
+from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import opening_pb2

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from spindle.applications import attachment
-from spindle.applications.codec import PROTOCOL_VERSION
 from spindle.config.settings import NodeConfig
 from spindle.errors import (
     AccessDenied,
@@ -28,6 +27,7 @@ from spindle.errors import (
     TopicMismatch,
     TopicUnknown,
 )
+from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from spindle.client import Session, attach
-from spindle.client.events import GONE, VIEW, Event
 from spindle.client.session import ReaderHandle
 from spindle.errors import NodeStopped, SpindleError
+from spindle.group.events import GONE, VIEW, Event
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import NodeGone

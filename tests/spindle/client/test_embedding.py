@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from spindle.client import Event, attach, embed
-from spindle.client.events import VIEW
 from spindle.config.settings import NodeConfig
 from spindle.errors import NoDaemon, NodeIdTaken, NodeStopped
+from spindle.group.events import VIEW
 from spindle.group.topics import TopicSpec
 from tests.spindle.daemons import daemons
 from tests.support import product_threads, wait_until

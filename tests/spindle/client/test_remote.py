@@ -20,17 +20,17 @@ from typing import Any
 
 import pytest
 
-from spindle.applications.codec import PROTOCOL_VERSION
 from spindle.client import ReaderHandle, Session, attach
-from spindle.client.attaching import OPENING_MAGIC
 from spindle.client.nodes import nodes_wanted
 from spindle.client.remote import attach_remote
 from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeGone, NodeStopped, SpindleError
+from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
+from spindle.transport.opening import MAGIC
 from tests.spindle.hosts import Host, hosts
 from tests.spindle.site import Site
 from tests.support import wait_until
@@ -293,7 +293,7 @@ class Hostile:
         self.sock = socket.create_connection((host, int(port)))
         self.sock.settimeout(LONG_S)
         self.sock.sendall(b"SPNC")
-        self.send(opening_pb2.Opening(magic=OPENING_MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION,
+        self.send(opening_pb2.Opening(magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION,
                                       name="hostile").SerializeToString())
         assert opening_pb2.OpeningReply.FromString(self.receive()).kind == ""
         assert pb.NodeFrame.FromString(rb.NodeSide.FromString(self.receive()).node).WhichOneof("body") == "welcome"

@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from spindle.client import Position, Unacknowledged, channel
-from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
 from spindle.config.settings import NodeConfig
 from spindle.errors import CastOut, NodeStopped, SpindleError
+from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
 from spindle.group.topics import TopicSpec
 from spindle_core.delivery import DeliveryLog
 from spindle_core.errors import NodeGone, WriteTimeout
@@ -324,7 +324,7 @@ def test_the_client_stays_light() -> None:
         import spindle.client
         slow = {"asyncio", "uvloop", "numpy", "google.protobuf", "mcap", "rich", "click", "logging"}
         print(sorted(slow & set(sys.modules)))
-        import spindle.applications.codec, spindle.client.session, spindle_core.inbox, spindle_core.reader
+        import spindle.group.codec, spindle.client.session, spindle_core.inbox, spindle_core.reader
         print("asyncio" in sys.modules, "numpy" in sys.modules)
     """)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)

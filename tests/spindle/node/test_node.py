@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from spindle.client.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, TOPIC_ADDED, VIEW, Event
 from spindle.config.settings import NodeConfig
 from spindle.errors import (
     ConfigError,
@@ -29,6 +28,7 @@ from spindle.errors import (
     TopicUnknown,
 )
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, TOPIC_ADDED, VIEW, Event
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node

@@ -212,7 +212,7 @@ def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
     runtime_dir.parent.chmod(0o755)
     program = textwrap.dedent(f"""
         import os
-        import google.protobuf.message, spindle.applications.codec, spindle.config.settings  # while they can be read
+        import google.protobuf.message, spindle.group.codec, spindle.config.settings  # while they can be read
         import spindle_core.counters, spindle_core.inbox, spindle_core.memory, spindle_core.reader
         from spindle.client import attach
         from spindle.group.topics import TopicSpec

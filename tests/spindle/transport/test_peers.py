@@ -23,7 +23,7 @@ from spindle.errors import ConnectionEnded
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
 from spindle.proto.opening_pb2 import APPLICATION, PEER, Opening, OpeningReply
-from spindle.transport.peers import MAGIC, PROTOCOL
+from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import HEADER, Connection, encode
 
 Test = Callable[[Node, Callable[[], Connection]], Awaitable[None]]

@@ -6,8 +6,8 @@ is checked when those are made is checked for every message that comes in.
 
 from __future__ import annotations
 
-from spindle.client.events import Event, ViewInfo
 from spindle.group.endpoints import Endpoint
+from spindle.group.events import Event, ViewInfo
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb

@@ -1,0 +1,7 @@
+"""How a connection begins: what the first message is known by, and the version of what follows between nodes.
+
+The version of what follows between application and node stands beside its messages, in `spindle.group.codec`.
+"""
+
+MAGIC = 0x4E495053  # "SPIN", see opening.proto
+PROTOCOL = 7  # of node.proto and of the rows' layout
