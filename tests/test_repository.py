@@ -25,6 +25,34 @@ TOOLS = ("spindle.cli", "spindle.demo", "spindle_lab")
 LAYERS = ("spindle_core", "spindle", "spindle_lab", "dds")
 MAY_IMPORT = {"spindle_core": {"spindle_core"}, "spindle": {"spindle", "spindle_core"}, "dds": {"dds", "spindle"}}
 
+# The rooms of spindle/, the lowest first, and what each may import beside itself and what is EVERYWHERE. A room may
+# only name ones that stand above it in this list, so none can be part of a circle.
+EVERYWHERE = {"errors", "logs", "proto"}
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "logs": set(),
+    "proto": set(),  # generated
+    "rdma": set(),
+    "config": set(),
+    "group": set(),
+    "security": {"config"},
+    "transport": {"config", "group", "security"},
+    "membership": {"group"},
+    "journal": {"group"},
+    "joining": {"config", "group", "membership", "rdma", "transport"},
+    "restart": {"config", "group", "journal", "transport"},
+    "topics": {"config", "group", "journal", "membership", "restart", "transport"},
+    "relay": {"group", "topics"},
+    "node": {"config", "group", "security", "transport", "membership", "joining", "restart", "topics", "relay"},
+    "applications": {"config", "group", "security", "transport", "topics", "relay", "node"},
+    "service": {"config", "group", "relay", "node", "applications"},
+    "client": {"config", "group", "security", "transport", "applications", "service"},
+    "demo": {"group", "journal", "client"},
+    "cli": {"config", "group", "security", "transport", "joining", "journal", "rdma", "restart", "service", "client",
+            "demo"},
+}
+NO_CIRCLES = ("spindle",)
+
 # Each costs `import dds` more than all of its own modules together.
 HEAVY = ("asyncio", "google.protobuf", "mcap", "numpy", "prometheus_client", "rich", "uvloop")
 
@@ -86,6 +114,56 @@ def test_imports_go_down_only() -> None:
             if (target in LAYERS and target not in MAY_IMPORT[layer]) or is_tool(name):
                 wrong.append(f"{path} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def room_of(module: str) -> str:
+    """"" of what belongs to none: another package, or spindle itself (its version)."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "spindle" and len(parts) > 1 and parts[1] in ROOMS else ""
+
+
+def test_rooms_are_imported_in_one_direction() -> None:
+    """Counting what is imported for types and inside functions. A circle is broken by moving what both sides need to
+    the lower room: a value, or a protocol that says what it wants of the higher one."""
+    lower: set[str] = set()
+    for room, may in ROOMS.items():
+        assert may <= lower, f"{room} may import {may - lower}, which stand below it in ROOMS"
+        lower.add(room)
+    wrong = []
+    for path in sources(".py"):
+        module = module_name(path)
+        if path.parts[0] != "spindle" or module == "spindle":
+            continue
+        room = room_of(module)
+        assert room, f"{path} is in no room: give it a place in ROOMS"
+        for name in imports(path):
+            target = room_of(name)
+            if target and target not in {room, *EVERYWHERE, *ROOMS[room]}:
+                wrong.append(f"{path} imports {name}: {room} may not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """Counting what is imported for types and inside functions."""
+    modules = {module_name(path): path for path in sources(".py") if path.parts[0] in NO_CIRCLES}
+    needs = {module: {one for name in imports(path) if (one := existing(name, modules)) and one != module}
+             for module, path in modules.items()}
+    while free := [module for module, needed in needs.items() if not needed]:
+        for module in free:
+            del needs[module]
+        for needed in needs.values():
+            needed.difference_update(free)
+    while leaves := needs.keys() - {one for needed in needs.values() for one in needed}:
+        for module in leaves:  # it only imports the circle
+            del needs[module]
+    assert not needs, "\n".join(f"{module} imports {', '.join(sorted(needed))}" for module, needed in needs.items())
+
+
+def existing(name: str, modules: dict[str, Path]) -> str:
+    """The module of this name, or the one that it is a name in; empty if it is none of these."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def test_import_dds_stays_light() -> None:

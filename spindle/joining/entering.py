@@ -19,7 +19,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, JoinFailed, NodeStopped, SpindleError
 from spindle.group.view import fabric_between
@@ -30,9 +30,9 @@ from spindle.transport.wire import Connection
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
-    from spindle.group.view import Member
+    from spindle.group.view import Member, View
     from spindle.membership import messages as m
-    from spindle.node.changes import Changes
+    from spindle.membership.machine import Machine
     from spindle.transport.network import Network
     from spindle.transport.peers import Peer, Peers
 
@@ -43,6 +43,23 @@ REACH_AGAIN_S = 0.05  # between attempts to reach a member
 LOOK_ELSEWHERE_S = 1.0  # between looks of a group that doesn't serve whether another one does
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
+
+
+class Membership(Protocol):
+    """This node's part in the group, as far as entering needs it (`spindle.node.changes`)."""
+
+    me: Member
+    machine: Machine
+
+    @property
+    def view(self) -> View | None:
+        """The installed one, None before the node is a member."""
+
+    def drive(self) -> None:
+        """Carries out what the machine has decided."""
+
+    def heard(self, node_id: int, message: m.Message) -> None:
+        """A message of the membership protocol from a node."""
 
 
 class Entry:
@@ -56,7 +73,7 @@ class Entry:
     changed      is set when the view, a connection or a failure has changed
     """
 
-    def __init__(self, config: NodeConfig, peers: Peers, changes: Changes, network: Network | None,
+    def __init__(self, config: NodeConfig, peers: Peers, changes: Membership, network: Network | None,
                  changed: asyncio.Event, listen: Callable[[], None], check: Callable[[], None],
                  fail: Callable[[SpindleError], None],
                  spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],

@@ -26,7 +26,7 @@ from spindle.membership.codec import message_to_wire
 from spindle.membership.machine import Machine, Phase
 from spindle.node.epochs import NextEpoch
 from spindle.node.liveness import Liveness
-from spindle.topics.history import Donation
+from spindle.restart.history import Donation
 from spindle.topics.table import TopicTable
 
 if TYPE_CHECKING:

@@ -53,8 +53,8 @@ from spindle.proto import opening_pb2
 from spindle.relay.desk import KINDS as RELAY_KINDS
 from spindle.relay.desk import RelayDesk
 from spindle.restart.desk import KINDS
+from spindle.restart.history import received
 from spindle.topics.announcements import Announcements
-from spindle.topics.history import received
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.table import TopicTable, check_start_index
 from spindle.transport.peers import Peer, Peers
@@ -362,7 +362,7 @@ class Node:
         members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
         from spindle.node.status import status_of
 
-        return status_of(self, self._changes, self._started_s)
+        return status_of(self.config, self._changes, self._started_s)
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:

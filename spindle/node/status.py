@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from spindle.group.view import fabric_between
 
 if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
     from spindle.group.view import Topic
     from spindle.node.changes import Changes
-    from spindle.node.node import Node
     from spindle.topics.table import TopicTable
     from spindle_core.epoch import Epoch
 
 
-def status_of(node: Node, changes: Changes, started_s: float) -> dict[str, Any]:
+def status_of(config: NodeConfig, changes: Changes, started_s: float) -> dict[str, Any]:
     """See Node.status."""
     machine, view = changes.machine, changes.view
     return {
-        "node_id": node.node_id,
-        "domain_id": node.config.domain_id,
+        "node_id": machine.me.node_id,
+        "domain_id": config.domain_id,
         "name": machine.me.name,
         "incarnation": machine.me.incarnation,
         "uptime_s": time.monotonic() - started_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spindle.errors import NodeStopped, SpindleError
 from spindle.proto import node_pb2 as pb
@@ -16,12 +16,23 @@ from spindle.relay.turning import Action, Answer, Ask, Done, End, Query, Turning
 
 if TYPE_CHECKING:
     from spindle.group.view import View
-    from spindle.relay.served import RelayedApplication
     from spindle.topics.ports import LocalTopic
     from spindle_core.engine import Engine
 
 KINDS = ("relay_query", "relay_answer")
 ELSEWHERE = "this application has turned to another node since"
+
+
+class Relay(Protocol):
+    """An application that this node relays for."""
+
+    def __hash__(self) -> int:
+        """Each is itself only."""
+
+    flushed: asyncio.Future[None]  # done when all that was taken from it is delivered everywhere
+
+    def end(self, reason: SpindleError) -> None:
+        """Takes no more from it, and tells it why."""
 
 
 class RelayDesk:
@@ -43,7 +54,7 @@ class RelayDesk:
         with self._engine.parked():
             return int(self._engine.relayed.until(writer))
 
-    def begin(self, client: bytes, turn: int, app: RelayedApplication) -> None:
+    def begin(self, client: bytes, turn: int, app: Relay) -> None:
         """An application begins its turn here. Raises NodeStopped if it is elsewhere by now."""
         actions = self._turning.begin(client, turn, app)
         if actions is None:
@@ -105,7 +116,7 @@ class RelayDesk:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             elif isinstance(action, End):
-                app: RelayedApplication = action.relay  # type: ignore[assignment]
+                app: Relay = action.relay  # type: ignore[assignment]
                 app.end(NodeStopped(ELSEWHERE))
             elif isinstance(action, Done):
                 future = self._waiting.get(action.claim)

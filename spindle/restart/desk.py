@@ -35,7 +35,7 @@ from spindle.restart.codec import (
     summary_from_wire,
     summary_to_wire,
 )
-from spindle.topics.history import CHUNK_BYTES, CHUNK_MESSAGES, Donation, Message, received
+from spindle.restart.history import CHUNK_BYTES, CHUNK_MESSAGES, Donation, Message, received
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from spindle.group.view import View
     from spindle.restart.disk import Store
     from spindle.restart.ledger import Ledger
-    from spindle.topics.ports import LocalTopic
+    from spindle.restart.topic import TopicHere
 
 CHUNKS_AHEAD = 16
 WHOLE_POLL_S = 0.005  # first pause between two looks whether a topic is whole; doubles up to the next
@@ -98,7 +98,7 @@ class Desk:
     """See the module. send(node id, message) queues a message to a connected node; local(name) and view() look up."""
 
     def __init__(self, config: NodeConfig, node_id: int, send: Callable[[int, pb.PeerMessage], bool],
-                 local: Callable[[str], LocalTopic | None], view: Callable[[], View | None]) -> None:
+                 local: Callable[[str], TopicHere | None], view: Callable[[], View | None]) -> None:
         self.config, self.node_id = config, node_id
         self._send, self._local, self._view = send, local, view
         self._ledgers: dict[str, Ledger] = {}
@@ -364,7 +364,7 @@ class Desk:
         finally:
             donation.close()
 
-    async def _until_whole(self, request: pb.HistoryRequest) -> LocalTopic:
+    async def _until_whole(self, request: pb.HistoryRequest) -> TopicHere:
         """The topic here, when all is in its log that comes before the asker's membership."""
         pause = WHOLE_POLL_S
         while True:
@@ -379,7 +379,7 @@ class Desk:
             await asyncio.sleep(pause)
             pause = min(2 * pause, WHOLE_POLL_MAX_S)
 
-    async def _from_journal(self, local: LocalTopic, request: pb.HistoryRequest) -> AsyncIterator[pb.HistoryChunk]:
+    async def _from_journal(self, local: TopicHere, request: pb.HistoryRequest) -> AsyncIterator[pb.HistoryChunk]:
         """What this member has on disk beyond what the asker has, up to the asker's membership."""
         from spindle.restart.disk import first_message, last_messages, messages_after, relayed_before
 

@@ -35,8 +35,8 @@ from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle
 if TYPE_CHECKING:
     from spindle.group.view import Topic, View
     from spindle.restart.disk import Found
-    from spindle.topics.history import Message
-    from spindle.topics.ports import LocalTopic
+    from spindle.restart.history import Message
+    from spindle.restart.topic import TopicHere
 
 AHEAD_MAX = 4096  # messages that wait for room in the log before the next chunk is taken
 ROOM_POLL_S = 0.002
@@ -61,7 +61,7 @@ class Filling:
     after    for a volatile topic: the last message that has come already
     """
 
-    def __init__(self, local: LocalTopic, desk: Desk, view: View, topic: Topic, *, entered: int,
+    def __init__(self, local: TopicHere, desk: Desk, view: View, topic: Topic, *, entered: int,
                  order: tuple[int, ...], after: Order = NOTHING) -> None:
         self.local, self._desk, self._me = local, desk, local.node_id
         self._entered = entered

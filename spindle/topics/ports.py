@@ -28,7 +28,7 @@ from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
 from spindle.restart.filling import Filling, guides, still_there
-from spindle.topics.history import Donation, Message, local_reader
+from spindle.restart.history import Donation, Message, local_reader
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig

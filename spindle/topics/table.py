@@ -37,7 +37,7 @@ from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
 from spindle.proto import node_pb2 as pb
 from spindle.restart.desk import Desk
-from spindle.topics.history import Donation
+from spindle.restart.history import Donation
 from spindle.topics.ports import LocalTopic, ReaderPort, WriterPort, ends_of
 
 if TYPE_CHECKING:

@@ -46,8 +46,8 @@ from spindle.restart.codec import (
     summary_from_wire,
     summary_to_wire,
 )
+from spindle.restart.history import received
 from spindle.topics.announcements import Announcements
-from spindle.topics.history import received
 from spindle.transport.frames import FrameDecoder, Limits, encode
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.reception import _opening

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from spindle.node.node import Node
-from spindle.topics.history import local_reader
+from spindle.restart.history import local_reader
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle_core.inbox import InboxWriter
 from spindle_core.memory import Mapping

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spindle.applications import attachment
+from spindle.applications import application
 from spindle.config.settings import NodeConfig
 from spindle.errors import (
     AccessDenied,
@@ -167,7 +167,7 @@ def test_descriptors_from_an_application_are_refused_and_closed(node: StandInNod
 
 def test_who_does_not_read_is_cut_off(node: StandInNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: answers that nobody reads are bounded. Method: a small bound, many status requests, no reading."""
-    monkeypatch.setattr(attachment, "QUEUE_BYTES_MAX", 1 << 16)
+    monkeypatch.setattr(application, "QUEUE_BYTES_MAX", 1 << 16)
     monkeypatch.setattr(node, "status", lambda: {"filler": "x" * 20000})
     _, conn, _ = node.opened()
     with pytest.raises((ConnectionEnded, TimeoutError)):
@@ -213,7 +213,7 @@ def test_a_port_opened_for_an_application_that_has_gone_is_closed(node: StandInN
         session.declare_topic(TopicSpec("altitude", size_max=64))
     _, conn, _ = node.opened()
     node.do(lambda: node.hold.clear())
-    for number in range(1, attachment.REQUESTS_AT_ONCE + 10):  # more than are served at once
+    for number in range(1, application.REQUESTS_AT_ONCE + 10):  # more than are served at once
         conn.send(pb.Request(number=number, open_writer=pb.OpenWriter(topic="altitude")).SerializeToString())
     wait_until(lambda: any(app._tasks for app in node.attachments.apps.values()))
     conn.close()
@@ -227,7 +227,7 @@ def test_a_port_opened_for_an_application_that_has_gone_is_closed(node: StandInN
 
     node.close_writer = closing  # type: ignore[method-assign]
     node.do(lambda: node.hold.set())
-    wait_until(lambda: len(opened) == attachment.REQUESTS_AT_ONCE)
+    wait_until(lambda: len(opened) == application.REQUESTS_AT_ONCE)
     assert not node.open_ports
 
 

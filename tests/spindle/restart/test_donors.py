@@ -15,7 +15,7 @@ from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
 from spindle.restart.desk import Desk
-from spindle.topics.history import Donation
+from spindle.restart.history import Donation
 from tests.spindle.node.test_node import Group, take, until, with_group, write
 from tests.spindle.ports import reader_of, writer_of
 

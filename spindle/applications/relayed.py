@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.attachment import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
+from spindle.applications.application import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
 from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import attach_pb2 as pb
@@ -32,7 +32,7 @@ from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import ConnectionEnded
 
 if TYPE_CHECKING:
-    from spindle.applications.attachment import Attachments
+    from spindle.applications.application import Registry
     from spindle.security.access import Permissions
     from spindle.topics.ports import ReaderPort, WriterPort
     from spindle.transport.wire import Connection, Frame
@@ -77,7 +77,7 @@ class RelayedApplication(Application):
 
     external = True
 
-    def __init__(self, all_apps: Attachments, number: int, conn: Connection, name: str, permissions: Permissions
+    def __init__(self, all_apps: Registry, number: int, conn: Connection, name: str, permissions: Permissions
     ) -> None:
         super().__init__(all_apps, number, conn, name, permissions)
         self.client = b""

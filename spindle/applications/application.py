@@ -1,0 +1,417 @@
+"""The node's side of one application: what it asks, what it has opened, and what happens when it goes.
+
+Why a state machine per connection and nothing shared: an application is foreign code. Whatever it sends, stops sending
+or dies of must end in its own connection; the node, the group and the other applications don't notice.
+
+Rules:
+- It is admitted already (`spindle.applications.attachment`): Welcome goes out and requests are served.
+- Requests of one application run at the same time, at most REQUESTS_AT_ONCE; reading pauses meanwhile.
+- What an application opened is closed when its connection ends, at once, whatever it was doing. A request that is still
+  running then finishes and what it opened is closed after it: nothing is cancelled half way into a view change.
+- An application never waits in the node's memory: answers that it doesn't read are bounded, then it is cut off.
+- The last word of the node is a Refusal with number 0 that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Union
+
+from google.protobuf.message import DecodeError
+
+from spindle.errors import (
+    ConfigError,
+    ConnectionEnded,
+    NodeStopped,
+    ProtocolMismatch,
+    SpindleError,
+    TopicLimit,
+    TopicMismatch,
+    TopicUnknown,
+    WireError,
+    error_to_wire,
+)
+from spindle.group.codec import (
+    endpoint_to_wire,
+    position_from_wire,
+    position_to_wire,
+    spec_from_wire,
+    topic_to_wire,
+    view_to_wire,
+)
+from spindle.group.endpoints import Endpoint
+from spindle.group.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo, TopicSpec
+from spindle.proto import attach_pb2 as pb
+from spindle.relay.figures import RelayFigures
+from spindle.security.access import Permissions
+from spindle.transport.wire import Connection, Frame, Limits
+
+if TYPE_CHECKING:
+    from spindle.node.node import Node, ReaderPort, WriterPort
+
+REQUESTS_AT_ONCE = 16  # of one application; more wait in its socket
+QUEUE_BYTES_MAX = 8 << 20  # answers and events waiting for one application
+INBOX_BYTES_MAX = 256 << 20  # of one writer
+LOG = logging.getLogger("spindle.attachment")
+
+Answer = Union[None, "tuple[pb.Reply, list[int]]"]  # None: the connection ended meanwhile
+
+
+@dataclasses.dataclass
+class OpenPort:
+    """A writer or a reader that an application has open."""
+
+    topic: str
+    writer: WriterPort | None = None
+    reader: ReaderPort | None = None
+    guid: bytes = b""  # empty: not announced
+    number: int = 0
+
+
+class Registry(Protocol):
+    """All applications of the node, see `spindle.applications.attachment`."""
+
+    node: Node
+    embedded: bool
+    apps: dict[int, Application]
+    relayed: RelayFigures
+
+    @property
+    def stopping(self) -> bool:
+        """True once the node is about to end."""
+
+    def full_status(self) -> dict[str, Any]:
+        """The node's own status and what is attached to it, fit for JSON."""
+
+
+class Application:
+    """One attached application. `serve()` runs as long as it is attached.
+
+    external  it is on a host without a node, see `spindle.relay`
+    """
+
+    external = False
+
+    def __init__(self, all_apps: Registry, number: int, conn: Connection, name: str, permissions: Permissions
+    ) -> None:
+        self._all = all_apps
+        self._node = all_apps.node
+        self._conn = conn
+        self.number = number
+        self.name = name[:128] if name.isprintable() else "?"
+        self.permissions = permissions
+        self.watching = False
+        self._ended = False
+        self._ports: dict[int, OpenPort] = {}
+        self._opening = 0  # ports that running requests are about to add
+        self._port_numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        config = self._node.config
+        conn.label = str(self)
+        conn.set_limits(Limits(
+            frame_bytes_max=config.frame_max, fds_max=0, frame_time_s=config.handshake_timeout_s,
+            queue_bytes_max=QUEUE_BYTES_MAX, frames_waiting_max=REQUESTS_AT_ONCE))
+        conn.last_word = last_word
+        conn.watch_end(self._on_end)
+
+    def __str__(self) -> str:
+        return f"application {self.number} {self.name!r} of {self.permissions.peer}"
+
+    def status(self) -> dict[str, Any]:
+        peer = self.permissions.peer
+        return {
+            "name": self.name, "pid": peer.pid, "uid": peer.uid,
+            "writers": sorted(port.topic for port in self._ports.values() if port.writer is not None),
+            "readers": sorted(port.topic for port in self._ports.values() if port.reader is not None),
+        }
+
+    # --- the life of the connection
+
+    async def serve(self) -> None:
+        """Serve requests until the connection ends; then close what is open."""
+        LOG.info("%s attached", self)
+        why = "detached"
+        try:
+            with self._watch_process():
+                self._welcome()
+                while True:
+                    frame = await self._conn.receive()
+                    await self._room.acquire()
+                    if self._ended:
+                        break
+                    self._begin(frame)
+        except SpindleError as error:
+            self.end(error)
+            if not isinstance(error, ConnectionEnded):
+                why = f"cut off: {error}"
+        finally:
+            self._ended = True
+            self._conn.close()
+            self._all.apps.pop(self.number, None)
+            LOG.info("%s %s", self, why)
+            await self._close_everything()
+
+    def _welcome(self) -> None:
+        config, node = self._node.config, self._node
+        self.send(pb.NodeFrame(welcome=pb.Welcome(
+            node_id=node.node_id, domain_id=config.domain_id, pid=os.getpid(), embedded=self._all.embedded,
+            view=view_to_wire(node.view()))).SerializeToString(),
+            [node.counters.mapping.fd, node.engine.bell.fd])
+
+    @contextlib.contextmanager
+    def _watch_process(self) -> Iterator[None]:
+        """End the connection when the process dies, even if a child that it forked holds the socket open."""
+        peer, loop = self.permissions.peer, asyncio.get_running_loop()
+        try:
+            if peer.pid in (0, os.getpid()):
+                raise ProcessLookupError
+            pid_fd = os.pidfd_open(peer.pid)
+        except OSError:  # gone already, or invisible from here: the end of the connection has to do
+            yield
+            return
+        try:
+            loop.add_reader(pid_fd, self._conn.close)
+            yield
+        finally:
+            loop.remove_reader(pid_fd)
+            os.close(pid_fd)
+
+    def _on_end(self, _: SpindleError | None) -> None:
+        self._ended = True
+        self._room.release()  # serve() may wait for room while every running request waits for the group
+
+    def end(self, reason: SpindleError) -> None:
+        """Say why and close the connection; serve() does the rest."""
+        if not self._conn.closed:
+            self.send(last_word(reason))
+            self._conn.close()
+
+    def send(self, body: bytes, fds: list[int] | None = None) -> None:
+        """Queue a frame. If the application doesn't read, or is gone, its connection ends and serve() notices."""
+        with contextlib.suppress(WireError):
+            self._conn.send(body, fds or ())
+
+    async def _close_everything(self) -> None:
+        """Ports first: a dead writer's claim must not hold anything. Then those of requests that are still running."""
+        ports, self._ports = list(self._ports.values()), {}
+        await asyncio.gather(*(self._close_logged(port) for port in ports))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _close_logged(self, port: OpenPort) -> None:
+        try:
+            await self._close_port(port)
+        except NodeStopped:
+            return  # the node closes everything itself
+        except SpindleError as error:
+            kind = "writer" if port.writer is not None else "reader"
+            LOG.warning("%s: closing its %s of %r failed: %s", self, kind, port.topic, error)
+
+    # --- requests
+
+    def _begin(self, frame: Frame) -> None:
+        try:
+            request = pb.Request.FromString(frame.body)
+        except DecodeError as error:
+            raise WireError(f"a request can't be read: {error}") from None
+        self._start(request)
+
+    def _start(self, request: pb.Request) -> None:
+        if request.number == 0:
+            raise WireError("a request has number 0, which stands for the whole connection")
+        task = asyncio.get_running_loop().create_task(self._answer(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: pb.Request) -> None:
+        try:
+            name = _HANDLERS.get(request.WhichOneof("body") or "")
+            if name is None:
+                raise ProtocolMismatch(f"node {self._node.node_id} does not know this request: use the same release of "
+                                       "Spindle for node and application")
+            answer: Answer = await getattr(self, name)(request)
+            if answer is not None:
+                reply, fds = answer
+                reply.number = request.number
+                self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
+        except (SpindleError, ValueError, OSError) as error:
+            kind, text = error_to_wire(error)
+            self.send(pb.NodeFrame(
+                refusal=pb.Refusal(number=request.number, kind=kind, text=text)).SerializeToString())
+        except Exception as error:  # a bug of ours: this application is told, the node goes on
+            LOG.exception("%s: request %s failed", self, request.WhichOneof("body"))
+            kind, text = error_to_wire(error)
+            self.send(pb.NodeFrame(
+                refusal=pb.Refusal(number=request.number, kind=kind, text=text)).SerializeToString())
+        finally:
+            self._room.release()
+
+    async def _declare_topic(self, request: pb.Request) -> Answer:
+        spec = spec_from_wire(request.declare_topic.spec)
+        self.permissions.check_declare(spec.name)
+        return pb.Reply(topic=topic_to_wire(await self._declare(spec))), []
+
+    async def _declare(self, wanted: TopicSpec) -> TopicInfo:
+        """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
+        for attempt in (1, 2):
+            known = next((one for one in self._node.topics() if one.spec.name == wanted.name), None)
+            if known is not None:
+                known.spec.check_same(wanted)
+                return known
+            config = self._node.config
+            try:
+                return await self._node.declare_topic(
+                    wanted.with_window(config.default_size_max, config.default_window))
+            except TopicMismatch:
+                if attempt == 2:
+                    raise  # otherwise somebody was faster: what we left open may be as they want it
+        raise AssertionError("not reached")
+
+    async def _open_writer(self, request: pb.Request) -> Answer:
+        wanted = request.open_writer
+        self.permissions.check_publish(wanted.topic)
+        endpoint = self._endpoint_of(wanted, is_writer=True)
+        spec = self._topic(wanted.topic).spec
+        if wanted.slots > WINDOW_MAX or wanted.slots * (spec.size_max + SLOT_OVERHEAD) > INBOX_BYTES_MAX:
+            raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
+                              f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
+        with self._room_for_port():
+            port = await self._node.open_writer(wanted.topic, slots=wanted.slots, relayed=self._identity(wanted))
+            number = await self._keep(OpenPort(wanted.topic, writer=port), endpoint)
+        if number is None:
+            return None
+        inbox, engine = port.inbox, self._node.engine
+        reply = pb.Reply(writer=pb.WriterOpened(
+            port=number, topic=topic_to_wire(self._topic(wanted.topic)), writer_id=inbox.writer_id))
+        return reply, [inbox.ring.fd, inbox.progress.fd, inbox.space_fd, engine.bell_fd]
+
+    def _identity(self, wanted: pb.OpenWriter) -> int:
+        """Of a writer that is relayed, see `spindle.relay`; those of this host have none."""
+        return 0
+
+    async def _open_reader(self, request: pb.Request) -> Answer:
+        wanted = request.open_reader
+        self.permissions.check_subscribe(wanted.topic)
+        endpoint = self._endpoint_of(wanted, is_writer=False)
+        self._topic(wanted.topic)
+        if wanted.start_index < -1:
+            raise ConfigError(f"start index {wanted.start_index} must be an index, or -1 for none")
+        with self._room_for_port():
+            port = await self._node.open_reader(
+                wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
+                start_index=wanted.start_index,
+                after=[position_from_wire(one) for one in wanted.after])
+            number = await self._keep(OpenPort(wanted.topic, reader=port), endpoint)
+        if number is None:
+            return None
+        reply = pb.Reply(reader=pb.ReaderOpened(
+            port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
+            continued=port.continued, ends=map(position_to_wire, port.ends)))
+        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd, self._node.engine.bell_fd]
+
+    async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
+        """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""
+        if self._ended:
+            await self._close_logged(port)
+            return None
+        number = port.number = next(self._port_numbers)
+        self._ports[number] = port
+        if endpoint is not None:
+            try:
+                if port.writer is not None:
+                    endpoint = dataclasses.replace(endpoint, writer_id=port.writer.inbox.writer_id)
+                self._node.announce_endpoint(endpoint)
+            except SpindleError:
+                if self._ports.pop(number, None) is not None:
+                    await self._close_logged(port)
+                raise
+            port.guid = endpoint.guid
+        return number
+
+    async def _close_requested(self, request: pb.Request) -> Answer:
+        port = self._ports.pop(request.close_port.port, None)
+        if port is None:
+            raise SpindleError(f"{self} has no open port {request.close_port.port}")
+        await self._close_port(port)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _close_port(self, port: OpenPort) -> None:
+        if port.guid:
+            self._node.withdraw_endpoint(port.guid)
+        if port.writer is not None:
+            await self._node.close_writer(port.writer)
+        if port.reader is not None:
+            await self._node.close_reader(port.reader)
+
+    async def _watch(self, request: pb.Request) -> Answer:
+        self.watching = True
+        return pb.Reply(done=pb.Done()), []
+
+    async def _list_endpoints(self, request: pb.Request) -> Answer:
+        found = self._node.endpoints(request.list_endpoints.topic)
+        seen = [endpoint_to_wire(one) for one in found if self.permissions.may_see(one.topic)]
+        return pb.Reply(endpoints=pb.EndpointList(endpoints=seen)), []
+
+    async def _list_topics(self, request: pb.Request) -> Answer:
+        seen = [topic_to_wire(one) for one in self._node.topics() if self.permissions.may_see(one.spec.name)]
+        return pb.Reply(topics=pb.TopicList(topics=seen)), []
+
+    async def _get_view(self, request: pb.Request) -> Answer:
+        return pb.Reply(view=view_to_wire(self._node.view())), []
+
+    async def _get_status(self, request: pb.Request) -> Answer:
+        return pb.Reply(status=pb.Status(json=json.dumps(self._all.full_status()))), []
+
+    # --- checks
+
+    def _topic(self, name: str) -> TopicInfo:
+        for topic in self._node.topics():
+            if topic.spec.name == name:
+                return topic
+        raise TopicUnknown(f"topic {name!r} was not declared in domain {self._node.config.domain_id}: declare it first")
+
+    def _endpoint_of(self, wanted: pb.OpenWriter | pb.OpenReader, *, is_writer: bool) -> Endpoint | None:
+        if not wanted.guid:
+            return None
+        return Endpoint(
+            guid=wanted.guid, node_id=self._node.node_id, is_writer=is_writer, topic=wanted.topic,
+            endpoint=wanted.endpoint, app_name=self.name, pid=self.permissions.peer.pid)
+
+    @contextlib.contextmanager
+    def _room_for_port(self) -> Iterator[None]:
+        limit = self._node.config.max_endpoints_per_app
+        if len(self._ports) + self._opening >= limit:
+            raise TopicLimit(f"{self} has {limit} readers and writers open, the limit: close some, or raise [limits] "
+                             "max_endpoints_per_app in the node's configuration")
+        self._opening += 1
+        try:
+            yield
+        finally:
+            self._opening -= 1
+
+
+def last_word(error: SpindleError) -> bytes:
+    """A NodeFrame that says why the connection is closed."""
+    kind, text = error_to_wire(error)
+    return pb.NodeFrame(refusal=pb.Refusal(number=0, kind=kind, text=text)).SerializeToString()
+
+
+_HANDLERS = {  # by the body of the request: methods of Application
+    "declare_topic": "_declare_topic",
+    "open_writer": "_open_writer",
+    "open_reader": "_open_reader",
+    "close_port": "_close_requested",
+    "watch": "_watch",
+    "list_endpoints": "_list_endpoints",
+    "list_topics": "_list_topics",
+    "get_view": "_get_view",
+    "get_status": "_get_status",
+}
