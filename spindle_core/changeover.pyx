@@ -4,7 +4,7 @@ close_claims, then freeze: what was committed is published, received counts are 
 deliver_trim: everything below the agreed trim is delivered, nothing else. resend: own messages beyond it are the first
 of the next epoch. The engine calls these in that order, with the predicate thread parked for all but the first.
 """
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_load_relaxed, u64_load_relaxed, u64_store_release
@@ -132,23 +132,28 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
     """Appends message `index` of sender rank k to `kept`, unless it is a null. From damage on, all of its are."""
     cdef sender_t *sender = &s.senders[k]
     cdef slot_header *h = slot_of(sender.slots, s, index)
-    cdef uint32_t size
-    cdef uint64_t run
+    cdef uint32_t size, stamp
+    cdef uint16_t kind, writer_id
+    cdef uint64_t run, source_ns
     if index < sender.null_until:
         return 0
-    size = u32_load_relaxed(&h.size)    # once, as `run`: they lie in another node's memory
+    # Each of them once: they lie in another node's memory, which may change between a check and the use.
+    size = u32_load_relaxed(&h.size)
+    stamp = u32_load_relaxed(<uint32_t *>&h.kind)
+    kind, writer_id = <uint16_t>(stamp & 0xFFFF), <uint16_t>(stamp >> 16)   # neighbours, in little endian
     run = u64_load_relaxed(&h.run)
-    if h.index == index and h.kind == SLOT_NULL and 0 < run <= <uint64_t>1 << 62:
+    source_ns = u64_load_relaxed(&h.source_ns)
+    if h.index == index and kind == SLOT_NULL and 0 < run <= <uint64_t>1 << 62:
         sender.null_until = index + run
     elif (h.index != index or size > s.size_max
-          or not (h.kind == SLOT_DATA or (h.kind == SLOT_RELAYED and 0 < run < <uint64_t>1 << 32))):
+          or not (kind == SLOT_DATA or (kind == SLOT_RELAYED and 0 < run < <uint64_t>1 << 32))):
         epoch.node.counters[C_CORRUPT] += 1
         sender.null_until = <uint64_t>-1
     else:
-        kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, h.source_ns,
-                     h.writer_id, run if h.kind == SLOT_RELAYED else 0))
-        if h.kind == SLOT_RELAYED and epoch.node.relayed != NULL:
-            relayed_note(epoch.node.relayed, relayed_identity(<uint32_t>run, h.writer_id), h.source_ns)
+        kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, source_ns,
+                     writer_id, run if kind == SLOT_RELAYED else 0))
+        if kind == SLOT_RELAYED and epoch.node.relayed != NULL:
+            relayed_note(epoch.node.relayed, relayed_identity(<uint32_t>run, writer_id), source_ns)
     return 0
 
 

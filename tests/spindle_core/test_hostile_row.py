@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import struct
 
 import pytest
@@ -28,6 +29,7 @@ ODD = [0, 1, 2, 7, 8, 9, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, (1 << 42) - 1
        (1 << 64) - 1]
 SIZES = [0, 1, 63, 64, 65, 1 << 31, (1 << 32) - 1]
 KINDS = [0, 1, 2, 3, 65535]
+DATA, RELAYED = 1, 3
 ROUNDS = int(os.environ.get("SPINDLE_HOSTILE_ROUNDS", "600"))
 
 
@@ -140,3 +142,39 @@ def test_counts_beyond_all_reason_are_not_believed():
         counts = cluster.epochs[0].frozen_counts(0, 1)
         assert cluster.engines[0].deliver_to_trim(1, counts)
         assert (cluster.engines[0].counters.snapshot()["corrupt_slots"] > 0) is (jump >= 1 << 42)
+
+
+def flip_for_ever(row: memoryview, at: int) -> int:
+    """A child process that changes the kind of a slot between a plain and a relayed message; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            row[at] = RELAYED
+            row[at] = DATA
+    while row[at] != RELAYED:
+        os.sched_yield()
+    return pid
+
+
+def test_a_slot_that_changes_while_it_is_copied_is_what_its_check_has_seen():
+    """What a trim leaves to the node is copied out of the row of a member that is alive still and writes into it: no
+    message is taken for a relayed one, whose identity was never checked, because its kind is another by then.
+    """
+    for _ in range(40):
+        cluster = Cluster(2, window=1, level=1, senders=[1])
+        reader, writer = cluster.reader(0), cluster.writer(1)
+        cluster.engines[0].hold_delivery(1)
+        writer.write(b"honest")
+        cluster.settle()
+        for engine in cluster.engines:
+            engine.wedge(1, open_claim_timeout_s=0)
+        row = cluster.epochs[1].row.view()
+        row[SLOTS_OFFSET + 16 : SLOTS_OFFSET + 24] = struct.pack("<Q", 1 << 40)
+        child = flip_for_ever(row, SLOTS_OFFSET + 12)
+        try:
+            kept = cluster.engines[0].take_undelivered(1, cluster.epochs[0].frozen_counts(0, 1))
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        assert [relay for *_, relay in kept] in ([], [0])
+        assert reader.take(1) == []
