@@ -19,6 +19,7 @@ from pathlib import Path
 from spindle.client.channel import Channel
 from spindle.client.session import Session
 from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire
+from spindle.transport.local import connect_waiting
 from spindle.transport.opening import MAGIC
 from spindle.transport.wire import BlockingConnection, Frame
 
@@ -166,24 +167,17 @@ def _check_owner(base: Path) -> None:
 
 def _connect(path: Path, deadline: float, tried: list[str]) -> socket.socket | None:
     """A connected socket, or None with the reason in `tried`."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        sock.settimeout(max(0.1, deadline - time.monotonic()))
-        sock.connect(str(path))
-        return sock
+        return connect_waiting(path, max(0.1, deadline - time.monotonic()))
     except FileNotFoundError:
-        sock.close()
+        pass
     except ConnectionRefusedError:
         tried.append(f"{path.name} is left over from a dead node")
-        sock.close()
     except PermissionError:
-        sock.close()
         raise AccessDenied(f"{path} may not be opened by user {os.getuid()}: the node is run by another user, whose "
                            "configuration must admit you ([access])") from None
-    except TimeoutError:
-        sock.close()
+    except BlockingIOError:
         raise TimeoutError(f"{path} accepts no connection: its node hangs or is overloaded") from None
     except OSError as error:
         tried.append(f"{path.name}: {error.strerror or error}")
-        sock.close()
     return None

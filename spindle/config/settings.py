@@ -28,12 +28,12 @@ from spindle.config.keys import (
     MIB,
     Key,
     checked,
-    is_int,
     parse_size,
     refusal,
     size_text,
     split_address,
 )
+from spindle.config.users import AccessRule, uid_of, uid_of_name_or_number
 from spindle.errors import ConfigError
 
 __all__ = [
@@ -59,57 +59,6 @@ RESTART_MODES = ("majority", "all", "any")
 FORM_MODES = ("majority", "all", "alone")
 VERBS = "verbs"
 FABRICS = ("auto", "shm", "tcp", VERBS)
-
-
-@dataclasses.dataclass(frozen=True)
-class AccessRule:
-    """What one user, one group of users, or one application of another host may do. Exactly one of `user`, `uid`,
-    `group`, `gid` and `application` is given; the last is the name in its certificate.
-
-    `publish` and `subscribe` are globs over topic names ("*", "flight/*"); an empty tuple allows nothing.
-    """
-
-    user: str = ""
-    uid: int | None = None
-    group: str = ""
-    gid: int | None = None
-    application: str = ""
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("user", "group", "application"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"[[access.rules]] {name} = {getattr(self, name)!r}: must be a name")
-        given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None,
-                 bool(self.application)]
-        if sum(given) != 1:
-            raise ConfigError(
-                "[[access.rules]]: each rule must name exactly one of user, uid, group, gid or application "
-                f"(this one names {sum(given)})"
-            )
-        for name in ("uid", "gid"):
-            value = getattr(self, name)
-            if value is not None and (not is_int(value) or not 0 <= value < 2**32 - 1):
-                raise ConfigError(f"[[access.rules]] {name} = {value!r}: must be 0 to {2**32 - 2}")
-        for name in ("publish", "subscribe"):
-            value = getattr(self, name)
-            if not isinstance(value, (tuple, list)) or not all(isinstance(v, str) and v for v in value):
-                raise ConfigError(f'[[access.rules]] {name} = {value!r}: must be a list of globs, as ["flight/*"]')
-            object.__setattr__(self, name, tuple(value))
-
-    def matches(self, uid: int, gids: Iterable[int], application: str = "") -> bool:
-        """True if the rule is about this user, or this application of another host. Names are looked up now, so that
-        later changes of users count."""
-        if self.application or application:
-            return self.application == application
-        if self.uid is not None:
-            return self.uid == uid
-        if self.gid is not None:
-            return self.gid in set(gids)
-        if self.user:
-            return _uid_of(self.user) == uid
-        return _gid_of(self.group) in set(gids)
 
 
 def default_runtime_dir() -> Path:
@@ -332,6 +281,13 @@ class NodeConfig:
     )  # fmt: skip
     allow_gids: tuple[int, ...] = _key("access", "allow_gids", "ints", "Group ids whose members may attach.", ())
     allow_users: tuple[str, ...] = _key("access", "users", "strs", "User names that may attach.", ())
+    node_users: tuple[str, ...] = _key(
+        "access", "nodes", "strs",
+        "Users of this host, by name or number, whose processes may be nodes of the group, besides this node's own "
+        "user and root. Whoever may be a node may do everything that nodes do; nobody else may, whatever he may as an "
+        "application.",
+        (), example='["spindle"]',
+    )  # fmt: skip
     access_rules: tuple[AccessRule, ...] = _key(
         "access", "rules", "rules",
         "Who may publish and subscribe what. Each rule names one `user`, `uid`, `group`, `gid` or `application` (of "
@@ -429,8 +385,14 @@ class NodeConfig:
 
     @property
     def admits_others(self) -> bool:
-        """True if users besides the node's own may attach: then the sockets' directory can't be private."""
-        return bool(self.allow_uids or self.allow_gids or self.allow_users)
+        """True if users besides the node's own may attach, or be nodes: then the sockets' directory can't be
+        private."""
+        return bool(self.allow_uids or self.allow_gids or self.allow_users or self.node_users)
+
+    def is_node_user(self, uid: int) -> bool:
+        """True if a process of this user on this host may be a node of the group: the node's own user, root, and who is
+        named as one. Being admitted as an application is no part of it."""
+        return uid in (os.geteuid(), 0) or any(uid_of_name_or_number(user) == uid for user in self.node_users)
 
     def admits(self, uid: int, gids: Iterable[int]) -> bool:
         """True if a process with these credentials (of the socket's peer) may attach."""
@@ -438,7 +400,7 @@ class NodeConfig:
             return True
         if set(gids) & set(self.allow_gids):
             return True
-        return any(_uid_of(user) == uid for user in self.allow_users)
+        return any(uid_of(user) == uid for user in self.allow_users)
 
     def may_publish(self, uid: int, gids: Iterable[int], topic: str, application: str = "") -> bool:
         """True if an admitted user, or an application of another host, may open a writer of the topic."""
@@ -567,21 +529,3 @@ def _check_rules(key: Key, value: Any) -> tuple[AccessRule, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(rule, AccessRule) for rule in value):
         raise refusal(key, value)
     return tuple(value)
-
-
-def _uid_of(user: str) -> int | None:
-    import pwd
-
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return None
-
-
-def _gid_of(group: str) -> int | None:
-    import grp
-
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        return None

@@ -2,7 +2,8 @@
 
 Why a lock and files: a node that starts must either find a live member or be the one that forms the group; two that
 start at once must not both form one. While it looks, joins or forms, a node holds the lock of the domain's directory.
-The kernel lets go of the lock when the process dies, so nothing can be left locked.
+The kernel lets go of the lock when the process dies, so nothing can be left locked. Whoever can open a file can lock
+it, so nobody can open the lock's but those who may be nodes.
 
 Rules: a node's socket is `node-<id>.sock`. A socket that refuses connections is a leftover: one of our own user is
 removed, one of another user is never touched. Nothing here knows views.
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 SOCKET_PATH_MAX = 107  # bytes, of sockaddr_un
 NODE_ID_MAX = 65535
 LOCK_POLL_S = 0.005
-LISTEN_BACKLOG = 128
+LISTEN_BACKLOG = 1024  # accepted many at a time, so it fills only while the node hangs or is flooded
 _SOCKET_NAME = re.compile(r"node-(\d{1,5})\.sock")
 
 
@@ -49,8 +50,8 @@ def socket_path(config: NodeConfig, node_id: int) -> Path:
 
 
 def prepare_directory(config: NodeConfig) -> None:
-    """Makes the domain's directory, private unless the access rules admit other users. Raises AccessDenied if somebody
-    else owns it or could put sockets into it."""
+    """Makes the domain's directory, private unless the access rules admit other users. Raises AccessDenied if it isn't
+    a node user's, or if everybody could put sockets into it."""
     mode = 0o755 if config.admits_others else 0o700
     for path in (config.runtime_dir, config.domain_dir):
         try:
@@ -59,13 +60,16 @@ def prepare_directory(config: NodeConfig) -> None:
         except OSError as error:
             raise AccessDenied(f"cannot make the directory {path}: {error.strerror}; choose another [node] runtime_dir "
                                "or give this user the right to it") from error
-        if found.st_uid not in (os.geteuid(), 0) and not config.admits(found.st_uid, ()):
+        if not config.is_node_user(found.st_uid):
             raise AccessDenied(f"{path} belongs to uid {found.st_uid}, this node runs as uid {os.geteuid()}; choose "
                                "another [node] runtime_dir")
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        # A sticky directory keeps files apart, but not those who are first to take the names of sockets and lock.
+        if found.st_mode & stat.S_IWOTH and not (found.st_mode & stat.S_ISVTX and path != config.domain_dir):
             raise AccessDenied(f"{path} can be written by everybody; remove that right (chmod o-w {path})")
-    if config.domain_dir.stat().st_uid == os.geteuid():
-        config.domain_dir.chmod(mode)
+    found = config.domain_dir.stat()
+    if found.st_uid == os.geteuid():
+        # The right of a group to put sockets there is how several node users share it: that is the site's to give.
+        config.domain_dir.chmod(mode | (found.st_mode & (stat.S_ISGID | stat.S_IRWXG) if config.node_users else 0))
         if config.runtime_dir.stat().st_uid == os.geteuid() and config.admits_others:
             config.runtime_dir.chmod(config.runtime_dir.stat().st_mode | 0o055)
 
@@ -108,10 +112,36 @@ def fabrics_of(config: NodeConfig) -> tuple[tuple[str, ...], str]:
     return (SHM, *wide), network
 
 
+def _open_lock(directory: Path) -> int:
+    """A descriptor of the lock's file, which only those may open who may put sockets into the directory. Raises
+    AccessDenied."""
+    path = directory / "bootstrap.lock"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise AccessDenied(f"{path} can't be opened by uid {os.geteuid()}: {error.strerror}; run all nodes of a domain "
+                           "as one user, or let a group of theirs write in the directory") from error
+    try:
+        found, around = os.fstat(fd), directory.stat()
+        shared = bool(around.st_mode & stat.S_IWGRP)
+        mode = 0o660 if shared else 0o600
+        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
+            os.fchmod(fd, 0o600)  # before a group gets anything
+            if shared:
+                os.fchown(fd, -1, around.st_gid)
+            os.fchmod(fd, mode)
+        if os.geteuid() == 0 and found.st_uid != around.st_uid:  # the directory's user may have nodes, too
+            os.fchown(fd, around.st_uid, -1)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 @contextlib.asynccontextmanager
 async def newcomer_lock(directory: Path, timeout_s: float) -> AsyncIterator[None]:
-    """Held by one starting node of the domain at a time. Raises JoinFailed after `timeout_s` seconds."""
-    fd = os.open(directory / "bootstrap.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    """Held by one starting node of the domain at a time. Raises JoinFailed after `timeout_s` seconds, AccessDenied."""
+    fd = _open_lock(directory)
     try:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s

@@ -1,18 +1,38 @@
-"""Reaching a process of this host by its Unix socket."""
+"""Reaching a process of this host by its Unix socket.
+
+Why not with a timeout of Python's: whoever finds the queue of a listening socket full, which any user can see to, is
+refused at once then. The kernel lets one wait its turn that blocks.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
 from pathlib import Path
 
+QUEUE_WAIT_S = 0.1  # of a node for its turn in a full queue: its other work waits meanwhile
+_TIMEVAL = struct.Struct("@ll")  # struct timeval
 
-def connect(path: Path | str) -> socket.socket:
-    """A non-blocking socket connected to a node. Raises OSError: ECONNREFUSED or ENOENT if nobody is there."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+
+def connect_waiting(path: Path | str, wait_s: float) -> socket.socket:
+    """A blocking socket connected to a node. Raises OSError: ECONNREFUSED or ENOENT if nobody is there, EAGAIN if its
+    queue was full for `wait_s` seconds."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        sock.connect(os.fspath(path))  # of a Unix socket: at once, or EAGAIN if its backlog is full
+        whole, rest_us = int(wait_s), max(1, int(wait_s % 1 * 1e6))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(whole, rest_us))
+        sock.connect(os.fspath(path))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
     except BaseException:
         sock.close()
         raise
+    return sock
+
+
+def connect(path: Path | str) -> socket.socket:
+    """A non-blocking socket connected to a node. Raises OSError: ECONNREFUSED or ENOENT if nobody is there, EAGAIN if
+    it accepts nobody."""
+    sock = connect_waiting(path, QUEUE_WAIT_S)
+    sock.setblocking(False)
     return sock

@@ -8,9 +8,9 @@ gone.
 Rules:
 - A newcomer connects to those who are there; of two newcomers the one of higher rank connects. So there is one
   connection to a pair. It starts with Opening and OpeningReply; then PeerMessages go both ways.
-- On this host the other end must run as our user or root, or as a user that the configuration admits; on another its
-  certificate must be one of a node. Domain, protocol version and agreed settings must be ours. Who doesn't fit is told
-  why.
+- On this host the other end must run as our user or root, or as a user whom the configuration names as one of nodes:
+  who may only attach is an application, whatever it says that it is. On another host its certificate must be one of a
+  node. Domain, protocol version and agreed settings must be ours. Who doesn't fit is told why.
 - A node that ends says Farewell before it closes, and only when nothing of it acts any more. The end of a connection
   without it means that the node died, or that it lost touch: which of the two, the end of its process tells, for which
   a moment is waited. Where it can't be seen (another pid namespace, a node in this process) it stays uncertain.
@@ -167,6 +167,10 @@ class Peers:
     def _unfit(self, conn: Connection, opening: opening_pb2.Opening) -> SpindleError | None:
         """Why whoever opens this can't be of the same group."""
         assert self.me is not None
+        try:  # first of all: to others nothing of the group is told
+            self._check_user(conn, opening.node_id)
+        except AccessDenied as error:
+            return error
         if opening.protocol != PROTOCOL:
             return ProtocolMismatch(f"node {self.me.node_id} (release {__version__}) speaks version {PROTOCOL} of the "
                                     f"node protocol, the other node (release {opening.release}) version "
@@ -174,10 +178,6 @@ class Peers:
         if opening.domain_id != self._config.domain_id:
             return ProtocolMismatch(f"node {self.me.node_id} belongs to domain {self._config.domain_id}, the other one "
                                     f"to domain {opening.domain_id}")
-        try:
-            self._check_user(conn, opening.node_id)
-        except AccessDenied as error:
-            return error
         if difference := settings_difference(self._config.agreed_settings, opening.settings):
             return ConfigError(f"node {self.me.node_id} has {difference}: set it alike on all nodes of a domain")
         return self.refusing
@@ -215,17 +215,18 @@ class Peers:
         if isinstance(conn.peer, NetworkPeer):
             if conn.peer.identity is not None:
                 conn.peer.identity.check_node(node_id)
-        elif conn.peer.uid not in (os.geteuid(), 0) and not self._config.admits(conn.peer.uid, conn.peer.groups):
-            raise AccessDenied(f"a node of {conn.peer} is not admitted by the node of uid {os.geteuid()}; run all "
-                               "nodes of a domain as one user, or admit the user in [access]")
+        elif not self._config.is_node_user(conn.peer.uid):
+            raise AccessDenied(f"{conn.peer} can't be a node beside the node of user {os.geteuid()}; run all nodes of "
+                               "a domain as one user, or name the user in [access] nodes")
 
     def _reply(self, error: SpindleError | None) -> opening_pb2.OpeningReply:
         assert self.me is not None
         kind, text = ("", "") if error is None else error_to_wire(error)
-        return opening_pb2.OpeningReply(
-            magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, incarnation=self.me.incarnation, kind=kind,
-            message=text, release=__version__, standing=self.standing,
-            group_id=self.group_id)
+        reply = opening_pb2.OpeningReply(
+            magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, kind=kind, message=text, release=__version__)
+        if not isinstance(error, AccessDenied):
+            reply.incarnation, reply.standing, reply.group_id = self.me.incarnation, self.standing, self.group_id
+        return reply
 
     async def reach(self, member: Member, timeout_s: float) -> Peer:
         """The connection to a member, made if there is none. Raises SpindleError if the member isn't there."""

@@ -4,8 +4,8 @@ Why apart from peers and applications: until a connection has said what it is, i
 few bytes and a few seconds.
 
 Rules: the first frame is an Opening of a few hundred bytes without descriptors, and it comes within
-`handshake_timeout_s`; at most INTRODUCING_MAX connections are in that state at once. Whoever says something else is
-told so, if it can be told, and closed.
+`handshake_timeout_s`; so many connections at once are in that state as there are places (`spindle.transport.places`).
+Whoever says something else is told so, if it can be told, and closed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from spindle import __version__
 from spindle.errors import ConnectionEnded, ProtocolMismatch, SpindleError, WireError, error_to_wire
 from spindle.proto import opening_pb2
 from spindle.transport.opening import MAGIC, PROTOCOL
+from spindle.transport.places import PLACES_MAX, Places, holder_of
 from spindle.transport.wire import Connection, Limits, Listener
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
 
 OPENING_BYTES_MAX = 4096
-INTRODUCING_MAX = 256
+SAY_FULL_S = 1.0  # between two lines about places that are all taken: who floods a node is not to fill its log
 ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
 NO_OPENING = "the first frame was not an Opening; this socket is for Spindle's nodes and applications"
 LOG = logging.getLogger("spindle.node")
@@ -48,6 +49,8 @@ class Reception:
         self._inode = os.stat(self._path).st_ino
         self._listener = Listener(sock, self.greet, self._limits)
         self._greeting: set[asyncio.Task[None]] = set()
+        self._places: Places[Connection] = Places(lambda who: who.local and config.is_node_user(who.uid))
+        self._say_full_at = 0.0
 
     def adopt(self, sock: socket.socket) -> None:
         """Takes a connected socket like an accepted one. Raises OSError if it is dead."""
@@ -58,13 +61,27 @@ class Reception:
     def greet(self, conn: Connection) -> None:
         """Hears what a new connection says it is. Whoever calls this has set the limits of one from another host."""
         conn.set_limits(self._limits)
-        if len(self._greeting) >= INTRODUCING_MAX:
-            LOG.warning("refused %s: %d connections have not introduced themselves yet", conn.label, INTRODUCING_MAX)
-            conn.close()
+        gives_way = self._places.take(conn, conn.peer)
+        if gives_way is not None:
+            self._turn_away(gives_way)
+        if gives_way is conn:
             return
         task = asyncio.get_running_loop().create_task(self._hear(conn))
         self._greeting.add(task)
-        task.add_done_callback(self._greeting.discard)
+        task.add_done_callback(lambda task: self._heard(task, conn))
+
+    def _heard(self, task: asyncio.Task[None], conn: Connection) -> None:
+        self._greeting.discard(task)
+        self._places.leave(conn)
+
+    def _turn_away(self, conn: Connection) -> None:
+        error = ConnectionEnded(f"{PLACES_MAX} connections have not said yet who they are, too many of them from "
+                                f"{'user ' if conn.peer.local else ''}{holder_of(conn.peer)}: try again")
+        now = asyncio.get_running_loop().time()
+        if now >= self._say_full_at:
+            self._say_full_at = now + SAY_FULL_S
+            LOG.warning("refused %s: %s", conn.peer, error)
+        refuse(conn, error)
 
     async def _hear(self, conn: Connection) -> None:
         try:

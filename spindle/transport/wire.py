@@ -69,6 +69,8 @@ from spindle.transport.wire_blocking import BlockingConnection
 if TYPE_CHECKING:
     import asyncio
 
+ACCEPTS_AT_ONCE = 64  # a flood of connections leaves the queue sooner than it fills it, and others get their turn
+
 __all__ = [
     "HEADER", "BlockingConnection", "Connection", "Frame", "FrameDecoder", "Limits", "Listener", "Stream", "close_all",
     "encode",
@@ -412,22 +414,29 @@ class Listener:
         self._loop.add_reader(sock.fileno(), self._acceptable)
 
     def _acceptable(self) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            if self.closed or not self._accept():
+                return
+
+    def _accept(self) -> bool:
+        """Takes one connection; False if none waits, or none can be taken now."""
         try:
             sock, _ = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
+            return False
         except OSError as error:
             self._loop.call_exception_handler({"message": "cannot accept a connection", "exception": error})
             self._loop.remove_reader(self._sock.fileno())
             self._loop.call_later(1.0, self._resume)
-            return
+            return False
         try:
             conn = Connection(sock, limits=self._limits)
         except OSError:  # the other end is gone already
             sock.close()
-            return
+            return True
         conn.label = f"process {conn.peer.pid}"
         self._on_connection(conn)
+        return True
 
     def _resume(self) -> None:
         if not self.closed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -221,6 +222,20 @@ def test_who_may_attach() -> None:
     assert not NodeConfig(allow_gids=(77,)).admits(other, [5])
     assert not NodeConfig(allow_users=("nobody-of-that-name",)).admits(other, [])
     assert NodeConfig(allow_users=("root",)).admits(0, [])
+
+
+def test_who_may_be_a_node() -> None:
+    """Goal: the node's own user, root, and who is named as one; being admitted is no part of it."""
+    me = os.geteuid()
+    other = me + 4711
+    admitted = NodeConfig(allow_uids=(other,), allow_gids=(0, 77), allow_users=("nobody",))
+    assert admitted.is_node_user(me) and admitted.is_node_user(0)
+    assert not admitted.is_node_user(other) and not admitted.is_node_user(65534)
+    for users in ((str(other),), ("no-such-user", str(other))):
+        named = NodeConfig(node_users=users)
+        assert named.is_node_user(other) and named.admits_others
+        assert not named.admits(other, []) and not named.is_node_user(other + 1)
+    assert NodeConfig(node_users=("nobody",)).is_node_user(pwd.getpwnam("nobody").pw_uid)
 
 
 def test_who_may_publish_what() -> None:

@@ -49,9 +49,13 @@ def test_directory_is_private_unless_others_are_admitted(runtime_dir: Path) -> N
 
 def test_directory_that_anybody_may_write_is_refused(runtime_dir: Path) -> None:
     (runtime_dir / "domain-0").mkdir()
-    (runtime_dir / "domain-0").chmod(0o777)
-    with pytest.raises(AccessDenied, match="chmod o-w"):
-        prepare_directory(NodeConfig(runtime_dir=runtime_dir))
+    for mode in (0o777, 0o1777):  # in a sticky one, too, anybody could be the first to take the name of a socket
+        (runtime_dir / "domain-0").chmod(mode)
+        with pytest.raises(AccessDenied, match="chmod o-w"):
+            prepare_directory(NodeConfig(runtime_dir=runtime_dir))
+    (runtime_dir / "domain-0").chmod(0o700)
+    runtime_dir.chmod(0o1777)  # as /tmp
+    prepare_directory(NodeConfig(runtime_dir=runtime_dir))
 
 
 def test_file_in_the_directory_s_place(runtime_dir: Path) -> None:
@@ -113,6 +117,50 @@ def test_one_newcomer_at_a_time(config: NodeConfig) -> None:
             pass
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("around", [0o700, 0o755, 0o2775])
+def test_only_who_may_put_sockets_there_may_open_the_lock(config: NodeConfig, around: int) -> None:
+    """Goal: whoever can open the lock can hold it, so only those can who may be nodes: the directory's user, and its
+    group if that may write there. Method: directories with each of these rights; a lock that an umask or an earlier
+    release left open."""
+    lock = config.domain_dir / "bootstrap.lock"
+    lock.touch(0o666)
+    lock.chmod(0o666)
+    config.domain_dir.chmod(around)
+
+    async def body() -> None:
+        async with newcomer_lock(config.domain_dir, 1.0):
+            assert lock.stat().st_mode & 0o777 == (0o660 if around & 0o020 else 0o600)
+            assert lock.stat().st_gid == config.domain_dir.stat().st_gid
+
+    asyncio.run(body())
+    lock.unlink()
+    lock.symlink_to(config.domain_dir / "elsewhere")
+    with pytest.raises(AccessDenied, match=r"bootstrap\.lock"):
+        asyncio.run(body())
+
+
+@needs_root
+def test_the_lock_is_the_directory_s_user_s(config: NodeConfig) -> None:
+    """Goal: a node that root runs leaves no lock that the directory's user can't take."""
+    os.chown(config.domain_dir, 4711, 4711)
+
+    async def body() -> None:
+        async with newcomer_lock(config.domain_dir, 1.0):
+            assert (config.domain_dir / "bootstrap.lock").stat().st_uid == 4711
+
+    asyncio.run(body())
+
+
+def test_a_group_may_share_the_directory(runtime_dir: Path) -> None:
+    """Goal: that a group may put sockets there stays as the site has set it where other users may be nodes, and goes
+    where none may."""
+    (runtime_dir / "domain-0").mkdir()
+    for users, expected in ((("1",), 0o775), ((), 0o700)):
+        (runtime_dir / "domain-0").chmod(0o775)
+        prepare_directory(NodeConfig(runtime_dir=runtime_dir, node_users=users))
+        assert (runtime_dir / "domain-0").stat().st_mode & 0o777 == expected
 
 
 def test_connect_to_nobody(config: NodeConfig) -> None:

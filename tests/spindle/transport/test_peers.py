@@ -100,6 +100,21 @@ def test_nonsense_is_closed_and_the_node_lives(runtime_dir: Path, sent: bytes) -
     with_node(body, runtime_dir)
 
 
+def test_a_place_is_free_again_once_its_connection_has_spoken_or_gone(runtime_dir: Path) -> None:
+    """Goal: hundreds of introductions one after the other need one place. Method: more than there are places."""
+
+    async def body(node: Node, connect: Callable[[], Connection]) -> None:
+        for k in range(300):
+            conn = connect()
+            if k % 2:
+                conn.send(opening(protocol=PROTOCOL + 1))
+                assert OpeningReply.FromString((await conn.receive(5)).body).kind == "ProtocolMismatch"
+            conn.close()
+            await asyncio.sleep(0)
+
+    with_node(body, runtime_dir)
+
+
 def test_descriptors_of_strangers_are_not_kept(runtime_dir: Path) -> None:
     async def body(node: Node, connect: Callable[[], Connection]) -> None:
         before = len(os.listdir("/proc/self/fd"))
