@@ -110,6 +110,8 @@ class Attachment:
 
     def lost(self, session: Session) -> None:
         """The node of `session` is gone. Callable by whoever notices, any number of times."""
+        if os.getpid() != self._pid:
+            return  # a forked child: nobody's statuses, and the parent's other threads may have held the lock
         with self.changed:
             if session is not self.session or session is self._lost_session or self._closing.is_set():
                 return
@@ -118,7 +120,7 @@ class Attachment:
             self.status.lost_count_change += 1
             self.status.text = str(session.end_error or f"node {session.node_id} has stopped or died")
             self.status.state = NodeState.LOST if self._again is None else NodeState.REATTACHING
-            if self._again is not None and self._thread is None and os.getpid() == self._pid:
+            if self._again is not None and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="dds reattaching", daemon=True)
                 self._thread.start()
             self.changed.notify_all()

@@ -273,13 +273,17 @@ class Dispatcher:
             return -1  # closed meanwhile
         if head != watched.head:
             watched.head = head
-            self._announce(reader)
+            self._announce(reader, watched)
         return fd if reader._open else -1
 
-    def _announce(self, reader: ReaderCore) -> None:
+    def _announce(self, reader: ReaderCore, watched: _Watched) -> None:
         reader._look_for_lost()
         while reader._open and not self._stopping and reader._unread():
             before = reader._consumed
+            try:
+                watched.head = reader._head()  # all of this is being announced, also what came since we were woken
+            except ValueError:
+                return  # closed meanwhile
             name = "on_data_available"
             subscriber = reader._parent
             if subscriber is not None and subscriber._listener_for("on_data_on_readers") is not None:

@@ -134,7 +134,9 @@ class ReaderCore(Entity):
         self._check_open()
         if self._link.error is not None:
             raise self._link.error
-        raise self._runtime.attachment.lost_error(f"reading topic {self._topic.name!r}")
+        attachment = self._runtime.attachment
+        attachment.lost(self._link.handle.session)  # who hears of it by this error finds it in the statuses, too
+        raise attachment.lost_error(f"reading topic {self._topic.name!r}")
 
     def _limits(self) -> int:
         """Samples that may be kept, as ResourceLimits says; 0 = no limit of its own."""

@@ -1,4 +1,4 @@
-"""What tests of every part need: waiting with a bound, and the processes and threads that a test has started.
+"""What tests of every part need: waiting with a bound, and the processes and threads that a test has started or stops.
 
 Why waiting is here: a test that sleeps is either slow or wrong. `wait_until` asks again until the condition holds and
 fails with the condition's name when it doesn't.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +17,6 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-
-USUAL_START_S = 0.055  # see slowness()
 
 # Threads that must end with what they serve: embedded nodes, sessions, participants that look for another node.
 _SERVING = ("spindle node", "spindle control", "spindle events", "dds reattaching")
@@ -78,6 +74,23 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def halt(pid: int) -> None:
+    """SIGSTOP, and wait until every thread of the process stands still: kill() returns while they may yet run on, and
+    what they do in that moment, such as acknowledging a message, has then happened after all."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def states() -> set[bytes]:
+        found = set()
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            try:
+                found.add(stat.read_bytes().rpartition(b")")[2].split()[0])
+            except OSError:
+                pass  # a thread that ended meanwhile
+        return found
+
+    wait_until(lambda: states() <= {b"T", b"Z", b"X"}, what=f"process {pid} stands still")
+
+
 def left_behind(before: dict[int, int], grace_s: float = 2.0) -> list[str]:
     """Descendants that were not there `before` and do not end within `grace_s`. Kills them; returns their commands."""
 
@@ -92,15 +105,6 @@ def left_behind(before: dict[int, int], grace_s: float = 2.0) -> list[str]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return commands
-
-
-def slowness() -> float:
-    """How much slower than usual a process gets on, 1 at least: on a machine that others keep busy the same start takes
-    more processor time, too, as caches and cores are shared. Limits of processor time are multiplied by it."""
-    program = "import time; import asyncio, dataclasses, json, logging, typing; print(time.process_time())"
-    run = [sys.executable, "-c", program]
-    times = [float(subprocess.run(run, capture_output=True, check=True, timeout=60).stdout) for _ in range(3)]
-    return max(1.0, min(times) / USUAL_START_S)
 
 
 def product_threads(prefixes: tuple[str, ...] = _SERVING) -> set[threading.Thread]:

@@ -93,12 +93,13 @@ def _client_file() -> dict[str, Any]:
     path = os.environ.get("SPINDLE_CLIENT_CONFIG")
     if not path:
         return {}
-    import tomllib
+    from spindle.config.settings import parse_toml
 
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"$SPINDLE_CLIENT_CONFIG = {path}: can't be read: {error}") from None
+    found = parse_toml(text, path)
     known = {"nodes", "plain", *_KEYS}
     if unknown := sorted(set(found) - known):
         raise ConfigError(f"{path}: unknown: {', '.join(unknown)}; known are {', '.join(sorted(known))}")

@@ -188,17 +188,46 @@ class TestListeners:
         assert reader.take(1) == []
 
     def test_a_callback_that_takes_nothing_is_not_called_for_ever(self, participant):
-        calls = []
+        calls, looked = [], []
         topic = Topic(participant, "t", bytes)
         writer = DataWriter(participant, topic)
-        reader = DataReader(participant, topic, listener=Listener(on_data_available=calls.append))
+        reader = DataReader(participant, topic, listener=Listener(
+            on_data_available=calls.append, on_sample_lost=lambda *_: looked.append(1)))
         write_all(writer, [b"a"])
         wait_until(lambda: len(calls) == 1)
         write_all(writer, [b"b"])
         wait_until(lambda: len(calls) == 2)
-        assert not reader._runtime.dispatcher._pending
+        self.settle(reader, looked)
         assert reader.take(10) == [b"a", b"b"]
         assert len(calls) == 2
+
+    def test_what_comes_while_the_listener_wakes_up_is_announced_once(self, participant, monkeypatch):
+        """Method: a sample comes after the listener thread has looked how many there are, before it calls."""
+        calls, looked = [], []
+        topic = Topic(participant, "t", bytes)
+        writer = DataWriter(participant, topic)
+        look = DataReader._look_for_lost
+
+        def late(reader):
+            if threading.current_thread() is reader._runtime.dispatcher._thread and not calls and not reader._unread():
+                write_all(writer, [b"a"])
+                wait_until(reader._unread)
+            look(reader)
+
+        monkeypatch.setattr(DataReader, "_look_for_lost", late)
+        reader = DataReader(participant, topic, listener=Listener(
+            on_data_available=calls.append, on_sample_lost=lambda *_: looked.append(1)))
+        wait_until(lambda: calls)
+        self.settle(reader, looked)
+        assert len(calls) == 1 and reader.take(10) == [b"a"]
+
+    @staticmethod
+    def settle(reader, looked):
+        """Returns when the listener thread, which counts in `looked` what is posted, has been all the way round."""
+        for _ in range(2):
+            before = len(looked)
+            reader._runtime.dispatcher.post(reader, "on_sample_lost")
+            wait_until(lambda before=before: len(looked) > before)
 
     def test_an_exception_is_logged_and_the_next_callback_runs(self, participant, caplog):
         got = []

@@ -1,7 +1,7 @@
 """Names and imports.
 
 Goal: the layout of cyclonedds-python; a fast import that brings nothing heavy along; clear errors for what isn't there.
-Method: modules are imported in fresh processes; the time is the processor's, so that a busy machine doesn't matter.
+Method: modules are imported in fresh processes.
 """
 
 import importlib
@@ -12,9 +12,9 @@ import sys
 import pytest
 
 import dds
-from tests.support import slowness, wait_until
+from tests.support import wait_until
 
-IMPORT_S_MAX = 0.150
+MODULES_MAX = 130  # that a bare interpreter hasn't; 45 of them our own
 
 NAMES = {
     "core": ["DDSException", "Entity", "Listener", "WaitSet", "ReadCondition", "QueryCondition", "GuardCondition",
@@ -85,20 +85,18 @@ def test_statistics_point_to_the_counters(participant):
     wait_until(lambda: participant.session.counters().snapshot()["laps"] >= 1)
 
 
-def test_the_import_is_fast_and_brings_nothing_heavy():
+def test_the_import_brings_little_and_nothing_heavy():
+    """How long it takes is measured by `spindle bench startup`; here is what makes it long, which is the same on every
+    machine: how many modules come along, and which."""
     program = """
-import json, sys, time
-before = time.process_time()
+import json, sys
+before = set(sys.modules)
 import dds
 import spindle.client
-took = time.process_time() - before
-print(json.dumps([took, sorted(sys.modules)]))
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
-    times = []
-    for _ in range(3):
-        took, modules = json.loads(subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout)
-        times.append(took)
-        heavy = {"numpy", "asyncio", "google.protobuf", "cyclonedds_idl", "mcap", "rich", "uvloop", "click", "uuid"}
-        assert not heavy & set(modules)
-    assert min(times) < IMPORT_S_MAX * slowness()
+    modules = json.loads(subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout)
+    heavy = {"numpy", "asyncio", "google.protobuf", "cyclonedds_idl", "mcap", "rich", "uvloop", "click", "uuid"}
+    assert not heavy & set(modules)
+    assert len(modules) <= MODULES_MAX, modules

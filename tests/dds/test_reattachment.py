@@ -37,7 +37,7 @@ from dds import (
 )
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon, daemons
-from tests.support import wait_until
+from tests.support import halt, wait_until
 
 VOLATILE = Qos(Policy.Durability.TransientLocal)
 
@@ -315,7 +315,7 @@ def test_writers_go_on_and_tell_what_is_in_doubt(group):
         slow = DataReader(third, Topic(third, "topic", bytes), Qos(Policy.History.KeepLast(1)))
         writer = DataWriter(participant, Topic(participant, "topic", bytes))
         assert writer.write_many([b"%d" % n for n in range(1000)]) == 1000 and writer.wait_for_acks(LONG)
-        os.kill(group[1].pid, signal.SIGSTOP)
+        halt(group[1].pid)
         for n in range(1000, 1020):
             writer.write(b"%d" % n)
         group[0].kill()
@@ -353,12 +353,13 @@ def test_every_call_of_a_writer_tells_what_is_in_doubt_once(group, runtime_dir):
         for writer in writers.values():
             writer.write(b"before")
             assert writer.wait_for_acks(LONG)
-        os.kill(group[1].pid, signal.SIGSTOP)
+        halt(group[1].pid)
         for name, writer in writers.items():
             writer.write(name.encode())
         loan = writers["commit"].loan(3)
         group[0].kill()
         os.kill(group[1].pid, signal.SIGCONT)
+        wait_until(lambda: participant.get_node_status().lost_count == 1)
         assert [one.sample for one in writers["taken"].take_unacknowledged()] == [b"taken"]
         again = Daemon(1, runtime_dir=runtime_dir).wait_ready()
         group.append(again)

@@ -14,6 +14,7 @@ import time
 import pytest
 
 import dds
+import dds.attachment
 from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
 from tests.dds.test_sub import LONG
 from tests.spindle.hosts import hosts
@@ -270,6 +271,29 @@ def test_all_nodes_gone(site):
         assert writer.wait_for_acks(LONG)
         writer.write(b"again")
         assert ends[1].take_one(timeout=LONG) in (b"meanwhile", b"again")
+
+
+def test_who_hears_of_the_loss_by_an_error_finds_it_in_the_status(site, monkeypatch):
+    """Goal: no moment in which a call says that the node is gone and the status that it isn't. Method: the thread that
+    brings the news is held up until the reader has raised."""
+    told, raised = dds.attachment.Attachment.lost, threading.Event()
+
+    def late(attachment, session):
+        if threading.current_thread() is not threading.main_thread():
+            raised.wait(20)
+        told(attachment, session)
+
+    monkeypatch.setattr(dds.attachment.Attachment, "lost", late)
+    with remote(site, 0) as participant:
+        reader = DataReader(participant, Topic(participant, "topic", bytes, qos=LEVELS["atomic"]))
+        site[0].running.kill()
+        try:
+            with pytest.raises(DDSNodeLost, match="no other node serves"):
+                reader.take_one(timeout=LONG)
+            status = participant.get_node_status()
+            assert status.state is NodeState.LOST and "no other node serves" in status.text
+        finally:
+            raised.set()
 
 
 def test_what_does_not_go_together_is_refused(site):
