@@ -8,23 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
+from dds.contracts import AReader
 from dds.exceptions import closed
 from dds.wake import Deadline, Waker
 
-if TYPE_CHECKING:
-    from dds.conditions import WaitSet
-    from dds.sub import DataReader
-
 FAIR = 64  # samples that are yielded before other tasks get a turn
+
+
+class AReaderOfSamples(AReader, Protocol):
+    """See `dds.sub.DataReader`."""
+
+    def _next(self, condition: Any, take: bool) -> Any:
+        """One sample that fits, or None."""
+
+
+class AWaitSet(Protocol):
+    """See `dds.conditions.WaitSet`."""
+
+    _waker: Waker
+
+    def _look(self) -> int:
+        """How many are triggered; makes sure that the waker rings when that may have changed."""
+
+    def _readers(self) -> Sequence[AReader]:
+        """Those whose samples decide that."""
 
 
 class LoopWait:
     """Lets the running loop watch some readers and a waker. `wait()` any number of times, then `close()`."""
 
-    def __init__(self, readers: Iterable[DataReader[Any]], waker: Waker) -> None:
+    def __init__(self, readers: Iterable[AReader], waker: Waker) -> None:
         self._loop = asyncio.get_running_loop()
         self._waker = waker
         self._future: asyncio.Future[bool] | None = None
@@ -40,7 +56,7 @@ class LoopWait:
         self._fds.append(fd)
         self._loop.add_reader(fd, callback, *args)
 
-    def _rung(self, reader: DataReader[Any]) -> None:
+    def _rung(self, reader: AReader) -> None:
         reader._clear_ring(self._waker)
         self._finish(True)
 
@@ -70,7 +86,7 @@ class LoopWait:
         self._fds = []
 
 
-async def iterate(reader: DataReader[Any], condition: Any, timeout: int | None, take: bool) -> Any:
+async def iterate(reader: AReaderOfSamples, condition: Any, timeout: int | None, take: bool) -> Any:
     """Samples of `reader` as they come; ends `timeout` ns after the last one (None = never)."""
     waker = reader._hub.enter()
     wait: LoopWait | None = None
@@ -103,7 +119,7 @@ async def iterate(reader: DataReader[Any], condition: Any, timeout: int | None, 
         reader._hub.exit(waker)
 
 
-async def wait_waitset(waitset: WaitSet, timeout: int | None) -> int:
+async def wait_waitset(waitset: AWaitSet, timeout: int | None) -> int:
     """WaitSet.wait in the running loop."""
     deadline = Deadline(timeout)
     while True:

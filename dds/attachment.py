@@ -24,7 +24,6 @@ from dds.exceptions import DDSException, DDSNodeLost, translate
 from dds.status import NodeState, NodeStatus
 
 if TYPE_CHECKING:
-    from dds.matching import Runtime
     from spindle.client import Session
     from spindle.group.topics import TopicSpec
 
@@ -46,17 +45,33 @@ class Link(Protocol):
     def turned(self) -> None: ...
 
 
+class Endpoints(Protocol):
+    """All endpoints of a participant, as far as its node concerns them: `dds.matching.Runtime`."""
+
+    def node_changed(self, lost: bool) -> None:
+        """The node has gone; or another one serves us, or nobody will."""
+
+    def wake_watchers(self) -> None:
+        """Wait sets look again at all endpoints."""
+
+    def enter(self, session: Session) -> None:
+        """Before our endpoints are opened at the next node. Raises what the session raises."""
+
+    def rematch(self) -> None:
+        """After our endpoints were opened there."""
+
+
 class Attachment:
     """The session of a participant, through its changes. `changed` is notified after each."""
 
-    def __init__(self, runtime: Runtime, session: Session, release: Callable[[Session], None],
+    def __init__(self, endpoints: Endpoints, session: Session, release: Callable[[Session], None],
                  again: Callable[[], Session] | None, patience_s: float | None) -> None:
         """release: gives a session back. again: attaches to a node, or raises; None = we end with our node.
         patience_s: None = endless."""
         self.session = session
         self.changed = threading.Condition()
         self.status = NodeStatus(NodeState.ATTACHED, session.node_id)
-        self._runtime: Runtime | _Nobody = runtime
+        self._endpoints: Endpoints = endpoints
         self._release = release
         self._again = again
         self._patience_s = patience_s
@@ -124,9 +139,9 @@ class Attachment:
                 self._thread = threading.Thread(target=self._run, name="dds reattaching", daemon=True)
                 self._thread.start()
             self.changed.notify_all()
-        self._runtime.node_changed(lost=True)
+        self._endpoints.node_changed(lost=True)
         self._told_of = session
-        self._runtime.wake_watchers()
+        self._endpoints.wake_watchers()
         if self._again is None:
             self._wake()
 
@@ -175,7 +190,7 @@ class Attachment:
                 self.status.reattached_count += 1
                 self.status.reattached_count_change += 1
                 self.changed.notify_all()
-            self._runtime.node_changed(lost=False)
+            self._endpoints.node_changed(lost=False)
             return
 
     def _find_next(self) -> None:
@@ -188,7 +203,7 @@ class Attachment:
                     raise DDSNodeLost("closed meanwhile")
                 self.session = session  # from here on close() releases it
                 links = sorted(self._links, key=lambda one: one.is_writer)
-            self._runtime.enter(session)
+            self._endpoints.enter(session)
             known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}
             for link in links:
                 try:
@@ -201,7 +216,7 @@ class Attachment:
                     raise
                 except Exception as error:
                     link.fail(translate(error, f"topic {link.spec.name!r} at node {session.node_id}"))
-            self._runtime.rematch()
+            self._endpoints.rematch()
         except BaseException:
             with self.changed:
                 if self.session is session:
@@ -223,7 +238,7 @@ class Attachment:
             self.status.state = NodeState.LOST
             self.status.text = f"{self.status.text}; and no other node was found: {error}"
             self.changed.notify_all()
-        self._runtime.node_changed(lost=False)
+        self._endpoints.node_changed(lost=False)
         self._wake()
 
     def close(self) -> None:
@@ -237,7 +252,7 @@ class Attachment:
         self._give_back(self.session)
         with self.changed:
             if self._thread is None:  # nobody asks for it any more: its memory and descriptors go now, not some day
-                self._runtime = _Nobody()
+                self._endpoints = _Nobody()
 
 
 class _Nobody:

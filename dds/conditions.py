@@ -10,16 +10,13 @@ Rules: a mask is an or of SampleState, ViewState and InstanceState bits; where n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dds.entity import Entity
+from dds.entity import Entity, Participant
 from dds.exceptions import DDSException
 from dds.qos import Qos
+from dds.sub import DataReader
 from dds.wake import Deadline, Waker, park, wait_readable
-
-if TYPE_CHECKING:
-    from dds.domain import DomainParticipant
-    from dds.sub import DataReader
 
 
 class _Condition(Entity):
@@ -28,8 +25,6 @@ class _Condition(Entity):
     filter: Callable[[Any], bool] | None = None
 
     def __init__(self, reader: DataReader[Any], mask: int) -> None:
-        from dds.sub import DataReader
-
         if not isinstance(reader, DataReader):
             raise TypeError(f"a condition is made for a DataReader, not for {reader!r}")
         self.reader = reader
@@ -43,6 +38,10 @@ class _Condition(Entity):
     def get_datareader(self) -> DataReader[Any]:
         self._check_open()
         return self.reader
+
+    @property
+    def datareader(self) -> DataReader[Any]:
+        return self.get_datareader()
 
     def is_triggered(self) -> bool:
         """True while the reader has such a sample."""
@@ -75,10 +74,8 @@ class QueryCondition(_Condition):
 class GuardCondition(Entity):
     """Triggered while the program says so; set() may be called from any thread."""
 
-    def __init__(self, domain_participant: DomainParticipant) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(domain_participant, DomainParticipant):
+    def __init__(self, domain_participant: Participant) -> None:
+        if not isinstance(domain_participant, Participant):
             raise TypeError(f"a GuardCondition is made in a DomainParticipant, not in {domain_participant!r}")
         self._value = False
         self._enter(domain_participant, Qos(), None)
@@ -106,10 +103,8 @@ class GuardCondition(Entity):
 class WaitSet(Entity):
     """Waits for what is attached to it. For one waiting thread at a time; attach, detach and set_trigger from any."""
 
-    def __init__(self, domain_participant: DomainParticipant) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(domain_participant, DomainParticipant):
+    def __init__(self, domain_participant: Participant) -> None:
+        if not isinstance(domain_participant, Participant):
             raise TypeError(f"a WaitSet is made in a DomainParticipant, not in {domain_participant!r}")
         self._attached: tuple[Entity, ...] = ()
         self._waker = Waker()
@@ -231,8 +226,6 @@ class WaitSet(Entity):
 
 def _reader_of(entity: Entity) -> DataReader[Any] | None:
     """The reader whose samples decide whether `entity` is triggered, if any."""
-    from dds.sub import DataReader
-
     if isinstance(entity, _Condition):
         return entity.reader
     return entity if isinstance(entity, DataReader) else None

@@ -20,13 +20,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dds import policies, reaper
-from dds.entity import Entity, check_listener, entity_name
+from dds.entity import Entity, Participant, check_listener, entity_name
 from dds.exceptions import DDSException, DDSNodeLost, translate, unsupported
 from dds.internal import dds_domain_default
 from dds.listener import Listener
 from dds.matching import Runtime
 from dds.qos import DomainParticipantQos, Qos
-from dds.status import DDSStatus, NodeStatus
+from dds.topic import Topic
 from dds.wake import exit_begins
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ class Domain(Entity):
     def get_domain_id(self) -> int:
         return self._id
 
-    def get_participant(self) -> DomainParticipant:
+    def get_participant(self) -> Participant:
         raise self._no("participant")
 
     def _guid(self) -> bytes:
         return b"domain".ljust(8, b"\0") + self._id.to_bytes(8, "big")
 
 
-class DomainParticipant(Entity):
+class DomainParticipant(Participant):
     """An application's place in a domain, and the parent of everything else.
 
     domain_id    0 to 232
@@ -159,22 +159,8 @@ class DomainParticipant(Entity):
         if reattach is not False or listener is not None:
             self._runtime.watch()
 
-    @property
-    def session(self) -> Session:
-        """The session with the node (spindle.client.Session): topics, view, counters and status of the group."""
-        self._check_open()
-        return self._runtime.session
-
-    def get_node_status(self) -> NodeStatus:
-        """The participant's node, and how often that went away or was replaced."""
-        self._check_open()
-        self._changed &= ~DDSStatus.NodeChanged
-        return self._runtime.attachment.status.read()
-
     def find_topic(self, name: str, data_type: Any = bytes) -> Any:
         """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type`."""
-        from dds.topic import Topic
-
         self._check_open()
         with self._runtime.asking("listing the topics"):
             if all(one.spec.name != name for one in self._runtime.session.topics()):

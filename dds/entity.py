@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any
 from dds import reaper
 from dds.exceptions import DDSException, closed, unsupported
 from dds.listener import CALLBACKS, Listener
+from dds.matching import Runtime, handle_of
 from dds.qos import Policy, Qos
-from dds.status import DDSStatus
+from dds.status import DDSStatus, NodeStatus
 
 if TYPE_CHECKING:
     import uuid
 
     from typing_extensions import Self
 
-    from dds.domain import DomainParticipant
-    from dds.matching import Runtime
-    from dds.pub import Publisher
-    from dds.sub import DataReader, Subscriber
     from dds.wake import Waker
+    from spindle.client import Session
 
 _registry: weakref.WeakValueDictionary[int, Entity] = weakref.WeakValueDictionary()
 _refs = itertools.count(1)
@@ -120,12 +118,13 @@ class Entity:
         """The entity it was made in; None for a participant."""
         return self._real()._parent
 
-    def get_participant(self) -> DomainParticipant:
+    def get_participant(self) -> Participant:
         """The participant it belongs to, or itself."""
         entity = self._real()
         while entity._parent is not None:
             entity = entity._parent
-        return entity  # type: ignore[return-value]
+        assert isinstance(entity, Participant)
+        return entity
 
     def get_children(self) -> list[Entity]:
         """The living entities that were made in this one, oldest first."""
@@ -134,13 +133,15 @@ class Entity:
     def get_domain_id(self) -> int:
         return self._real()._runtime.session.domain_id
 
-    def get_publisher(self) -> Publisher:
+    # Which classes the following three return, those say that have one.
+
+    def get_publisher(self) -> Entity:
         raise self._no("publisher")
 
-    def get_subscriber(self) -> Subscriber:
+    def get_subscriber(self) -> Entity:
         raise self._no("subscriber")
 
-    def get_datareader(self) -> DataReader[Any]:
+    def get_datareader(self) -> Entity:
         raise self._no("reader")
 
     def _no(self, what: str) -> DDSException:
@@ -283,21 +284,36 @@ class Entity:
         return self.get_domain_id()
 
     @property
-    def publisher(self) -> Publisher:
+    def publisher(self) -> Entity:
         return self.get_publisher()
 
     @property
-    def subscriber(self) -> Subscriber:
+    def subscriber(self) -> Entity:
         return self.get_subscriber()
 
     @property
-    def datareader(self) -> DataReader[Any]:
+    def datareader(self) -> Entity:
         return self.get_datareader()
 
 
-def handle_of(guid: bytes) -> int:
-    """A number for the entity with this guid, positive and below 2**63."""
-    return int.from_bytes(guid[-8:], "big") & (1 << 63) - 1 or 1
+class Participant(Entity):
+    """The root of a tree of entities, as all of them know it: `dds.domain.DomainParticipant` is the one there is."""
+
+    @property
+    def session(self) -> Session:
+        """The session with the node (spindle.client.Session): topics, view, counters and status of the group."""
+        self._check_open()
+        return self._runtime.session
+
+    def get_node_status(self) -> NodeStatus:
+        """The participant's node, and how often that went away or was replaced."""
+        self._check_open()
+        self._changed &= ~DDSStatus.NodeChanged
+        return self._runtime.attachment.status.read()
+
+    def find_topic(self, name: str, data_type: Any = bytes) -> Any:
+        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type`."""
+        raise NotImplementedError
 
 
 def check_listener(listener: Any) -> Listener | None:

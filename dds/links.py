@@ -27,9 +27,8 @@ from dds.status import ReattachedStatus, Unacknowledged, UnacknowledgedStatus
 from dds.wake import Deadline, park
 
 if TYPE_CHECKING:
+    from dds.contracts import AReader, AWriter
     from dds.matching import Runtime
-    from dds.pub import DataWriter
-    from dds.reader import ReaderCore
     from spindle.client import ReaderHandle, Session, WriterHandle
     from spindle.group.position import Position
     from spindle.group.topics import TopicSpec
@@ -46,7 +45,7 @@ class WriterLink:
 
     is_writer = True
 
-    def __init__(self, writer: DataWriter[Any], runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
+    def __init__(self, writer: AWriter, runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
                  endpoint: bytes, insists: bool, codec: Any) -> None:
         """Opens the writer. Raises what the session raises."""
         self.writer = weakref.ref(writer)
@@ -246,7 +245,7 @@ class ReaderLink:
 
     is_writer = False
 
-    def __init__(self, reader: ReaderCore, runtime: Runtime, spec: TopicSpec, ref: int, keep_all: bool,
+    def __init__(self, reader: AReader, runtime: Runtime, spec: TopicSpec, ref: int, keep_all: bool,
                  from_history: bool, endpoint: bytes) -> None:
         """Opens the reader. Raises what the session raises."""
         self.reader = weakref.ref(reader)

@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dds.attachment import Attachment
-from dds.entity import handle_of
+from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
-from dds.listener import Dispatcher
 from dds.policies import DEFAULT, incompatible_policy
 from dds.qos import Qos
 from dds.status import (
@@ -34,8 +33,7 @@ from dds.status import (
 )
 
 if TYPE_CHECKING:
-    from dds.entity import Entity
-    from dds.reader import ReaderCore
+    from dds.contracts import AnEntity, AReader
     from spindle.client import Endpoint, Event, Session
 
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
@@ -55,6 +53,11 @@ class Remote:
         else:
             self.handle = handle_of(endpoint.guid)
         self.qos = decode_qos(endpoint.endpoint)
+
+
+def handle_of(guid: bytes) -> int:
+    """A number for the entity with this guid, positive and below 2**63."""
+    return int.from_bytes(guid[-8:], "big") & (1 << 63) - 1 or 1
 
 
 def encode_qos(qos: Qos) -> bytes:
@@ -77,7 +80,7 @@ _DEFAULTS = DEFAULT.asdict()
 class Matches:
     """The matching state of one of our own readers or writers. Changed only under the Runtime's lock."""
 
-    def __init__(self, entity: Entity, topic: str, is_writer: bool, qos: Qos) -> None:
+    def __init__(self, entity: AnEntity, topic: str, is_writer: bool, qos: Qos) -> None:
         self.entity = weakref.ref(entity)
         self.topic = topic
         self.is_writer = is_writer
@@ -128,7 +131,7 @@ class Matches:
             for remote in matched:
                 self._count_current(entity, remote, -1)
 
-    def _count_current(self, entity: Entity, remote: Remote, change: int) -> None:
+    def _count_current(self, entity: AnEntity, remote: Remote, change: int) -> None:
         self.status.current_count += change
         self.status.current_count_change += change
         if self.is_writer:
@@ -154,7 +157,7 @@ class Runtime:
     def __init__(self, session: Session, release: Callable[[Session], None],
                  again: Callable[[], Session] | None = None, patience_s: float | None = None) -> None:
         self.attachment = Attachment(self, session, release, again, patience_s)
-        self.participant: weakref.ref[Entity] | None = None
+        self.participant: weakref.ref[AnEntity] | None = None
         self.prefix = os.urandom(12)
         self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
         self._lock = threading.RLock()
@@ -162,7 +165,7 @@ class Runtime:
         self._known: dict[str, dict[bytes, Remote]] = {}
         self._gone: dict[bytes, None] = {}
         self._watching = False
-        self._readers: weakref.WeakSet[ReaderCore] = weakref.WeakSet()
+        self._readers: weakref.WeakSet[AReader] = weakref.WeakSet()
 
     @property
     def session(self) -> Session:
@@ -315,14 +318,14 @@ class Runtime:
 
     # --- listeners
 
-    def add_reader(self, reader: ReaderCore) -> None:
+    def add_reader(self, reader: AReader) -> None:
         self._readers.add(reader)
         self.listeners_changed()
 
     def listeners_changed(self) -> None:
         """Listen for the data of exactly those readers that somebody may want to be called for."""
         for reader in list(self._readers):
-            entity: Entity | None = reader
+            entity: AnEntity | None = reader
             while entity is not None and entity._listener is None:
                 entity = entity._parent
             if entity is not None and reader._open:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from dds import policies, reaper
-from dds.entity import Entity, check_listener
+from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, translate, unsupported
 from dds.links import WriterLink
 from dds.listener import Listener
@@ -37,7 +37,6 @@ from dds.wake import Deadline, park
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
-    from dds.domain import DomainParticipant
     from dds.matching import Runtime
     from dds.status import PublicationMatchedStatus
     from spindle.client import WriterHandle
@@ -48,17 +47,19 @@ T = TypeVar("T")
 class Publisher(Entity):
     """Groups writers. Its listener hears what they don't handle, its Qos may order access."""
 
-    def __init__(self, domain_participant: DomainParticipant, qos: Qos | None = None, listener: Listener | None = None
+    def __init__(self, domain_participant: Participant, qos: Qos | None = None, listener: Listener | None = None
     ) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(domain_participant, DomainParticipant):
+        if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Publisher is made in a DomainParticipant, not in {domain_participant!r}")
         own = policies.check("Publisher", qos, PublisherQos)
         self._enter(domain_participant, own, check_listener(listener))
 
     def get_publisher(self) -> Publisher:
         return self
+
+    @property
+    def publisher(self) -> Publisher:
+        return self.get_publisher()
 
     def suspend(self) -> None:
         unsupported("suspending a publisher", "use write_many()")
@@ -145,11 +146,9 @@ class DataWriter(Entity, Generic[T]):
     Raises TypeError for wrong arguments, DDSException for a Qos that can't be honoured or fits the topic badly.
     """
 
-    def __init__(self, publisher_or_participant: Publisher | DomainParticipant, topic: Topic[T], qos: Qos | None = None,
+    def __init__(self, publisher_or_participant: Publisher | Participant, topic: Topic[T], qos: Qos | None = None,
                  listener: Listener | None = None, *, slots: int = 0) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(publisher_or_participant, (Publisher, DomainParticipant)):
+        if not isinstance(publisher_or_participant, (Publisher, Participant)):
             raise TypeError("a DataWriter is made in a Publisher or DomainParticipant, "
                             f"not in {publisher_or_participant!r}")
         if not isinstance(topic, Topic):
@@ -329,6 +328,10 @@ class DataWriter(Entity, Generic[T]):
         self._check_open()
         assert isinstance(self._parent, Publisher)
         return self._parent
+
+    @property
+    def publisher(self) -> Publisher:
+        return self.get_publisher()
 
     def get_matched_subscriptions(self) -> list[int]:
         """Handles of the readers that this writer writes to, in the whole group."""

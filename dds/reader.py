@@ -18,7 +18,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dds import policies, reaper
 from dds.entity import Entity
@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
 EVERYTHING = 1 << 62
+
+
+class Condition(Protocol):
+    """Which samples: `dds.conditions.ReadCondition` or QueryCondition, of the reader that is asked."""
+
+    reader: Any
+    mask: int
+    filter: Callable[[Any], bool] | None
 
 
 class ReaderCore(Entity):

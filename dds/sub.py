@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
 from dds.batch import Batch
-from dds.entity import Entity, check_listener
+from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, DDSTimeout
 from dds.internal import SampleInfo
 from dds.listener import Listener
 from dds.qos import DataReaderQos, Qos, SubscriberQos
-from dds.reader import ANY, UNREAD, ReaderCore
+from dds.reader import ANY, UNREAD, Condition, ReaderCore
 from dds.status import (
     DDSStatus,
     DeadlineMissedStatus,
@@ -40,8 +40,6 @@ from dds.wake import park
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
-    from dds.conditions import QueryCondition, ReadCondition
-    from dds.domain import DomainParticipant
     from dds.status import SubscriptionMatchedStatus
 
 T = TypeVar("T")
@@ -50,17 +48,19 @@ T = TypeVar("T")
 class Subscriber(Entity):
     """Groups readers. Its listener hears what they don't handle, its Qos may order access."""
 
-    def __init__(self, domain_participant: DomainParticipant, qos: Qos | None = None, listener: Listener | None = None
+    def __init__(self, domain_participant: Participant, qos: Qos | None = None, listener: Listener | None = None
     ) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(domain_participant, DomainParticipant):
+        if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Subscriber is made in a DomainParticipant, not in {domain_participant!r}")
         own = policies.check("Subscriber", qos, SubscriberQos)
         self._enter(domain_participant, own, check_listener(listener))
 
     def get_subscriber(self) -> Subscriber:
         return self
+
+    @property
+    def subscriber(self) -> Subscriber:
+        return self.get_subscriber()
 
     def notify_readers(self) -> None:
         """Call on_data_available for every reader with unread samples. DDS 1.4, 2.2.2.5.2.10."""
@@ -79,11 +79,9 @@ class DataReader(ReaderCore, Generic[T]):
     read_own_writes  attribute, True: take() and read() may wait a moment for this process's own writes
     """
 
-    def __init__(self, subscriber_or_participant: Subscriber | DomainParticipant, topic: Topic[T],
+    def __init__(self, subscriber_or_participant: Subscriber | Participant, topic: Topic[T],
                  qos: Qos | None = None, listener: Listener | None = None) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(subscriber_or_participant, (Subscriber, DomainParticipant)):
+        if not isinstance(subscriber_or_participant, (Subscriber, Participant)):
             raise TypeError("a DataReader is made in a Subscriber or DomainParticipant, "
                             f"not in {subscriber_or_participant!r}")
         if not isinstance(topic, Topic):
@@ -102,7 +100,7 @@ class DataReader(ReaderCore, Generic[T]):
 
     # --- taking and reading
 
-    def take(self, N: int = 1, condition: ReadCondition | QueryCondition | None = None,
+    def take(self, N: int = 1, condition: Condition | None = None,
              instance_handle: int | None = None) -> list[T]:
         """Up to `N` samples, which the reader then forgets; [] if there is none. Doesn't wait.
 
@@ -119,7 +117,7 @@ class DataReader(ReaderCore, Generic[T]):
             return self._complete(N, samples)
         return self._select(_count(N), condition, instance_handle, True)
 
-    def read(self, N: int = 1, condition: ReadCondition | QueryCondition | None = None,
+    def read(self, N: int = 1, condition: Condition | None = None,
              instance_handle: int | None = None) -> list[T]:
         """As take(), but the samples stay and count as read: the next read or take gives them again."""
         return self._select(_count(N), condition, instance_handle, False)
@@ -216,12 +214,12 @@ class DataReader(ReaderCore, Generic[T]):
 
     # --- waiting
 
-    def take_iter(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None
+    def take_iter(self, condition: Condition | None = None, timeout: int | None = None
                   ) -> Generator[T, None, None]:
         """Take unread samples as they come; ends `timeout` ns after the last one (None = never)."""
         return self._iterate(condition, timeout, True)
 
-    def read_iter(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None
+    def read_iter(self, condition: Condition | None = None, timeout: int | None = None
                   ) -> Generator[T, None, None]:
         """Read unread samples as they come; ends `timeout` ns after the last one (None = never)."""
         return self._iterate(condition, timeout, False)
@@ -240,11 +238,11 @@ class DataReader(ReaderCore, Generic[T]):
             if sample is not None:
                 yield sample
 
-    def take_one(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None) -> T:
+    def take_one(self, condition: Condition | None = None, timeout: int | None = None) -> T:
         """Wait for one sample and take it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""
         return self._one(condition, timeout, True)
 
-    def read_one(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None) -> T:
+    def read_one(self, condition: Condition | None = None, timeout: int | None = None) -> T:
         """Wait for one unread sample and read it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""
         return self._one(condition, timeout, False)
 
@@ -253,14 +251,14 @@ class DataReader(ReaderCore, Generic[T]):
             return sample
         raise DDSTimeout(f"no sample of topic {self._topic.name!r} came within {(timeout or 0) / 1e9:g} s")
 
-    def take_aiter(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None
+    def take_aiter(self, condition: Condition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:
         """As take_iter(), for `async for`: the event loop waits on the reader's descriptor itself."""
         from dds.aio import iterate
 
         return iterate(self, condition, timeout, True)
 
-    def read_aiter(self, condition: ReadCondition | QueryCondition | None = None, timeout: int | None = None
+    def read_aiter(self, condition: Condition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:
         """As read_iter(), for `async for`."""
         from dds.aio import iterate
@@ -282,6 +280,10 @@ class DataReader(ReaderCore, Generic[T]):
         self._check_open()
         assert isinstance(self._parent, Subscriber)
         return self._parent
+
+    @property
+    def subscriber(self) -> Subscriber:
+        return self.get_subscriber()
 
     def get_matched_publications(self) -> list[int]:
         """Handles of the writers that this reader reads from, in the whole group."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies
-from dds.entity import Entity, check_listener
+from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
 from dds.listener import Listener
 from dds.qos import Policy, Qos, TopicQos
@@ -24,7 +24,6 @@ from dds.status import InconsistentTopicStatus
 from dds.types import Codec, codec_for
 
 if TYPE_CHECKING:
-    from dds.domain import DomainParticipant
     from spindle.group.topics import TopicInfo, TopicSpec
 
 T = TypeVar("T")
@@ -42,12 +41,10 @@ class Topic(Entity, Generic[T]):
     Raises TypeError for a type that topics can't have, DDSException if the group has the topic with another definition.
     """
 
-    def __init__(self, domain_participant: DomainParticipant, topic_name: str, data_type: type[T] | Any,
+    def __init__(self, domain_participant: Participant, topic_name: str, data_type: type[T] | Any,
                  qos: Qos | None = None, listener: Listener | None = None,
                  *, size_max: int = 0, window: int = 0, history_bytes: int = 0) -> None:
-        from dds.domain import DomainParticipant
-
-        if not isinstance(domain_participant, DomainParticipant):
+        if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Topic is made in a DomainParticipant, not in {domain_participant!r}")
         if isinstance(topic_name, bytes):
             topic_name = topic_name.decode()

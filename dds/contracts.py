@@ -1,0 +1,79 @@
+"""What the works below the entities need of them: listener thread, matching, links to nodes, waits in an event loop.
+
+Why: entities hold these works, and these works tell entities what happens. What they call is written down here, so that
+`dds.entity`, `dds.reader` and `dds.pub` import them and not the other way round.
+
+Rules: whoever holds one of these holds it weakly, or only while it uses it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dds.listener import Listener
+    from dds.wake import Hub, Waker
+
+
+class AnEntity(Protocol):
+    """See `dds.entity.Entity`."""
+
+    _open: bool
+    _ref: int
+    _listener: Listener | None
+
+    @property
+    def _parent(self) -> AnEntity | None: ...
+
+    def _listener_for(self, name: str) -> Listener | None:
+        """The listener that handles callback `name`: the entity's own, or the nearest above it."""
+
+    def _note(self, name: str) -> None:
+        """The status of callback `name` has changed: remember, wake who waits, tell who listens."""
+
+    def _wake_watchers(self) -> None:
+        """Wait sets look at it again."""
+
+
+class AReader(AnEntity, Protocol):
+    """See `dds.reader.ReaderCore`."""
+
+    _hub: Hub  # who waits for its data
+    _consumed: int  # samples that were given out for the first time
+
+    def _block(self, handle: int) -> None:
+        """Samples of this writer are not for it."""
+
+    def _unblock(self, handle: int) -> None:
+        """They are again."""
+
+    def _switched(self, continued: bool) -> None:
+        """The next node's log is there."""
+
+    def _unread(self) -> int:
+        """Samples that were not given out yet, as far as is known without taking them."""
+
+    def _look_for_lost(self) -> None:
+        """Brings the count of lost samples up to date."""
+
+    def _ready(self, condition: object) -> bool:
+        """True if there is a sample that fits."""
+
+    def fileno(self) -> int:
+        """Readable after a ring. Raises ValueError if it is closed."""
+
+    def _arm(self) -> None:
+        """The next message rings."""
+
+    def _clear_ring(self, waker: Waker | None) -> None:
+        """A ring was heard, by `waker`."""
+
+    def _head(self) -> tuple[int, int]:
+        """In which of its logs it reads, and how many samples have come there. Raises ValueError if it is closed."""
+
+
+class AWriter(AnEntity, Protocol):
+    """See `dds.pub.DataWriter`."""
+
+    def _rebind(self) -> None:
+        """Its link has another inbox."""
