@@ -17,7 +17,7 @@ How to use it (`BlockingConnection` is in `spindle.transport.wire_blocking`):
     message = SomeProto.FromString(frame.body)          conn.send(message.SerializeToString(), fds=[fd])
     conn.send(reply.SerializeToString(), fds=[fd])      conn.close()      # wakes a receive() of another thread
     conn.start(on_frame, on_end)   # callbacks from now on, instead of receive()
-    await conn.drain()             # bulk data: wait until the queue is short
+    await conn.drain()             # bulk data: wait for the turn to queue the next frame
     conn.close()
 
 Rules:
@@ -28,6 +28,8 @@ Rules:
   drip), and the bytes queued towards an end that doesn't read. Passing one is a WireError that names it; the
   connection is closed by then. The other end closing between two frames is ConnectionEnded(clean=True), in the middle
   of one ConnectionEnded(clean=False).
+- Whoever has much to send waits in `drain` before each frame, and queues the frame before it waits for anything else.
+  Then what waits on the connection is bounded, all who do so get on alike, and other frames have little ahead of them.
 - `last_word`, if set, makes the body of a last frame for the other end when we cut it off because of an error.
 - `start`: on_frame(frame) runs for each frame in order, on_end(error) exactly once, also after close() by oneself
   (error is None then). An exception out of on_frame ends the connection with that error.
@@ -99,7 +101,8 @@ class Connection:
         self._decoder = FrameDecoder(self.limits, carries_fds=carries_fds(sock, stream))
         self._frames: deque[Frame] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._drainer: asyncio.Future[None] | None = None
+        self._turns: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits in drain(), and for what
+        self._giving: asyncio.Handle | None = None  # the next look for whose turn it is
         self._out: deque[tuple[memoryview, list[int]]] = deque()
         self._out_bytes = 0
         self._drip: asyncio.TimerHandle | None = None
@@ -303,7 +306,7 @@ class Connection:
             return
         if not self._out:
             self._loop.remove_writer(self._fd)
-        self._wake_drainer()
+        self._give_turn_soon()
 
     def _broke(self, error: OSError) -> ConnectionEnded:
         """Sending fails. What the other end said before it went, a farewell perhaps, is there already: it goes first,
@@ -319,23 +322,32 @@ class Connection:
             pass
         self._end(error)
 
-    def _wake_drainer(self) -> None:
-        if self._drainer is not None and not self._drainer.done():
-            self._drainer.set_result(None)
-
     async def drain(self, queued_bytes: int = 1 << 20) -> None:
         """Waits until at most `queued_bytes` are still queued. Raises the connection's error if it ends first.
 
-        One task at a time may wait here.
+        Any number of tasks may wait here. They go on one at a time, in the order in which they came, and each finds
+        what the one before it has queued. It always gives way to the loop once.
         """
-        while self._out_bytes > queued_bytes:
-            if self.closed:
-                raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
-            self._drainer = self._loop.create_future()
-            try:
-                await self._drainer
-            finally:
-                self._drainer = None
+        if not self.closed:
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._turns.append((queued_bytes, turn))
+            self._give_turn_soon()
+            await turn
+        if self.closed:
+            raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
+
+    def _give_turn_soon(self) -> None:
+        if self._turns and self._giving is None:
+            self._giving = self._loop.call_soon(self._give_turn)
+
+    def _give_turn(self) -> None:
+        """Lets the first go on that waits, if its time has come."""
+        self._giving = None
+        while self._turns and self._turns[0][1].done():  # given up
+            self._turns.popleft()
+        if self._turns and self._out_bytes <= self._turns[0][0]:
+            self._turns.popleft()[1].set_result(None)
+            self._give_turn_soon()  # a look behind the first one's next step, in which it queues its frame
 
     # --- ending
 
@@ -375,7 +387,10 @@ class Connection:
         self._out.clear()
         self._out_bytes = 0
         self._wake_receiver()
-        self._wake_drainer()
+        turns, self._turns = self._turns, deque()
+        for _, turn in turns:
+            if not turn.done():
+                turn.set_result(None)  # to find that the connection is closed
         ended, self._on_end = self._on_end, None
         if ended is not None:
             self._loop.call_soon(ended, error)

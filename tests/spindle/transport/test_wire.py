@@ -292,3 +292,87 @@ def test_blocking_end_talks_to_the_other_kind() -> None:
     receiver.join(5)
     assert not receiver.is_alive() and errors
     one.close()
+
+
+def test_all_who_wait_for_a_full_connection_go_on_alike() -> None:
+    """Twenty tasks queue a hundred frames each, the first of them twice as large ones: nobody is left behind, and what
+    waits is bounded however many they are."""
+
+    async def body() -> None:
+        a, b = pair()
+        one = Connection(a)
+        sent = [0] * 20
+        queued_max = 0
+
+        async def feed(number: int) -> None:
+            nonlocal queued_max
+            for _ in range(100):
+                await one.drain(50_000)
+                one.send(bytes([number]) * (20_000 if number == 0 else 10_000))
+                queued_max = max(queued_max, one._out_bytes)
+                sent[number] += 1
+                if min(sent):
+                    assert max(sent) - min(sent) <= 2, sent
+
+        tasks = [asyncio.ensure_future(feed(number)) for number in range(20)]
+        while one._out_bytes <= 50_000:  # nobody reads yet
+            await asyncio.sleep(0)
+        other = Connection(b)
+        got = [(await other.receive(5)).body[0] for _ in range(2000)]
+        await asyncio.gather(*tasks)
+        assert all(got.count(number) == 100 for number in range(20))
+        assert 50_000 < queued_max <= 50_000 + 20_008
+        one.close()
+        other.close()
+
+    run(body)
+
+
+def test_who_gives_up_waiting_keeps_nobody_from_going_on() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one, other = Connection(a), Connection(b)
+        one.send(bytes(1_000_000))
+        waiting = [asyncio.ensure_future(one.drain(0)) for _ in range(4)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        waiting[2].cancel()
+        await other.receive(5)
+        await asyncio.gather(waiting[1], waiting[3])
+        assert waiting[0].cancelled() and waiting[2].cancelled() and not one._turns
+        # One that is given up just when its turn has come.
+        one.send(bytes(1_000_000))
+        first, second = (asyncio.ensure_future(one.drain(0)) for _ in range(2))
+        await asyncio.sleep(0)
+        give_turn = one._give_turn
+
+        def give_and_give_up() -> None:
+            give_turn()
+            if one._turns and one._turns[0][1] is not turns[0]:
+                first.cancel()
+
+        turns = [turn for _, turn in one._turns]
+        one._give_turn = give_and_give_up  # type: ignore[method-assign]
+        await other.receive(5)
+        await second
+        assert first.cancelled()
+        one.close()
+        other.close()
+
+    run(body)
+
+
+def test_the_end_tells_all_who_wait_for_the_connection() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one = Connection(a)
+        one.send(bytes(1_000_000))
+        waiting = [asyncio.ensure_future(one.drain(0)) for _ in range(5)]
+        await asyncio.sleep(0)
+        b.close()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(end, ConnectionEnded) for end in ends)
+        with pytest.raises(ConnectionEnded):
+            await one.drain()
+
+    run(body)
