@@ -26,7 +26,7 @@ Examples:
 Three nodes on one host, to try things out (each takes the lowest free id):
   spindle daemon & spindle daemon & spindle daemon &
 
-The node runs in the foreground and logs to stderr. SIGTERM or Ctrl-C makes it leave the group in order.
+The node runs in the foreground and logs to stderr. SIGTERM, SIGHUP or Ctrl-C makes it leave the group in order.
 docs/configuration.md has every key; packaging/ has units for systemd and a
 container file, docs/operations.md how to use them.
 """

@@ -248,7 +248,8 @@ def progress(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], No
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # stdout is the result's, and may be a file: the bar must not take what is printed there and show it above itself
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -4,8 +4,8 @@ Why so little is here: a daemon and an embedded node are the same `serve()`; wha
 readiness and an exit code.
 
 Rules:
-- SIGTERM and SIGINT make the node leave its group in order and end with 0; another one, later than 0.5 s, ends the
-  process at once.
+- SIGTERM, SIGINT and SIGHUP make the node leave its group in order and end with 0; another SIGTERM or SIGINT, later
+  than 0.5 s, ends the process at once. Started so that SIGHUP is ignored (nohup), it outlives its terminal.
 - Readiness is one line on stdout, `spindle: node 1 ready, domain 0, view 3, members 1 2 3`, and READY=1 to systemd
   (`spindle.service.sd_notify`): from then on applications can attach.
 - The log goes to stderr, one line per event, or with fields to the journal (`spindle.logs`).
@@ -46,6 +46,7 @@ REJOIN_PAUSE_S, REJOIN_PAUSE_MAX_S = 0.05, 5.0  # before another life; doubles w
 REJOIN_SETTLED_S = 10.0  # a life that lasted so long was no failed attempt
 NOT_YET = (ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped)  # a rejoining node waits until the others are ready
 SAME_REQUEST_S = 0.5  # timeout(1) and some shells signal a process and then its group: that is one request, not two
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # that make it leave
 LOG = logging.getLogger("spindle.daemon")
 
 
@@ -79,7 +80,15 @@ def run_daemon(config: NodeConfig) -> int:
         return EXIT_INTERNAL
     finally:
         asyncio.set_event_loop(None)
+        _heed_no_more()
         loop.close()
+
+
+def _heed_no_more() -> None:
+    """The process ends by itself now: a signal that asks for it once more must not spoil the exit code. Closing the
+    loop takes its handlers away, after which the default would kill; what is blocked stays pending, and ends with us.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 def _about_end(error: Exception, exit_code: int) -> dict[str, Any]:
@@ -135,8 +144,9 @@ async def _run(config: NodeConfig, face: Face) -> None:
     stopping = asyncio.Event()
     told_s: list[float] = []
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
+    for number in SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
     LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir,
              extra=about(NODE_STARTS))
     face.starting(f"looking for the group of domain {config.domain_id}")
@@ -181,8 +191,8 @@ async def _serve_lives(config: NodeConfig, stopping: asyncio.Event, face: Face) 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[float]) -> None:
     told_s.append(time.monotonic())
     if stopping.is_set():
-        if told_s[-1] - told_s[0] < SAME_REQUEST_S:
-            return
+        if told_s[-1] - told_s[0] < SAME_REQUEST_S or number == signal.SIGHUP:
+            return  # a terminal that goes away sends more than one, and never in order to insist
         LOG.warning("%s again: ending at once, without leaving the group", number.name)
         os._exit(128 + number)
     LOG.info("%s: leaving the group", number.name, extra=about(NODE_LEAVES, signal=number.name))

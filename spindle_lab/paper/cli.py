@@ -214,7 +214,7 @@ def _progress() -> Iterator[Any]:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         with Progress(TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                      console=Console(stderr=True), transient=True) as bar:
+                      console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
             task = bar.add_task("", total=None)
             yield lambda run, done, total: bar.update(task, completed=done, total=total)
         return

@@ -102,11 +102,15 @@ def _decoded(pieces: list[bytes]) -> tuple[list[bytes], str]:
     return found, ""
 
 
+ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
+
+
 def _openings() -> Iterator[bytes]:
-    for role in (opening_pb2.PEER, opening_pb2.APPLICATION):
+    for role in ROLES:
+        settings = {"membership.suspect_timeout_s": "3", "core.window": "auto"} if role == opening_pb2.PEER else {}
         yield opening_pb2.Opening(
             magic=MAGIC, role=role, protocol=PROTOCOL, domain_id=3, node_id=7, incarnation=5, name="app",
-            release="1").SerializeToString()
+            release="1", settings=settings).SerializeToString(deterministic=True)
     for error in (None, WireError("no"), ConfigError("bad")):
         kind, text = ("", "") if error is None else error_to_wire(error)
         yield opening_pb2.OpeningReply(
@@ -118,7 +122,7 @@ def opening(data: bytes) -> None:
     """The first frame of either end, and the error that it may carry."""
     with contextlib.suppress(ProtocolMismatch):
         found = _opening(data)
-        assert found.magic == MAGIC and found.role in (opening_pb2.PEER, opening_pb2.APPLICATION)
+        assert found.magic == MAGIC and found.role in ROLES
     with contextlib.suppress(DecodeError):
         reply = opening_pb2.OpeningReply.FromString(data)
         with contextlib.suppress(SpindleError):

@@ -15,6 +15,7 @@ from tests.fuzz.target import Cutter, Target, in_blocks
 
 NUMBERS = (0, 1, 2, 3, 5, 9, 127, 128, 255, 256, 257, 4096, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40,
            2**63 - 1, 2**63, 2**64 - 1)
+FRACTIONS = (0.0, -0.0, 0.5, -1.0, 1e-300, 1e30, float("inf"), float("-inf"), float("nan"))
 TEXTS = ("", "t", "plain", "mine", "x" * 128, "x" * 256, "\0", "é", "/nowhere", "TopicUnknown", "ConnectionEnded", "\n")
 CPP = FieldDescriptor
 BITS = {CPP.CPPTYPE_INT32: (31, True), CPP.CPPTYPE_UINT32: (32, False), CPP.CPPTYPE_INT64: (63, True),
@@ -55,7 +56,7 @@ def _message(kind: Any, data: bytes, rng: random.Random) -> bytes | None:
         return None
     for _ in range(rng.randint(1, 3)):
         _change(message, rng, 0)
-    return bytes(message.SerializeToString())
+    return bytes(message.SerializeToString(deterministic=True))
 
 
 def _change(message: Message, rng: random.Random, depth: int) -> None:
@@ -64,7 +65,9 @@ def _change(message: Message, rng: random.Random, depth: int) -> None:
         return
     set_already = [field for field, _ in message.ListFields()]
     field = rng.choice(set_already if set_already and rng.random() < 0.6 else fields)
-    if field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        _change_map(getattr(message, field.name), field, rng, depth)
+    elif field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED:
         _change_list(getattr(message, field.name), field, rng, depth)
     elif rng.random() < 0.1:
         message.ClearField(field.name)
@@ -93,6 +96,20 @@ def _change_list(items: Any, field: FieldDescriptor, rng: random.Random, depth: 
         items.append(rng.choice(list(items)) if len(items) and rng.random() < 0.5 else _value(field, None, rng))
 
 
+def _change_map(items: Any, field: FieldDescriptor, rng: random.Random, depth: int) -> None:
+    key_field, value_field = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+    known = sorted(items)  # a map's own order is not the same in every process
+    if known and rng.random() < 0.3:
+        del items[rng.choice(known)]
+        return
+    key = rng.choice(known) if known and rng.random() < 0.5 else _value(key_field, rng.choice(known or [None]), rng)
+    if value_field.message_type is not None:
+        if depth < 6:
+            _change(items[key], rng, depth + 1)  # asking for it makes it
+    else:
+        items[key] = _value(value_field, items.get(key), rng)
+
+
 def _value(field: FieldDescriptor, old: Any, rng: random.Random) -> Any:
     kind = field.cpp_type
     if kind in BITS:
@@ -104,6 +121,8 @@ def _value(field: FieldDescriptor, old: Any, rng: random.Random) -> Any:
         return rng.random() < 0.5
     if kind == CPP.CPPTYPE_ENUM:
         return rng.choice(NUMBERS[:6])
+    if kind in (CPP.CPPTYPE_FLOAT, CPP.CPPTYPE_DOUBLE):
+        return rng.choice(FRACTIONS)
     if kind == CPP.CPPTYPE_STRING and field.type == CPP.TYPE_STRING:
         return rng.choice(TEXTS)
     return rng.randbytes(rng.choice((0, 1, 8, 16, 17, 65)))

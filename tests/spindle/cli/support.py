@@ -58,4 +58,4 @@ def spawn(*args: object, **options: Any) -> Spawned:
     for name in ("stdin", "stdout", "stderr"):
         options.setdefault(name, subprocess.PIPE)
     command = [sys.executable, "-m", "spindle.cli", *(str(one) for one in args)]
-    return Spawned(command, cwd=ROOT, env=dict(os.environ), **options)
+    return Spawned(command, cwd=ROOT, **{"env": dict(os.environ), **options})

@@ -6,16 +6,19 @@ Method: journals written by the real writer from a source in memory; damage by c
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
 import json
+import os
+import pty
 from pathlib import Path
 
 import pytest
 
 from spindle.cli.journal import DECODERS, when
 from spindle.journal import Journal
-from tests.spindle.cli.support import Cli
+from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.journal.fakes import SPEC, MemorySource, Witness, messages
 
 
@@ -87,6 +90,25 @@ def test_export_lines(cli: Cli, directory: Path, tmp_path: Path) -> None:
     assert result.code == 0 and "50 messages written" in result.err and result.out == ""
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert bytes.fromhex(first["value"]) == payloads[0]
+
+
+def test_export_into_a_file_from_a_terminal(directory: Path, tmp_path: Path) -> None:
+    """Goal: the bar goes to the terminal, the messages to the file. Method: stdin and stderr are a terminal, stdout is
+    what a shell's `>` makes of it."""
+    main, terminal = pty.openpty()
+    shown = bytearray()
+    with (tmp_path / "out.jsonl").open("wb") as out:
+        with spawn("journal", "export", directory, "-t", SPEC.name, stdin=terminal, stdout=out, stderr=terminal,
+                   env={**os.environ, "TERM": "xterm"}) as process:
+            os.close(terminal)
+            with contextlib.suppress(OSError):  # EIO: the last one who had the terminal open has ended
+                while some := os.read(main, 65536):
+                    shown += some
+            assert process.wait(20) == 0
+    os.close(main)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [base64.b64decode(line["payload"]) for line in lines] == [payload for payload, _ in messages(50)]
+    assert b"exporting" in shown and b"payload" not in shown
 
 
 def test_export_csv(cli: Cli, directory: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -49,6 +50,50 @@ def test_interrupt_while_applications_are_attached(runtime_dir: Path) -> None:
         with pytest.raises(NodeStopped, match="was stopped"):
             session.view()
         session.close()
+
+
+def test_a_terminal_that_goes_away_makes_it_leave(runtime_dir: Path) -> None:
+    """Goal: SIGHUP is no crash: the node leaves its group in order, with 0, although nobody reads its log any more.
+    Method: a daemon with a terminal of its own beside another daemon; the terminal's other end is closed. The signal
+    comes again until the process has ended."""
+    with daemons(runtime_dir, 1) as (daemon,):
+        main, terminal = pty.openpty()
+        program = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY); from spindle.cli import main; main()"
+        second = subprocess.Popen([sys.executable, "-c", program, "daemon", "--runtime-dir", str(runtime_dir)],
+                                  stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
+        os.close(terminal)
+        shown = b""
+        while b"members 1 2" not in shown:
+            shown += os.read(main, 65536)
+        with attach(node_id=1) as watching, attach(node_id=2) as session:
+            os.close(main)
+            with contextlib.suppress(ProcessLookupError):
+                while second.poll() is None:
+                    second.send_signal(signal.SIGHUP)
+                    time.sleep(0.05)
+            assert second.wait(15) == 0
+            wait_until(lambda: session.gone)
+            with pytest.raises(NodeStopped, match="was stopped"):
+                session.view()
+            wait_until(lambda: watching.view().node_ids == (1,))
+        assert "goes on without" not in daemon.log, "it left, and was not missed"
+
+
+def test_started_with_nohup_it_stays(runtime_dir: Path) -> None:
+    """Goal: who ignores SIGHUP for it keeps it. Method: as nohup does, then the signal, then work."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        daemon = Daemon(1, runtime_dir=runtime_dir)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    try:
+        daemon.wait_ready()
+        daemon.process.send_signal(signal.SIGHUP)
+        with attach() as session:
+            session.declare_topic(TopicSpec("altitude"))
+        assert daemon.terminate() == 0
+    finally:
+        daemon.stop()
 
 
 def test_a_left_over_socket_is_replaced(runtime_dir: Path) -> None:
