@@ -451,7 +451,10 @@ cdef class Engine:
             raise ValueError(f"a log of {binding.log.capacity} bytes for messages of up to {s.size_max}: it must hold"
                              f" two of them, {least} bytes")
         s.log = (<DeliveryLog>binding.log).pointer() if binding.log is not None else NULL
-        s.durable_before = s.log.count if s.log != NULL and self.epoch is not epoch else s.durable_before
+        # What comes before the epoch's own messages is in the log when their delivery begins: with the epoch, or when
+        # it is held no longer. Until then persist() says nothing.
+        if s.log != NULL and (self.epoch is not epoch or (s.held and not binding.held)):
+            s.durable_before = s.log.count
         s.held = binding.held
         s.upcall = <upcall_fn><size_t>binding.upcall
         s.upcall_context = <void *><size_t>binding.upcall_context
@@ -481,7 +484,9 @@ cdef class Engine:
     def bind_log(self, topic_id, DeliveryLog log):
         """Delivers the topic into `log` from now on (None: nowhere)."""
         with self.parked():
-            self.bindings.setdefault(topic_id, Binding()).log = log
+            binding = self.bindings.setdefault(topic_id, Binding())
+            if binding.log is not log:
+                binding.log, binding.durable = log, 0
             self._rebind(topic_id)
 
     def add_reader(self, topic_id, Cursor cursor not None):
@@ -527,11 +532,17 @@ cdef class Engine:
             self.bindings.setdefault(topic_id, Binding()).held = False
             self._rebind(topic_id)
 
-    def set_durable(self, topic_id, delivered_index):
-        """The journal has everything before this index of the delivery log on disk."""
+    def set_durable(self, topic_id, delivered_index, DeliveryLog log=None):
+        """The journal has everything before this index of the delivery log on disk.
+
+        `log`: the one that it read. A report of a log that the topic has no longer, because this node has left it
+        meanwhile, is nobody's. None: the one it has.
+        """
         cdef subgroup_t *s
         with self.lock:
-            binding = self.bindings.setdefault(topic_id, Binding())
+            binding = self.bindings.get(topic_id)
+            if binding is None or binding.log is None or (log is not None and binding.log is not log):
+                return
             binding.durable = max(binding.durable, delivered_index)
             if self.epoch is not None and self.epoch.has_topic(topic_id):
                 s = self.epoch.subgroup(topic_id)

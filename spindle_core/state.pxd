@@ -101,7 +101,7 @@ cdef struct subgroup_t:
 
     # Persisting
     uint64_t durable             # set by the journal (release): delivered index before which all is on disk
-    uint64_t durable_before      # log.count when the epoch began: what must be on disk before anything of it counts
+    uint64_t durable_before      # log.count when delivery began in it: must be on disk before anything of it counts
     uint64_t mark_index[PERSIST_MARKS]      # log.count after a delivery
     uint64_t mark_delivered[PERSIST_MARKS]  # delivered number after it
     uint64_t marks_head, marks_tail

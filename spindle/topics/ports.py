@@ -368,15 +368,15 @@ class LocalTopic:
         runs, or with the reason why not. The log is empty so far."""
         from spindle_core.delivery import Cursor
 
-        assert self.log is not None
+        log = self.log
+        assert log is not None
         cursor = self._journal_cursor = Cursor(keep_all=True, from_history=True)
         self.engine.add_reader(self.topic_id, cursor)
-        reader = local_reader(self.engine, self.log, cursor)
+        reader = local_reader(self.engine, log, cursor)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._desk.ledger(self.spec.name)
 
         def on_durable(index: int) -> None:
-            if self._journal_cursor is cursor:  # else the last words of a journal whose log is gone
-                self.engine.set_durable(self.topic_id, index)
+            self.engine.set_durable(self.topic_id, index, log)  # of a log that is gone: the engine knows
 
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._on_failure, error)

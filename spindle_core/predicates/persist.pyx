@@ -2,6 +2,10 @@
 
 The journal's own thread writes and syncs; it leaves the count of delivered messages that are safe in `durable`. This
 predicate turns that into a sequence number (nulls have no place in the journal, but have one in the order).
+
+The first thing that it says in an epoch is that all that came before it is on disk. While delivery is held, something of
+that has not come to the log yet: a joiner's history, or what the log had no room for when the epoch before ended. So it
+says nothing then.
 """
 from libc.stdint cimport uint64_t
 
@@ -15,7 +19,7 @@ from spindle_core.state cimport LEVEL_LOGGED, PERSIST_MARKS, node_t, subgroup_t
 cdef int persist(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns 1 if more became persistent."""
     cdef uint64_t durable, persisted, before = u64_load_relaxed(&s.mine.persisted)
-    if s.level != LEVEL_LOGGED or s.log == NULL or (before and s.marks_head == s.marks_tail):
+    if s.level != LEVEL_LOGGED or s.log == NULL or s.held or (before and s.marks_head == s.marks_tail):
         return 0
     # SYNC POINT: durable. Pairs with Engine.set_durable(): the journal has synced everything below.
     durable = u64_load_acquire(&s.durable)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle_core.engine import Switches
+from spindle_core.engine import Engine, Switches
 from tests.spindle_core.cluster import Cluster
 
 MARKS = 1024  # deliveries that a node remembers one by one
@@ -109,3 +110,88 @@ def test_durable_never_goes_back() -> None:
     cluster.engines[0].set_durable(1, 1 << 60)
     cluster.settle()
     assert writer.persisted == 3
+
+
+def owed(engine: Engine, trim: list[int]) -> list[tuple[bytes, int, int, int, int, int]]:
+    """Ends the epoch at a node, as a driver does: what its log has no room for is taken out, and delivery is held."""
+    if engine.deliver_to_trim(1, trim):
+        return []
+    engine.hold_delivery(1)
+    return list(engine.take_undelivered(1, trim))
+
+
+@pytest.mark.parametrize("changes", [1, 2])
+def test_what_waits_for_room_in_the_log_is_not_on_disk(changes: int) -> None:
+    """Goal (P1): a writer isn't told that a message is on disk while that message still waits, on some member, for room
+    in its delivery log, where the journal takes it from; and is told when it is there.
+
+    Method: a reader that keeps all takes nothing on node 1, so that the trim finds its log full; the journals report
+    all that is in the logs, in every pass; the view changes (twice), then the reader takes.
+    """
+    cluster = Cluster(2, level=3, window=8, size_max=64, senders=[0])
+    cluster.reader(0)
+    slow = cluster.reader(1, capacity=4096, hot=0)
+    writer = cluster.writer(0, slots=64)
+
+    def sync() -> None:
+        for node, engine in enumerate(cluster.engines):
+            engine.set_durable(1, cluster.logs[node, 1].delivered)
+        cluster.settle()
+        held = cluster.logs[1, 1].delivered
+        assert writer.persisted <= held, f"{writer.persisted} are persisted, node 1's log has {held}"
+
+    n = 0
+    while writer.committed - writer.consumed < 8:
+        writer.write(b"%d" % n, timeout_s=0)
+        n += 1
+        cluster.settle()
+    sync()
+    backlog: list[tuple[bytes, int, int, int, int, int]] = []
+    for change in range(changes):
+        for engine in cluster.engines:
+            engine.wedge()
+        trim = [min(epoch.frozen_counts(i, 1)[0] for i, epoch in enumerate(cluster.epochs))]
+        assert not owed(cluster.engines[0], trim)
+        backlog += owed(cluster.engines[1], trim)
+        assert backlog
+        cluster.install(2 + change, cluster.specs)
+        sync()
+    taken = [bytes(payload) for payload in slow.take(1000)]
+    log = cluster.logs[1, 1]
+    for payload, sender, sequence, source_ns, writer_id, _ in backlog:
+        sync()
+        assert log.append(payload, sender, sequence, 1, source_ns, writer_id)
+    cluster.engines[1].release_delivery(1)
+    cluster.settle()
+    assert writer.persisted < log.delivered  # the journal has not said so yet
+    for _ in range(4):
+        taken += [bytes(payload) for payload in slow.take(1000)]
+        sync()
+    assert taken == [b"%d" % k for k in range(n)]
+    assert writer.persisted == n
+
+
+def test_a_late_report_says_nothing_about_the_next_membership() -> None:
+    """Goal (P1): a journal whose log was given up says nothing about the log that comes after it, however late it
+    reports: its thread may be about to do so while the node leaves the topic.
+    Method: five messages on disk; the topic is forgotten, then the report comes; another log, which two go to."""
+    cluster = Cluster(1, level=3)
+    cluster.reader(0)
+    engine, first = cluster.engines[0], cluster.logs.pop((0, 1))
+    writer = cluster.writer(0)
+    writer.write_many([b"x"] * 5, timeout_s=0)
+    cluster.settle()
+    specs = cluster.specs
+    cluster.install(2, [])
+    engine.forget_topic(1)
+    engine.set_durable(1, 5, log=first)
+    cluster.reader(0)
+    cluster.install(3, specs)
+    writer = cluster.writer(0)
+    engine.set_durable(1, 5, log=first)
+    writer.write_many([b"y"] * 2, timeout_s=0)
+    cluster.settle()
+    assert writer.persisted == 0
+    engine.set_durable(1, 2, log=cluster.logs[0, 1])
+    cluster.settle()
+    assert writer.persisted == 2
