@@ -2,107 +2,37 @@
 
 An epoch is prepared while the one before still carries traffic: new_epoch makes the own row, attach_peer maps the
 others', Engine.install switches over. A peer that still writes into an old row can only hurt that dead epoch.
-
-The control columns are the membership machine's shared memory: every one only grows. push() makes changes visible to
-the others; it is the predicate thread that posts them.
 """
-import contextlib
 import os
 import zlib
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from spindle_core.atomics cimport (
-    fence_load_load,
-    fence_store_load,
-    fence_store_store,
-    u32_exchange_acquire,
-    u32_load_relaxed,
-    u32_store_relaxed,
-    u32_store_release,
-    u64_load_acquire,
-    u64_load_relaxed,
-    u64_store_relaxed,
-    u64_store_release,
-)
-from spindle_core.events cimport event_ring, sched_yield
+from spindle_core.atomics cimport u64_load_acquire, u64_store_release
+from spindle_core.control cimport ControlRows
 from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
 from spindle_core.fabric.mixed cimport MixedFabric
 from spindle_core.fabric.shm cimport ShmFabric
+from spindle_core.geometry cimport build_subgroups, free_subgroups, point_columns, posts_waiting_max
 from spindle_core.layout cimport (
-    CACHE_LINE,
     LAYOUT_VERSION,
-    MESSAGE_SIZE_MAX,
     NODES_MAX,
-    PROPOSAL_AREA_SIZE,
-    ROW_AREAS_OFFSET,
     ROW_MAGIC,
     ROW_SUBGROUPS_OFFSET,
     SUBGROUPS_MAX,
-    TRIM_AREA_SIZE,
-    WINDOW_MAX,
-    align_up,
-    area_header,
-    bell_page,
     row_header,
-    slot_stride,
-    subgroup_columns,
 )
 from spindle_core.memory cimport Mapping
-from spindle_core.state cimport LEVEL_LOGGED, LEVEL_UNORDERED, sender_t, subgroup_t
+from spindle_core.state cimport subgroup_t
 
-from dataclasses import dataclass
-
-CONTROL_COLUMNS = (
-    "heartbeat", "proposed", "acked", "committed", "prepared", "wedged", "trimmed", "trim_echoed", "installed",
-    "leaving",
-    "suspected0", "suspected1", "suspected2", "suspected3",
-)
-AREAS = {
-    "proposal": (ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE - sizeof(area_header)),
-    "trim": (ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE - sizeof(area_header)),
-}
-MESSAGE_SIZE_LIMIT = MESSAGE_SIZE_MAX
-WINDOW_LIMIT = WINDOW_MAX
-NODES_LIMIT = NODES_MAX
-TOPICS_LIMIT = SUBGROUPS_MAX - 1
-CONTROL_PUSHES_MAX = 256     # that wait for one peer: many times the moves of a membership in one view
+from spindle_core.control import AREAS, CONTROL_COLUMNS  # no-cython-lint: part of this module's surface
+from spindle_core.geometry import (  # no-cython-lint: part of this module's surface
+    CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT, SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT)
 
 
-@dataclass(frozen=True)
-class SubgroupSpec:
-    """The members of one topic in one view.
-
-    members and senders: row ranks, ascending, senders among the members (a sender's place is its sender rank);
-    window in slots, size_max in bytes; level 0 unordered, 1 atomic, 2 volatile storage, 3 logged storage.
-    """
-
-    topic_id: int
-    members: tuple
-    senders: tuple
-    window: int
-    size_max: int
-    level: int = 1
-
-    def check(self, n_rows):
-        """ValueError where the geometry is impossible; the limit is in the message."""
-        if not 0 <= self.topic_id < SUBGROUPS_MAX:
-            raise ValueError(f"topic {self.topic_id}: numbers have 8 bits")
-        if not 1 <= self.window <= WINDOW_MAX:
-            raise ValueError(f"window {self.window}: must be between 1 and {WINDOW_MAX} slots")
-        if not 1 <= self.size_max <= MESSAGE_SIZE_MAX:
-            raise ValueError(f"size_max {self.size_max}: must be between 1 and {MESSAGE_SIZE_MAX} bytes")
-        if not LEVEL_UNORDERED <= self.level <= LEVEL_LOGGED:
-            raise ValueError(f"level {self.level}: must be between {LEVEL_UNORDERED} and {LEVEL_LOGGED}")
-        if list(self.members) != sorted(set(self.members)) or not all(0 <= m < n_rows for m in self.members):
-            raise ValueError(f"members {self.members}: must be ascending ranks below {n_rows}")
-        if list(self.senders) != sorted(set(self.senders)) or not set(self.senders) <= set(self.members):
-            raise ValueError(f"senders {self.senders}: must be ascending and among the members {self.members}")
-
-
-cdef class Epoch:
+cdef class Epoch(ControlRows):
     """Made by Engine.new_epoch."""
 
     def __cinit__(self):
@@ -150,9 +80,9 @@ cdef class Epoch:
         if self.node.rows == NULL or self.node.control_seen == NULL or self.node.subgroups == NULL:
             raise MemoryError()
         self.node.n_subgroups = len(self.subgroups)
-        self.build_subgroups()
+        cdef uint64_t row_size = build_subgroups(&self.node, self.subgroups, self.node_ids)
         fabric.reserve(self.posts_waiting_max(), LANES_FIXED + 2 * self.node.n_subgroups)
-        self.row = fabric.make_row(f"spindle-row-{node_ids[my_rank]}-{epoch}", self.row_size)
+        self.row = fabric.make_row(f"spindle-row-{node_ids[my_rank]}-{epoch}", row_size)
         self.node.rows[my_rank] = self.row.base
         cdef row_header *h = <row_header *>self.row.base
         h.layout_version = LAYOUT_VERSION
@@ -163,23 +93,15 @@ cdef class Epoch:
         h.layout_hash = self.layout_hash()
         u64_store_release(&h.magic, ROW_MAGIC)
         if n == 1:
-            self.point_columns()
+            self.point()
+
+    cdef void point(self) noexcept:
+        point_columns(&self.node)
+        self.columns_ready = True
 
     def posts_waiting_max(self):
-        """Posts of this epoch that can wait for one peer at once, where a fabric makes use of lanes (fabric.pxd).
-
-        A message is claimed once every member has delivered the one a window before it. So of each topic in which
-        this node sends, a peer can lack a window of messages, in as many ranges at most, each with a count behind it;
-        and one may be on its way in part. What is said often waits once: a topic's line and counts, the heartbeat.
-        Frozen counts are posted once in an epoch; other control columns whenever the membership moves.
-        """
-        cdef uint32_t i
-        cdef uint64_t n = 1 + 4 * CONTROL_PUSHES_MAX
-        for i in range(self.node.n_subgroups):
-            n += 2 + 2 + 1
-            if self.node.subgroups[i].my_sender >= 0:
-                n += 2 * self.node.subgroups[i].window
-        return n
+        """Posts of this epoch that can wait for one peer at once, where a fabric makes use of lanes (fabric.pxd)."""
+        return posts_waiting_max(&self.node)
 
     def layout_hash(self):
         """What members must agree on to understand each other's rows."""
@@ -190,70 +112,7 @@ cdef class Epoch:
         self.hash = zlib.crc32(text) << 32 | zlib.crc32(text[::-1])
         return self.hash
 
-    cdef int build_subgroups(self) except -1:
-        """Sets geometry, offsets and the row's size."""
-        cdef subgroup_t *s
-        cdef uint64_t columns = ROW_SUBGROUPS_OFFSET
-        cdef uint64_t counts = columns + self.node.n_subgroups * sizeof(subgroup_columns)
-        cdef uint64_t slots
-        cdef uint32_t i
-        for i, spec in enumerate(self.subgroups):
-            s = &self.node.subgroups[i]
-            s.node = &self.node
-            s.topic_id = spec.topic_id
-            s.level = spec.level
-            s.window = spec.window
-            s.size_max = spec.size_max
-            s.stride = slot_stride(spec.size_max)
-            s.place = i
-            s.n_members = len(spec.members)
-            s.n_senders = len(spec.senders)
-            s.my_sender = spec.senders.index(self.my_rank) if self.my_rank in spec.senders else -1
-            s.space_fd = -1
-            s.columns_offset = columns + i * sizeof(subgroup_columns)
-            s.counts_offset = counts
-            counts += align_up(max(1, s.n_senders) * sizeof(uint64_t), CACHE_LINE)
-            s.members = <uint32_t *>calloc(max(1, s.n_members), sizeof(uint32_t))
-            s.member_columns = <subgroup_columns **>calloc(max(1, s.n_members), sizeof(void *))
-            s.members_received_by_sender = <uint64_t **>calloc(max(1, s.n_members), sizeof(void *))
-            s.wanted_rung = <uint64_t *>calloc(max(1, s.n_members), sizeof(uint64_t))
-            s.senders = <sender_t *>calloc(max(1, s.n_senders), sizeof(sender_t))
-            s.ready = <uint64_t *>calloc(s.window if s.my_sender >= 0 else 1, sizeof(uint64_t))
-            if (s.members == NULL or s.member_columns == NULL or s.members_received_by_sender == NULL
-                    or s.wanted_rung == NULL or s.senders == NULL or s.ready == NULL):
-                raise MemoryError()
-            for k, rank in enumerate(spec.members):
-                s.members[k] = rank
-            for k, rank in enumerate(spec.senders):
-                s.senders[k].rank = rank
-                s.senders[k].node_id = self.node_ids[rank]
-        slots = align_up(counts, 4096)
-        for i in range(self.node.n_subgroups):
-            s = &self.node.subgroups[i]
-            s.slots_offset = slots
-            slots = align_up(slots + s.window * s.stride, 4096)
-            if slots > 1 << 40:
-                raise ValueError("the topics of this view need more than 1 TiB per node: smaller windows or size_max")
-        self.row_size = slots
-        return 0
-
-    cdef int point_columns(self) except -1:
-        """All rows are there: the predicates' pointers into them."""
-        cdef subgroup_t *s
-        cdef uint32_t i, k
-        for i in range(self.node.n_subgroups):
-            s = &self.node.subgroups[i]
-            for k in range(s.n_members):
-                s.member_columns[k] = <subgroup_columns *>(self.node.rows[s.members[k]] + s.columns_offset)
-                s.members_received_by_sender[k] = <uint64_t *>(self.node.rows[s.members[k]] + s.counts_offset)
-                if s.members[k] == self.node.my_rank:
-                    s.mine = s.member_columns[k]
-                    s.received_by_sender = s.members_received_by_sender[k]
-            for k in range(s.n_senders):
-                s.senders[k].columns = <subgroup_columns *>(self.node.rows[s.senders[k].rank] + s.columns_offset)
-                s.senders[k].slots = self.node.rows[s.senders[k].rank] + s.slots_offset
-        self.columns_ready = True
-        return 0
+    # ---- peers ----
 
     def attach_peer(self, rank, int row_fd, int bell_page_fd, int bell_fd, int mail_fd=-1):
         """Maps a peer's row, doorbell and mail; takes ownership of the descriptors.
@@ -364,7 +223,7 @@ cdef class Epoch:
         self.node.rows[<uint32_t>rank] = row.base
         self.peer_rows[rank] = row
         if self.complete and not self.columns_ready:
-            self.point_columns()
+            self.point()
         return 0
 
     @property
@@ -376,12 +235,7 @@ cdef class Epoch:
     def n_rows(self):
         return len(self.node_ids)
 
-    cdef row_header *header(self, rank) except NULL:
-        if self.closed:
-            raise ValueError("this epoch is closed")
-        if not 0 <= rank < self.node.n_rows or self.node.rows[<uint32_t>rank] == NULL:
-            raise ValueError(f"rank {rank} is not attached")
-        return <row_header *>self.node.rows[<uint32_t>rank]
+    # ---- subgroups ----
 
     cdef subgroup_t *subgroup(self, topic_id) except NULL:
         if self.closed:
@@ -397,98 +251,6 @@ cdef class Epoch:
         """Ends everything with a peer in this epoch, at once and for good. Nothing to do for others. Idempotent."""
         if not self.closed and 0 <= rank < self.node.n_rows and rank != self.my_rank:
             self.node.fabric.cut(self.node.fabric.self, rank)
-
-    # ---- control columns ----
-
-    def get(self, rank, str column):
-        """A control column of any row."""
-        return u64_load_acquire(&self.header(rank).control[<int>CONTROL_COLUMNS.index(column)])
-
-    def set(self, str column, value):
-        """Raises a control column of the own row; ValueError if it would shrink. Visible to others after push()."""
-        cdef row_header *h = self.header(self.my_rank)
-        cdef int i = CONTROL_COLUMNS.index(column)
-        if value < h.control[i]:
-            raise ValueError(f"column {column} only grows: {h.control[i]} -> {value}")
-        u64_store_release(&h.control[i], value)
-
-    cdef void hold_control(self) noexcept:
-        """Keeps the predicate thread from posting what is being changed. To be held for stores only."""
-        # SYNC POINT: control lock. Pairs with push_control() in step, which holds it while it posts.
-        with nogil:
-            while u32_exchange_acquire(&self.node.control_lock, 1):
-                sched_yield()
-
-    @contextlib.contextmanager
-    def control_held(self):
-        """For tests: as if the control thread were in the middle of a change."""
-        self.hold_control()
-        try:
-            yield
-        finally:
-            u32_store_release(&self.node.control_lock, 0)
-
-    def beat(self, value):
-        """Raises the own heartbeat. Where rows are copied the predicate thread posts it; on one host it is there."""
-        self.set("heartbeat", value)
-        if self.fabric.wait_fd >= 0:
-            u32_store_relaxed(&self.node.beat_due, 1)
-            fence_store_load()
-            if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
-                event_ring(self.bell_fd)
-
-    def push(self):
-        """Makes the own control columns and areas visible to all: the predicate thread posts them."""
-        cdef row_header *h = self.header(self.my_rank)
-        self.hold_control()
-        # SYNC POINT: control. Pairs with control() in step: columns and areas before the version.
-        u64_store_release(&h.control_version, h.control_version + 1)
-        u32_store_release(&self.node.control_lock, 0)
-        fence_store_load()
-        if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
-            event_ring(self.bell_fd)
-
-    def write_area(self, str area, bytes data):
-        """Replaces the bytes of an area of the own row, guarded by version, length and CRC. ValueError if too long."""
-        offset, room = AREAS[area]
-        cdef area_header *h = <area_header *>(<char *>self.header(self.my_rank) + <uint64_t>offset)
-        cdef const char *source = data
-        cdef uint64_t length = len(data)
-        cdef uint32_t crc
-        if length > <uint64_t>room:
-            raise ValueError(f"{len(data)} bytes for the {area} area: {room} at most (fewer topics or nodes)")
-        crc = zlib.crc32(data)
-        self.hold_control()
-        u64_store_relaxed(&h.version, h.version + 1)
-        fence_store_store()
-        u32_store_relaxed(&h.size, <uint32_t>length)
-        h.crc = crc
-        memcpy(<char *>h + sizeof(area_header), source, length)
-        u64_store_release(&h.version, h.version + 1)
-        u32_store_release(&self.node.control_lock, 0)
-
-    def read_area(self, rank, str area):
-        """The bytes of an area of any row; b"" if never written. ValueError while it is torn: look again later."""
-        offset, room = AREAS[area]
-        cdef area_header *h = <area_header *>(<char *>self.header(rank) + <uint64_t>offset)
-        cdef uint64_t version = u64_load_acquire(&h.version)
-        cdef uint32_t size = h.size, crc = h.crc
-        if version == 0:
-            return b""
-        if version & 1 or size > room:
-            raise ValueError(f"the {area} area of rank {rank} is being written")
-        data = (<char *>h + sizeof(area_header))[:size]
-        fence_load_load()
-        if u64_load_relaxed(&h.version) != version or zlib.crc32(data) != crc:
-            raise ValueError(f"the {area} area of rank {rank} is torn")
-        return data
-
-    def row_identity(self, rank):
-        """(node id, incarnation, epoch) that the row itself says."""
-        cdef row_header *h = self.header(rank)
-        return h.node_id, h.incarnation, h.epoch
-
-    # ---- subgroups ----
 
     def frozen_counts(self, rank, topic_id):
         """Messages received per sender rank, as that member froze them at its wedge (zeros before)."""
@@ -529,19 +291,6 @@ cdef class Epoch:
         self.columns_ready = False
 
     def __dealloc__(self):
-        cdef uint32_t i
-        cdef subgroup_t *s
-        if self.node.subgroups != NULL:
-            for i in range(self.node.n_subgroups):
-                s = &self.node.subgroups[i]
-                free(s.members)
-                free(s.member_columns)
-                free(s.members_received_by_sender)
-                free(s.wanted_rung)
-                free(s.senders)
-                free(s.ready)
-                if s.space_fd >= 0:
-                    os.close(s.space_fd)
-            free(self.node.subgroups)
+        free_subgroups(&self.node)
         free(self.node.rows)
         free(self.node.control_seen)

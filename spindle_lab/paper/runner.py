@@ -27,9 +27,10 @@ FORMAT = 1  # of figures_of(): raised where it changes
 # What is compiled of the core and has a part in what a run shows; of the model that is all but what measures or flies
 # writes alone.
 MODULES = (
-    "spindle_core.counters", "spindle_core.engine", "spindle_core.epoch", "spindle_core.smc", "spindle_core.sst",
-    "spindle_core.step", "spindle_core.predicates.deliver", "spindle_core.predicates.null_send",
-    "spindle_core.predicates.receive", "spindle_core.predicates.send",
+    "spindle_core.bindings", "spindle_core.counters", "spindle_core.engine", "spindle_core.epoch",
+    "spindle_core.geometry", "spindle_core.smc", "spindle_core.sst", "spindle_core.step",
+    "spindle_core.predicates.deliver", "spindle_core.predicates.null_send", "spindle_core.predicates.receive",
+    "spindle_core.predicates.send",
 )
 
 

@@ -1,0 +1,177 @@
+"""Who drives an engine's predicates: its thread, or the caller by hand; and how they are made to stand still.
+
+Whatever the predicates read is changed between two of their steps only: park(), change, resume(). So no structure is
+ever shared between them and Python. Parking takes microseconds, and nothing under it waits.
+"""
+import contextlib
+import os
+import threading
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from spindle_core.atomics cimport (
+    fence_store_load,
+    realtime_ns,
+    u32_load_acquire,
+    u32_load_relaxed,
+    u32_store_release,
+)
+from spindle_core.counters cimport Counters
+from spindle_core.epoch cimport Epoch
+from spindle_core.events cimport c_close, event_ring, sched_yield
+from spindle_core.layout cimport BELL_MAGIC, bell_page
+from spindle_core.memory cimport Mapping
+from spindle_core.state cimport subgroup_t
+from spindle_core.step cimport step
+from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive
+
+from spindle_core.switches import Switches
+
+
+cdef int make_space_fd(subgroup_t *s) except -1:
+    """What claims wait at: nothing to make where nobody can ring it, since no thread runs."""
+    if s.mine != NULL and s.space_fd < 0:
+        s.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    return 0
+
+
+cdef class Driving:
+    """`busy_poll_us`: how long the predicate thread looks for work before it blocks."""
+
+    def __cinit__(self):
+        self.bell_fd = self.control_fd = self.resume_fd = -1
+        memset(&self.driver, 0, sizeof(self.driver))
+
+    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=10):
+        if not 0 <= node_id < 1 << 32:
+            raise ValueError(f"node id {node_id}: must be between 0 and {(1 << 32) - 1}")
+        if not 0 <= busy_poll_us <= 1_000_000:
+            raise ValueError(f"busy_poll_us {busy_poll_us}: must be between 0 and 1000000 microseconds")
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.switches = switches if switches is not None else Switches()
+        self.counters = counters if counters is not None else Counters.create()
+        self.counters_kept = self.counters.mapping.view()   # Counters.close() must not take them from the thread
+        self.lock = threading.RLock()
+        self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
+        self.bell.seal_writes()
+        self.bell_fd, self.control_fd, self.resume_fd = (
+            os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(3))
+        cdef bell_page *b = <bell_page *>self.bell.base
+        b.node_id = node_id
+        b.incarnation = incarnation
+        b.magic = BELL_MAGIC
+        self.driver.bell = b
+        self.driver.bell_fd = self.driver.wait_fd = self.bell_fd
+        self.driver.resume_fd = self.resume_fd
+        self.driver.busy_poll_ns = busy_poll_us * 1000
+        self.driver.counters = self.counters.values
+
+    def start(self):
+        """Starts the predicate thread. RuntimeError if it was started or stopped before."""
+        if self.thread is not None or self.stopped:
+            raise RuntimeError("an engine starts once")
+        if self.epoch is not None:
+            for i in range(self.epoch.node.n_subgroups):
+                make_space_fd(&self.epoch.node.subgroups[<uint32_t>i])
+        u32_store_release(&self.driver.running, 1)
+        self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        cdef driver_t *d = &self.driver
+        with nogil:
+            drive(d)
+
+    cdef int end_thread(self) except -1:
+        """The predicate thread ends, for good. Under the lock."""
+        u32_store_release(&self.driver.stop, 1)
+        event_ring(self.bell_fd)
+        event_ring(self.resume_fd)
+        if self.took_over:           # in the middle of a parking of ours
+            self.took_over = False
+            stop_driving(&self.driver)
+        if self.thread is not None:
+            self.thread.join()   # under the lock: who parks finds the thread ended, not in its last step
+        return 0
+
+    def step_once(self, now_ns=0, *, falls_asleep=False):
+        """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done.
+
+        `now_ns`: the time of a virtual clock, which view changes then use as well; by default the system's is read.
+        falls_asleep: it is the last look before the caller waits for the bell, which is announced.
+        """
+        cdef int done
+        self.virtual_ns = now_ns
+        if self.thread is not None and not self.stopped:
+            raise RuntimeError("the predicate thread is running")
+        if falls_asleep:
+            announce_sleep(&self.driver)
+        if self.epoch is None:
+            return 0
+        done = step(&self.epoch.node, self.now_ns())
+        if self.epoch.node.control_changed:
+            self.epoch.node.control_changed = False
+            event_ring(self.control_fd)
+        return done
+
+    cdef uint64_t now_ns(self) noexcept:
+        return self.virtual_ns if self.virtual_ns else realtime_ns()
+
+    cdef void ring(self) noexcept:
+        fence_store_load()
+        if u32_load_relaxed(&self.driver.bell.asleep):
+            event_ring(self.bell_fd)
+
+    cdef int park(self) except -1:
+        """The predicate thread stands between two steps until resume(). Nests.
+
+        One that is blocked is left asleep: whoever holds `driving` keeps it from stepping. Waking it only to see it
+        stand would cost a wake-up here and one in resume(), on a busy host a time slice each.
+        """
+        cdef driver_t *d = &self.driver
+        cdef uint32_t ticket
+        self.lock.acquire()
+        self.depth += 1
+        if self.depth == 1 and self.thread is not None and not self.stopped:
+            self.took_over = try_to_drive(d)
+            if self.took_over:
+                return 0
+            self.ticket = self.ticket % 0xFFFFFFFF + 1   # of its own, so that nobody has to wait for the last one's end
+            ticket = self.ticket
+            u32_store_release(&d.park, ticket)
+            event_ring(self.bell_fd)
+            with nogil:
+                while u32_load_acquire(&d.parked) != ticket and not u32_load_acquire(&d.stop):
+                    sched_yield()
+        return 0
+
+    cdef int resume(self) except -1:
+        cdef driver_t *d = &self.driver
+        self.depth -= 1
+        if self.depth == 0 and self.took_over:
+            self.took_over = False
+            stop_driving(d)
+            self.ring()          # it looks anew at everything that was changed meanwhile
+        elif self.depth == 0 and self.thread is not None and not self.stopped:
+            u32_store_release(&d.park, 0)
+            event_ring(self.resume_fd)
+        self.lock.release()
+        return 0
+
+    @contextlib.contextmanager
+    def parked(self):
+        """While in it the predicate thread stands still: for changes to what it reads."""
+        self.park()
+        try:
+            yield
+        finally:
+            self.resume()
+            self.ring()
+
+    def __dealloc__(self):
+        u32_store_release(&self.driver.stop, 1)
+        for fd in (self.bell_fd, self.control_fd, self.resume_fd):
+            if fd >= 0:
+                c_close(<int>fd)
