@@ -10,6 +10,9 @@ Each class carries the exit code that a command ending with it returns.
 
 from __future__ import annotations
 
+import errno
+import os
+
 # The base is the core's, so that its own errors (a dead node, a full ring) are caught with all others.
 from spindle_core.errors import NodeGone as NodeGone
 from spindle_core.errors import SpindleError
@@ -122,6 +125,31 @@ class ListenError(SpindleError, OSError):
     """The port for other hosts can't be had now: another process has it, or the address is not this host's (yet)."""
 
     exit_code = 14
+
+
+class NoResources(SpindleError, OSError):
+    """This process can get no more memory or descriptors. It is nobody else's failure."""
+
+    exit_code = 15
+
+
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)  # of this process or this host
+
+
+def shortage(error: BaseException, what: str) -> NoResources | None:
+    """What to report if the call for `what` failed because something ran out here; None if it failed otherwise."""
+    if isinstance(error, NoResources):
+        return error
+    if isinstance(error, OSError) and not isinstance(error, SpindleError) and error.errno in SHORTAGES:
+        advice = "descriptors" if error.errno in (errno.EMFILE, errno.ENFILE) else "memory"
+        reason = os.strerror(error.errno)
+    elif isinstance(error, MemoryError):
+        advice, reason = "memory", str(error) or "no memory"
+    else:
+        return None
+    limits = "ulimit -n; LimitNOFILE= of its service" if advice == "descriptors" else (
+        "ulimit -v and -l, vm.max_map_count, the memory of its control group")
+    return NoResources(f"{what} needs {advice} that this process cannot get: {reason} ({limits})")
 
 
 KNOWN_EVERYWHERE = (__name__, SpindleError.__module__)  # modules whose error classes both ends of a connection have

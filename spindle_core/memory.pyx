@@ -8,6 +8,7 @@ Rules: a Mapping owns its descriptor; close() is idempotent; a memoryview of it 
 """
 import os
 
+from libc.errno cimport errno
 from libc.stdint cimport uint64_t
 from posix.mman cimport (
     MAP_ANONYMOUS,
@@ -108,7 +109,7 @@ cdef class Mapping:
         cdef Mapping m = Mapping.__new__(Mapping)
         cdef void *p = mmap(NULL, size, PROT_READ | (PROT_WRITE if writable else 0), MAP_SHARED, fd, 0)
         if p == MAP_FAILED:
-            raise OSError(f"mmap of {size} bytes failed ({'read-write' if writable else 'read-only'})")
+            raise OSError(errno, f"mmap of {size} bytes failed ({'read-write' if writable else 'read-only'})")
         m.base = <char *>p
         m.size = size
         m.fd = fd

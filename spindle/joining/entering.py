@@ -83,6 +83,7 @@ class Entry:
         self._node_id = changes.me.node_id
         self._unlock, self._unlocked = unlock, False
         self._listening = False
+        self._unmet = ""  # what the introduction to the members waits for
         self._told = (0, -1)  # group id and view id of what this newcomer was told last
 
     async def enter(self, found: list[Found], deadline: float) -> None:
@@ -268,7 +269,7 @@ class Entry:
             try:
                 await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
             except asyncio.TimeoutError:
-                what = self._changes.machine.awaiting()
+                what = self._unmet or self._changes.machine.awaiting()
                 raise JoinFailed(f"node {self._node_id} waited {self._config.join_timeout_s:g} s for {what}; see what "
                                  "`spindle status` says of the other nodes") from None
         return True
@@ -294,10 +295,12 @@ class Entry:
                     break
                 except (ConnectionEnded, NodeStopped) as error:
                     LOG.debug("%s", error)
+                    self._unmet = f"a connection to {member}: {error}"
                     await asyncio.sleep(REACH_AGAIN_S)
                 except SpindleError as error:
                     self._fail(error)
                     return
+        self._unmet = ""
         self._changes.heard(peer.node_id, told)
 
 

@@ -19,6 +19,8 @@ from spindle.group.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 from spindle.membership import messages as m
 from spindle.proto import node_pb2 as pb
 
+WHY_MAX = 300  # characters of why one node lacks another
+
 
 def member_to_wire(member: Member) -> pb.Member:
     return pb.Member(node_id=member.node_id, incarnation=member.incarnation, address=member.address, pid=member.pid,
@@ -132,6 +134,12 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
             joiners=message.joiners))
     if isinstance(message, m.Prepared):
         return pb.PeerMessage(prepared=pb.Prepared(view_id=message.view_id, ballot=message.ballot))
+    if isinstance(message, m.Lacking):
+        return pb.PeerMessage(lacking=pb.Lacking(
+            view_id=message.view_id, ballot=message.ballot,
+            lacks=[pb.Lacking.Lack(node_id=node_id, why=why[:WHY_MAX]) for node_id, why in message.lacks]))
+    if isinstance(message, m.LeftOut):
+        return pb.PeerMessage(left_out=pb.LeftOut(view_id=message.view_id, ballot=message.ballot, why=message.why))
     return pb.PeerMessage(installed=pb.Installed(
         group_id=message.group_id, view_id=message.view_id, ballot=message.ballot))
 
@@ -159,6 +167,11 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
                            message.admission.base_view_id, message.admission.joiners)
     if kind == "prepared":
         return m.Prepared(message.prepared.view_id, message.prepared.ballot)
+    if kind == "lacking":
+        return m.Lacking(message.lacking.view_id, message.lacking.ballot,
+                         tuple((one.node_id, one.why[:WHY_MAX]) for one in message.lacking.lacks[:NODES_MAX]))
+    if kind == "left_out":
+        return m.LeftOut(message.left_out.view_id, message.left_out.ballot, message.left_out.why)
     if kind == "installed":
         return m.Installed(message.installed.group_id, message.installed.view_id, message.installed.ballot)
     return None

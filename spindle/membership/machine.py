@@ -10,12 +10,13 @@ there are none. While `in_minority` give the certain end of others a little time
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from spindle.errors import CastOut, MembershipError, NodeIdTaken, NoMajority, SpindleError, error_to_wire
+from spindle.errors import CastOut, JoinFailed, MembershipError, NodeIdTaken, NoMajority, SpindleError, error_to_wire
 from spindle.group.topics import TopicSpec
 from spindle.group.view import Member, View
 from spindle.membership import messages as m
+from spindle.membership.left_out import left_out
 from spindle.membership.participants import Participants
 from spindle.membership.plan import fulfilled
 from spindle.membership.rules import REJOIN, Gone, Phase, Rules
@@ -310,6 +311,11 @@ class Machine(Rules):
         elif isinstance(message, m.Prepared):
             if message.ballot == self.ballot:
                 self._joiners_prepared.add(node_id)
+        elif isinstance(message, m.Lacking):
+            if message.ballot == self.ballot and self.next_view is not None and self.next_view.member(node_id):
+                self._lacks[node_id] = dict(message.lacks)
+        elif isinstance(message, m.LeftOut):
+            self._told_to_stop(node_id, message)
         elif self._table is None or self.view is None:
             self._deferred.append((node_id, message))
         elif isinstance(message, m.JoinRequest) and message.group_id != self.view.group_id:
@@ -376,10 +382,69 @@ class Machine(Rules):
 
     def late_joiners(self, ballot: int) -> list[Member]:
         """Joiners that the leader's proposal of this ballot still waits for."""
-        waiting = self.phase in (Phase.PREPARING, Phase.PREPARED)
-        if not waiting or self.ballot != ballot or not self.is_leader or self._decision_stands():
+        if not self._still_prepares(ballot):
             return []
         return [joiner for joiner in self._joiners() if joiner.node_id not in self._joiners_prepared]
+
+    # --- a view that can't be prepared
+
+    def lacks(self, ballot: int, lacks: Mapping[int, str]) -> None:
+        """The driver has waited long for what it needs of these nodes to prepare this ballot, and still hasn't got it;
+        with what it knows of why. The leader is told."""
+        if ballot != self.ballot or self.next_view is None:
+            return
+        message = m.Lacking(self.next_view.view_id, ballot, tuple(sorted(lacks.items())))
+        if self.phase is Phase.ADMITTED and self._asked is not None:
+            self._act(m.Send(self._asked[0], message))
+        elif self.phase is Phase.PREPARING and self.is_leader:
+            self._lacks[self.me.node_id] = dict(lacks)
+        elif self.phase is Phase.PREPARING and self.view is not None:
+            leader = self.view.members[self.leader_rank]
+            self._act(m.Send(leader.node_id, message, leader.incarnation))
+
+    def leave_out(self, ballot: int, again: bool = False) -> list[Member]:
+        """The view of this ballot has taken too long to prepare: at its leader, decides who is left out, and tells
+        them. Returns the joiners among them, whose connections the driver ends. `again`: members that were told before
+        and haven't stopped are suspected, if a majority remains."""
+        if not self._still_prepares(ballot):
+            return []
+        assert self.view is not None and self.next_view is not None and self._table is not None
+        joiners = {joiner.node_id for joiner in self._joiners()}
+        unprepared = joiners - self._joiners_prepared | {
+            self.view.members[rank].node_id for rank in self.live_ranks() if self._table.get(rank, "prepared") < ballot}
+        gone = left_out(self.next_view, joiners, unprepared, self._lacks)
+        parted = []
+        for node_id, why in sorted(gone.items(), key=lambda item: item[0] == self.me.node_id):
+            member = self.next_view.member(node_id)
+            assert member is not None
+            text = f"{member} is left out of view {self.next_view.view_id}, as no connection can be made: {why}"
+            if node_id in joiners:
+                self._act(m.Send(node_id, m.Rejection(0, JoinFailed.__name__, text), member.incarnation))
+                self.peer_gone(member, why=text, ended=False)
+                parted.append(member)
+            elif member == self.me:
+                self._left_out(text)
+            elif again and self.may_suspect({node_id}):
+                self.suspect(node_id, text)
+            else:
+                self._act(m.Send(node_id, m.LeftOut(self.next_view.view_id, ballot, text), member.incarnation))
+        return parted
+
+    def _still_prepares(self, ballot: int) -> bool:
+        """True if this node leads, and its proposal of this ballot can still be replaced."""
+        waiting = self.phase in (Phase.PREPARING, Phase.PREPARED)
+        return waiting and self.ballot == ballot and self.is_leader and not self._decision_stands()
+
+    def _left_out(self, why: str) -> None:
+        self._fail(CastOut(f"{why}. It has stopped, so that the others can go on. Look at the network and the firewall "
+                           f"between the two; {REJOIN}"))
+
+    def _told_to_stop(self, node_id: int, message: m.LeftOut) -> None:
+        """Obeyed from the present leader only, and only while nobody has wedged: then it is too late to be left out."""
+        if self._table is None or self.view is None or message.ballot != self.ballot:
+            return
+        if self.phase in (Phase.PREPARING, Phase.PREPARED) and self.view.members[self.leader_rank].node_id == node_id:
+            self._left_out(message.why)
 
     # --- a joiner's way in
 

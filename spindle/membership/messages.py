@@ -81,6 +81,26 @@ class Prepared:
 
 
 @dataclasses.dataclass(frozen=True)
+class Lacking:
+    """To the leader: what this node still waits for, long after it began to prepare the view of this ballot: node ids,
+    and what is known of why."""
+
+    view_id: int
+    ballot: int
+    lacks: tuple[tuple[int, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """From the leader to a member that can't be connected with others for the next view: it has to stop, so that the
+    group can go on."""
+
+    view_id: int
+    ballot: int
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Installed:
     """From a member to a joiner: the next view is installed, begin."""
 
@@ -89,7 +109,7 @@ class Installed:
     ballot: int
 
 
-Message = CurrentView | JoinRequest | TopicRequest | Rejection | Admission | Prepared | Installed
+Message = CurrentView | JoinRequest | TopicRequest | Rejection | Admission | Prepared | Lacking | LeftOut | Installed
 
 # --- actions
 

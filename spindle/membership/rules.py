@@ -30,6 +30,9 @@ Rules:
   members in it, and the view after it is without them. Two changes are two views or one batch, never a blend.
 - A trim is adopted if any witness has echoed it: somebody may have installed by it. Else it is computed anew.
 - Whoever is suspected by a live member is cast out, and stops.
+- A view that can't be prepared holds up nobody for ever: after a while each says what it lacks, and the leader decides
+  who is left out (`spindle.membership.left_out`). A member that is left out is told so and stops, so it is certain that
+  it never acts again; only one that doesn't is suspected.
 """
 
 from __future__ import annotations
@@ -93,6 +96,7 @@ class Rules:
         self._own: dict[int, TopicSpec | m.Role] = {}  # this node's wishes that no view fulfils yet
         self._deferred: list[tuple[int, m.Message]] = []  # sent under a view that is not installed here yet
         self._joiners_prepared: set[int] = set()
+        self._lacks: dict[int, dict[int, str]] = {}  # at the leader, by node id: what it can't get for next_view
         self._look_again = False  # suspicions were absorbed in the middle of a rule
         self._base = -1  # of a joiner: id of the view in which its admission was decided
         self._other: View | None = None  # outside: of another group than the one that is asked, which lives still
@@ -269,7 +273,7 @@ class Rules:
 
     def _decide(self, view: View, ballot: int) -> None:
         self.next_view, self.ballot = view, ballot
-        self._joiners_prepared = set()
+        self._joiners_prepared, self._lacks = set(), {}
 
     def _commit(self) -> bool:
         assert self._table is not None

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spindle.errors import SpindleError, error_from_wire
+from spindle.errors import SpindleError, error_from_wire, shortage
 from spindle.logs import MEMBER_LOST, NODE_LEFT, VIEW_INSTALLED, about
 from spindle.membership import messages as m
 from spindle.membership.codec import message_to_wire
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
 
-JOINER_TIMEOUT_S = 5.0  # for a joiner to exchange memory with everybody; then it is left out
+PREPARE_TIMEOUT_S = 5.0  # to exchange memory with everybody; then each says what it lacks
+LACKS_WAIT_S = 1.0  # for that to reach the leader, who decides then who is left out
 OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
 TIDY_S = 0.05  # between two looks whether an old epoch's last posts have arrived
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
@@ -68,7 +69,7 @@ class Changes:
         self._unreachable: set[int] = set()  # members of the view whose data connection has failed
         self._tidy_timer: asyncio.TimerHandle | None = None
         self._driving = self._stopped = False
-        self._joiner_timer: asyncio.TimerHandle | None = None
+        self._prepare_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self._slow_change = (-1, 0)  # view id and ballot of the change that was under way at the timer's last look
         asyncio.get_running_loop().add_reader(engine.control_fd, self._columns_changed)
@@ -80,7 +81,7 @@ class Changes:
         self._stopped = True
         self.liveness.stop()
         asyncio.get_running_loop().remove_reader(self.engine.control_fd)
-        for timer in (self._joiner_timer, self._slow_timer, self._tidy_timer):
+        for timer in (self._prepare_timer, self._slow_timer, self._tidy_timer):
             if timer is not None:
                 timer.cancel()
         for task in self.donating:
@@ -164,8 +165,10 @@ class Changes:
         except SpindleError as error:
             self._fail(error)
         except Exception as error:
-            LOG.exception("membership of node %d", self.me.node_id)
-            self._fail(SpindleError(f"the membership of node {self.me.node_id} failed by a defect: "
+            short = shortage(error, "a view change")
+            if short is None:
+                LOG.exception("membership of node %d", self.me.node_id)
+            self._fail(short or SpindleError(f"the membership of node {self.me.node_id} failed by a defect: "
                                     f"{type(error).__name__}: {error}"))
         finally:
             self._driving = False
@@ -199,7 +202,7 @@ class Changes:
             if not sent and isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):
-            self._watch_joiners(action.ballot)
+            self._watch_preparation(action.ballot)
             self.next.prepare(action.view, action.ballot)
         elif isinstance(action, m.Wedge):
             self.engine.wedge(action.ballot, open_claim_timeout_s=self._open_claim_timeout_s)
@@ -220,21 +223,32 @@ class Changes:
         elif isinstance(action, m.Failed):
             self._fail(error_from_wire(action.kind, action.text))
 
-    def _watch_joiners(self, ballot: int) -> None:
-        """A joiner that hangs must not hold up the others' view changes: its end lets the leader propose anew."""
+    def _watch_preparation(self, ballot: int) -> None:
+        """A view that can't be prepared must not hold up others: all say what they lack, then the leader decides."""
 
-        def part_with_late_ones() -> None:
-            for joiner in self.machine.late_joiners(ballot):
-                LOG.warning("%s is not ready to join after %g s: it is left out", joiner, JOINER_TIMEOUT_S)
+        def report(again: bool) -> None:
+            if not self._stopped and (lacks := self.next.lacks(ballot)):
+                LOG.warning("view change: this node still lacks %s", "; ".join(
+                    f"node {node_id} ({why})" for node_id, why in sorted(lacks.items())))
+                self.machine.lacks(ballot, lacks)
+                self.drive()
+            if not self._stopped:
+                self._prepare_timer = loop.call_later(LACKS_WAIT_S, decide, again)
+
+        def decide(again: bool) -> None:
+            joiners = self.machine.leave_out(ballot, again)
+            self.drive()  # tells them
+            for joiner in joiners:
+                LOG.warning("%s could not be let in: it is left out", joiner)
                 if self._connected(joiner):
                     self.peers.connected[joiner.node_id].conn.finish()
-                else:  # it, or this life of it, has gone before this node was told of it
-                    self.machine.unreachable(joiner.node_id)
-                    self.drive()
+            if not self._stopped and self.machine.ballot == ballot:
+                self._prepare_timer = loop.call_later(PREPARE_TIMEOUT_S, report, True)
 
-        if self._joiner_timer is not None:
-            self._joiner_timer.cancel()
-        self._joiner_timer = asyncio.get_running_loop().call_later(JOINER_TIMEOUT_S, part_with_late_ones)
+        if self._prepare_timer is not None:
+            self._prepare_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._prepare_timer = loop.call_later(PREPARE_TIMEOUT_S, report, False)
 
     def _cut(self, action: m.Cut) -> None:
         assert self.view is not None

@@ -11,7 +11,9 @@ Rules:
   opens their data connection, once it has been told the token for it; both count as attached when both ends have the
   other's offer and the connection.
 - Whoever can't be reached, or whose row doesn't fit, is nobody's end but its own: the view stays unprepared until the
-  leader proposes another. Only memory that can't be made here is this node's failure.
+  leader proposes another; `lacks()` tells whom this node waits for, and why.
+- Memory or descriptors that run out here are this node's failure, never that of whom they were needed for. What the
+  own row needs is tried again for a while, as others may give something back; then this node ends.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import MembershipError, SpindleError
+from spindle.errors import ConnectionEnded, MembershipError, NoResources, SpindleError, shortage
 from spindle.group.layout import subgroups_of
 from spindle.group.view import SHM, TCP, VERBS, fabric_between
 from spindle.proto import node_pb2 as pb
@@ -43,7 +45,8 @@ Key = tuple[int, int, int]  # group id, view id, ballot
 TOKEN_BYTES = 32
 RDMA_ATTEMPTS = 7  # the first one and the retries of VerbsFabric
 ACK_TIMEOUT_MIN = 14  # 67 ms: less would take a busy host for a broken network
-STREAM_TIMEOUT_S = 5.0  # for a data connection to be made
+STREAM_TIMEOUT_S = 4.0  # for a data connection to be made
+SHORT_WAIT_S = 4.0  # for what the own row needs to come free
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
 OFFER_FDS = 3  # row, doorbell page, doorbell eventfd
 REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
@@ -75,7 +78,7 @@ class NextEpoch:
 
     on_ready(ballot)         all rows are exchanged
     on_unfit(node_id, why)   this member of the view offered a row that is none
-    on_error(error)          the own memory can't be made
+    on_error(error)          the own memory can't be made, or something that others' needs has run out here
     """
 
     def __init__(self, engine: Engine, peers: Peers, node_id: int, on_ready: Callable[[int], None],
@@ -94,19 +97,32 @@ class NextEpoch:
         self._remote: dict[int, pb.RemoteRow] = {}  # by node id: what it said of its row
         self._streams: dict[int, int] = {}  # by node id: its data connection, before its offer has come
         self._connecting: set[asyncio.Task[None]] = set()
+        self._problems: dict[int, SpindleError] = {}  # by node id: why it can't be reached so far
+        self._short_until = 0.0  # loop time until which memory for the own row is tried for
+        self._again: asyncio.TimerHandle | None = None
 
     def prepare(self, view: View, ballot: int) -> None:
         """Begins; forgets what was prepared before. Calls on_ready at once where there is nobody to wait for."""
         self.discard()
+        self._short_until = asyncio.get_running_loop().time() + SHORT_WAIT_S
         rank = view.rank_of(self._node_id)
         if rank is None:  # this node leaves
             self._on_ready(ballot)
-            return
+        else:
+            self._make(view, ballot, rank)
+
+    def _make(self, view: View, ballot: int, rank: int) -> None:
+        self._again = None
         try:
             self._epoch = self._engine.new_epoch(
                 view.view_id, rank, view.node_ids, subgroups_of(view), self._fabric(view, rank))
         except (ValueError, OSError, MemoryError) as error:
-            self._on_error(MembershipError(f"the memory of view {view.view_id} cannot be made: {error}"))
+            short = shortage(error, f"view {view.view_id}")
+            loop = asyncio.get_running_loop()
+            if short is not None and loop.time() < self._short_until:
+                self._again = loop.call_later(REACH_AGAIN_S, self._make, view, ballot, rank)
+                return
+            self._on_error(short or MembershipError(f"the memory of view {view.view_id} cannot be made: {error}"))
             return
         self._view, self._ballot = view, ballot
         self._missing = set(view.node_ids) - {self._node_id}
@@ -169,8 +185,21 @@ class NextEpoch:
                 await self._peers.reach(member, timeout_s=5.0)  # added() makes the offer
                 return
             except SpindleError as error:
+                self._problems[node_id] = error
                 LOG.debug("view %d: %s", view.view_id, error)
                 await asyncio.sleep(REACH_AGAIN_S)
+
+    def lacks(self, ballot: int) -> dict[int, str]:
+        """Node ids whose memory isn't attached yet for this ballot, with what is known of why. What has run out here is
+        reported by on_error instead."""
+        if self._view is None or self._ballot != ballot:
+            return {}
+        network = self._peers.network
+        for error in [network.short if network is not None else None, *self._problems.values()]:
+            if isinstance(error, NoResources) and self._missing:
+                self._on_error(error)
+                return {}
+        return {node_id: str(self._problems.get(node_id, "its memory has not come")) for node_id in self._missing}
 
     def added(self, peer: Peer) -> None:
         """A node is connected now."""
@@ -221,7 +250,9 @@ class NextEpoch:
         early[node_id] = offer
 
     def _attach(self, node_id: int, offer: Offer) -> None:
-        assert self._view is not None and self._epoch is not None
+        if self._view is None or self._epoch is None:  # given up meanwhile
+            offer.close()
+            return
         rank = self._view.rank_of(node_id)
         if rank is None or node_id not in self._missing:
             offer.close()
@@ -247,13 +278,23 @@ class NextEpoch:
             else:
                 self._epoch.attach_verbs(rank, offer.remote.rdma_address, member.incarnation, offer.remote.layout_hash,
                                          offer.remote.row_size)
-        except (ValueError, OSError) as error:
-            self._on_unfit(node_id, f"the row of {member} does not fit: {error}")
+        except (ValueError, OSError, MemoryError) as error:
+            self._not_attached(member, error)
             return
         if self._epoch.row_identity(rank)[1] != member.incarnation:
             self._on_unfit(node_id, f"{member} offered the row of another of its lives")
             return
         self._missing.discard(node_id)
+
+    def _not_attached(self, member: Member, error: Exception) -> None:
+        """Its row is none, or there is no way to it, or something has run out here: these are three failures."""
+        short = shortage(error, f"the memory of {member}")
+        if short is not None:
+            self._on_error(short)
+        elif isinstance(error, OSError):
+            self._problems[member.node_id] = ConnectionEnded(f"no way to its memory: {error}")
+        else:
+            self._on_unfit(member.node_id, f"the row of {member} does not fit: {error}")
 
     # --- data connections
 
@@ -266,6 +307,7 @@ class NextEpoch:
             try:
                 fd = await network.data(member.endpoint, hello, remote.token, STREAM_TIMEOUT_S)
             except SpindleError as error:
+                self._problems[member.node_id] = error
                 LOG.debug("view %d: %s", view.view_id, error)
                 await asyncio.sleep(REACH_AGAIN_S)
                 continue
@@ -312,8 +354,8 @@ class NextEpoch:
         try:
             self._epoch.attach_stream(
                 rank, self._streams.pop(node_id), member.incarnation, remote.layout_hash, remote.row_size)
-        except (ValueError, OSError) as error:
-            self._on_unfit(node_id, f"the row of {member} does not fit: {error}")
+        except (ValueError, OSError, MemoryError) as error:
+            self._not_attached(member, error)
             return
         self._missing.discard(node_id)
 
@@ -340,11 +382,15 @@ class NextEpoch:
         self._offered.clear()
         self._tokens.clear()
         self._remote.clear()
+        self._problems.clear()
         close_all(self._streams.values())
         self._streams.clear()
 
     def discard(self) -> None:
         """Gives up what is being prepared."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if self._epoch is not None:
             self._epoch.close()
         self._epoch = None

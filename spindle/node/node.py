@@ -42,6 +42,7 @@ from spindle.joining.bootstrap import (
     scan,
     socket_path,
 )
+from spindle.joining.calling_back import CallingBack
 from spindle.joining.entering import Entry
 from spindle.logs import about_failure
 from spindle.membership import messages as m
@@ -93,7 +94,8 @@ class Node:
         self._changes: Changes
         self._view: View | None = None  # installed
         self._entry: Entry | None = None  # how it got into the group
-        self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended)
+        self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended, self.fail)
+        self._calling_back = CallingBack(self._peers, self._heard, self._spawn)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._network: Network | None = None
@@ -422,8 +424,14 @@ class Node:
             if isinstance(told, m.JoinRequest) and told.member.life != (peer.node_id, peer.incarnation):
                 # Nobody would notice its end: that is known of the life whose connection it is.
                 raise WireError(f"{peer} asks to join as node {told.member.node_id}, or as another of its lives")
-            if told is not None:
+            if isinstance(told, m.JoinRequest):
+                self._calling_back.take(peer, told, self._changes.machine.is_leader)
+            elif told is not None:
                 self._changes.heard(peer.node_id, told)
+
+    def _heard(self, node_id: int, message: m.Message) -> None:
+        if not self._closed and self._error is None:
+            self._changes.heard(node_id, message)
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)

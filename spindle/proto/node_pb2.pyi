@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerMessage(_message.Message):
-    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer")
+    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out")
     CURRENT_VIEW_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class PeerMessage(_message.Message):
     RESTART_RECORDED_FIELD_NUMBER: _ClassVar[int]
     RELAY_QUERY_FIELD_NUMBER: _ClassVar[int]
     RELAY_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    LACKING_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     current_view: View
     join: JoinRequest
     topic_request: TopicRequest
@@ -49,7 +51,9 @@ class PeerMessage(_message.Message):
     restart_recorded: RestartRecorded
     relay_query: RelayQuery
     relay_answer: RelayAnswer
-    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ...) -> None: ...
+    lacking: Lacking
+    left_out: LeftOut
+    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "incarnation", "address", "pid", "uid", "name", "view_floor", "host", "endpoint", "fabrics", "rdma_network")
@@ -178,6 +182,33 @@ class Prepared(_message.Message):
     view_id: int
     ballot: int
     def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ...) -> None: ...
+
+class Lacking(_message.Message):
+    __slots__ = ("view_id", "ballot", "lacks")
+    class Lack(_message.Message):
+        __slots__ = ("node_id", "why")
+        NODE_ID_FIELD_NUMBER: _ClassVar[int]
+        WHY_FIELD_NUMBER: _ClassVar[int]
+        node_id: int
+        why: str
+        def __init__(self, node_id: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    LACKS_FIELD_NUMBER: _ClassVar[int]
+    view_id: int
+    ballot: int
+    lacks: _containers.RepeatedCompositeFieldContainer[Lacking.Lack]
+    def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ..., lacks: _Optional[_Iterable[_Union[Lacking.Lack, _Mapping]]] = ...) -> None: ...
+
+class LeftOut(_message.Message):
+    __slots__ = ("view_id", "ballot", "why")
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    view_id: int
+    ballot: int
+    why: str
+    def __init__(self, view_id: _Optional[int] = ..., ballot: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Installed(_message.Message):
     __slots__ = ("view_id", "ballot", "group_id")

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from spindle.errors import ConnectionEnded, WireError
+from spindle.errors import ConnectionEnded, NoResources, WireError
 
 HEADER = struct.Struct("<IHH")
 READ_BYTES = 1 << 16  # taken from the socket at a time
@@ -177,7 +177,8 @@ def no_fds(fd_count: int) -> str:
 
 
 def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec."""
+    """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec. Raises NoResources if this
+    process can't take these: then they are lost, and nobody else is to blame."""
     data, ancillary, flags, _ = sock.recvmsg(
         READ_BYTES, socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES), socket.MSG_CMSG_CLOEXEC
     )
@@ -186,8 +187,12 @@ def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(content[: len(content) - len(content) % _FD_BYTES])
     if flags & socket.MSG_CTRUNC:
+        count = len(fds)
         close_all(fds)
-        raise WireError(f"more than {FDS_PER_CALL} descriptors at once, or this process can open no more (ulimit -n)")
+        if count < FDS_PER_CALL:  # there was room for more of them, so it was the process that had none
+            raise NoResources("descriptors were sent that this process has no room for: it can open no more (ulimit "
+                              "-n; LimitNOFILE= of its service)")
+        raise WireError(f"more than {FDS_PER_CALL} descriptors at once")
     return data, list(fds)
 
 

@@ -30,7 +30,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spindle.config.keys import split_address
-from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, ListenError, SpindleError
+from spindle.errors import (
+    AccessDenied,
+    ConfigError,
+    ConnectionEnded,
+    ListenError,
+    NoResources,
+    SpindleError,
+    shortage,
+)
 from spindle.security.access import NetworkPeer, address_text
 from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import Trust
@@ -103,6 +111,7 @@ class Network:
         self._introducing: set[asyncio.Task[None]] = set()
         self._trust = Trust.of(config)
         self.endpoint = ""  # host:port, for others
+        self.short: NoResources | None = None  # why the last connection that came in could not be taken
 
     # --- coming in
 
@@ -159,10 +168,12 @@ class Network:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptor left: pause instead of spinning
+            self.short = shortage(error, "a connection of another node")
             LOG.error("cannot accept a connection: %s", error)
             loop.remove_reader(self._sock.fileno())
             loop.call_later(1.0, self._serve_again)
             return
+        self.short = None
         if len(self._introducing) >= INTRODUCING_MAX:
             LOG.warning("refused a connection: %d have not introduced themselves yet", INTRODUCING_MAX)
             sock.close()
@@ -295,7 +306,7 @@ class Network:
             protect(sock, _proof(token, b"keys", packed), server_side)
 
     async def _connect(self, address: str, timeout_s: float) -> socket.socket:
-        """Raises ConnectionEnded if nobody is there, or whoever is does not answer."""
+        """Raises ConnectionEnded if nobody is there, or whoever is does not answer; NoResources."""
         loop = asyncio.get_running_loop()
         host, port = split_address(address)
         problem: Any = "its name has no address"
@@ -304,7 +315,11 @@ class Network:
         except OSError as error:
             raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
         for family, kind, protocol, _, where in found:
-            sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
+            try:
+                sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
+            except OSError as error:
+                raise shortage(error, f"a connection to {address}") or ConnectionEnded(
+                    f"{address} cannot be reached: {error.strerror}") from error
             try:
                 await asyncio.wait_for(loop.sock_connect(sock, where), timeout_s)
                 _prepare(sock, self._config.suspect_timeout_s)

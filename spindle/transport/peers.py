@@ -38,12 +38,14 @@ from spindle.errors import (
     ConfigError,
     ConnectionEnded,
     NodeIdTaken,
+    NoResources,
     NodeStopped,
     ProtocolMismatch,
     SpindleError,
     WireError,
     error_from_wire,
     error_to_wire,
+    shortage,
 )
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
@@ -114,21 +116,22 @@ def where(conn: Connection) -> str:
 
 
 class Peers:
-    """All connected nodes by id. Events go to four callbacks, on the loop:
+    """All connected nodes by id. Events go to these callbacks, on the loop:
 
     on_message(peer, message, fds)  the callee takes over the descriptors
     on_added(peer)                  before its first message
     on_gone(peer)                   once; peer.farewell, peer.ended and peer.cut tell how
     on_ended(peer)                  after on_gone, of one that was cut or whose end wasn't certain then: now it is
+    on_short(error)                 this process lacks what a message of a peer needs: the node's own failure
     """
 
     def __init__(self, config: NodeConfig, on_message: Callable[[Peer, pb.PeerMessage, list[int]], None],
                  on_added: Callable[[Peer], None], on_gone: Callable[[Peer], None],
-                 on_ended: Callable[[Peer], None]) -> None:
+                 on_ended: Callable[[Peer], None], on_short: Callable[[SpindleError], None]) -> None:
         self._config = config
         self.domain_id = config.domain_id
         self._on_message, self._on_added = on_message, on_added
-        self._on_gone, self._on_ended = on_gone, on_ended
+        self._on_gone, self._on_ended, self._on_short = on_gone, on_ended, on_short
         self.network: Network | None = None  # None: this host only
         self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
         self.group_id = 0  # ... of a member
@@ -243,7 +246,8 @@ class Peers:
             try:
                 return Connection(connect(member.address), label=f"node {member.node_id}", limits=self._limits)
             except OSError as error:
-                raise ConnectionEnded(f"{member} cannot be reached at {member.address}: {error.strerror}") from error
+                raise shortage(error, f"a connection to {member}") or ConnectionEnded(
+                    f"{member} cannot be reached at {member.address}: {error.strerror}") from error
 
         known = self.connected.get(member.node_id)
         if known is not None and known.incarnation != member.incarnation:
@@ -320,7 +324,7 @@ class Peers:
         peer.conn.set_limits(self._limits)
         self.connected[peer.node_id] = peer
         self._on_added(peer)
-        peer.conn.start(lambda frame: self._receive(peer, frame), lambda _: self._ended(peer))
+        peer.conn.start(lambda frame: self._receive(peer, frame), lambda error: self._ended(peer, error))
         self._watch_process(peer)
 
     def _watch_process(self, peer: Peer) -> None:
@@ -384,6 +388,9 @@ class Peers:
             return False
         try:
             peer.conn.send(message.SerializeToString(), fds)
+        except NoResources as error:
+            self._on_short(error)
+            return False
         except SpindleError:  # its end is reported by on_gone
             return False
         return True
@@ -395,8 +402,10 @@ class Peers:
 
     # --- ending
 
-    def _ended(self, peer: Peer) -> None:
+    def _ended(self, peer: Peer, error: SpindleError | None = None) -> None:
         """The connection has ended."""
+        if isinstance(error, NoResources):  # what it sent is lost, by no fault of its own
+            self._on_short(error)
         if self.connected.get(peer.node_id) is not peer:  # reported already
             return
         if peer.farewell is None and peer.pid_fd >= 0 and not peer.process_ended():

@@ -49,7 +49,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from spindle.errors import ConnectionEnded, SpindleError, WireError
+from spindle.errors import ConnectionEnded, NoResources, SpindleError, WireError, shortage
 from spindle.security.access import Credentials, NetworkPeer, PeerCredentials
 from spindle.transport.frames import (
     HEADER,
@@ -151,6 +151,9 @@ class Connection:
             if not self.closed:
                 self._end(WireError(f"{self.label}: {error}"))
             return False
+        except NoResources as error:
+            self._end(error)
+            return False
         except OSError as error:
             self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))
             return False
@@ -251,7 +254,8 @@ class Connection:
     # --- sending
 
     def send(self, body: bytes, fds: Sequence[int] = ()) -> None:
-        """Queues one frame; never blocks. Raises WireError if closed, or if the other end has stopped reading."""
+        """Queues one frame; never blocks. Raises WireError if closed, or if the other end has stopped reading;
+        NoResources, and nothing is sent, if its descriptors have to wait and can't be duplicated."""
         if self.closed:
             raise self._error or ConnectionEnded(f"the connection to {self.label} is closed")
         if self._unsendable is not None:
@@ -279,8 +283,10 @@ class Connection:
                 return
             if sent:
                 data, fds = data[sent:], ()
+        kept = _duplicates(fds)
+        if not self._out:
             self._loop.add_writer(self._fd, self._writable)
-        self._out.append((data, [os.dup(fd) for fd in fds]))
+        self._out.append((data, kept))
         self._out_bytes += len(data)
         if self._out_bytes > self.limits.queue_bytes_max:
             self._end(WireError(f"{self.label} does not read: {self._out_bytes} bytes wait for it, "
@@ -407,6 +413,18 @@ class Connection:
 
 def _peer_of(sock: socket.socket) -> Credentials:
     return PeerCredentials.of(sock) if sock.family == socket.AF_UNIX else NetworkPeer.of(sock)
+
+
+def _duplicates(fds: Sequence[int]) -> list[int]:
+    """Raises NoResources, and leaves nothing open then."""
+    made: list[int] = []
+    try:
+        for fd in fds:
+            made.append(os.dup(fd))
+    except OSError as error:
+        close_all(made)
+        raise shortage(error, "what waits to be sent") or error from None
+    return made
 
 
 class Listener:

@@ -13,7 +13,7 @@ says why.
 """
 import os
 
-from libc.errno cimport EAGAIN, EINVAL, EPIPE
+from libc.errno cimport EAGAIN, EINVAL, EPIPE, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -341,7 +341,7 @@ cdef class TcpFabric(Fabric):
             s.peers[i].fd = -1
         s.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
         if s.epoll_fd < 0:
-            raise OSError("no descriptor left for epoll: raise the limit of open files (ulimit -n)")
+            raise OSError(errno, "no descriptor left for epoll: raise the limit of open files (ulimit -n)")
         self.table.self = s
         self.table.range_cost = RANGE_COST
         self.table.push_bytes = PUSH_BYTES

@@ -64,11 +64,13 @@ class FakeTable:
 
 @dataclasses.dataclass(frozen=True)
 class HungUp:
-    """The end of a connection: the last thing that comes from a node. `left`: it said so before."""
+    """The end of a connection: the last thing that comes from a node. `left`: it said before that it left in order;
+    `said`: that it has stopped, for whatever reason."""
 
     member: Member
     left: bool
     why: str = ""
+    said: bool = False
 
 
 @dataclasses.dataclass
@@ -89,6 +91,8 @@ class FakeNode:
     left: bool = False
     crashed: bool = False
     paused: bool = False
+    reported: set[tuple[int, int]] = dataclasses.field(default_factory=set)  # what it lacks for these
+    decided: list[int] = dataclasses.field(default_factory=list)  # ballots of which it left somebody out
     given_up: int = 0  # in how many cases it lost its majority
 
     @property
@@ -109,6 +113,7 @@ class FakeGroup:
         self.rows: dict[int, list[Row]] = {}  # by view, if they are shared
         self.pushed = False  # a shared row has changed: everybody looks
         self.cut: set[tuple[int, int]] = set()  # pairs of node ids between which nothing passes any more
+        self.walls: set[frozenset[int]] = set()  # pairs of node ids that can't exchange memory, and talk all the same
         self.former: list[FakeNode] = []  # earlier lives
         self.nodes: dict[int, FakeNode] = {}
         self.pushes: dict[tuple[int, int], deque[tuple[int, int, Row]]] = {}
@@ -151,7 +156,7 @@ class FakeGroup:
         for other in self.nodes.values():
             if other is not node:
                 self.mail.setdefault((node.node_id, other.node_id), deque()).append(
-                    HungUp(node.machine.me, node.left, why))
+                    HungUp(node.machine.me, node.left, why, node.left or node.failed is not None))
 
     def suspect(self, node_id: int, suspects: int) -> None:
         """One node takes another for dead, rightly or not."""
@@ -212,6 +217,9 @@ class FakeGroup:
             self.hang_up(node)
         elif isinstance(action, m.Rejected):
             node.rejected.append(action)
+            if action.request_id == 0:
+                node.failed = m.Failed(action.kind, action.text)
+                self.hang_up(node, action.kind)
         elif isinstance(action, m.Failed):
             node.failed = action
             self.hang_up(node, action.kind)
@@ -279,6 +287,8 @@ class FakeGroup:
             other = self.nodes[member.node_id]
             if member.node_id == node.node_id or wanted.view.rank_of(node.node_id) is None:
                 continue
+            if frozenset((node.node_id, member.node_id)) in self.walls:
+                return False
             if other.life != member.life or (node.node_id, member.node_id) in self.cut or (
                     wanted.view.view_id, wanted.ballot) not in other.begun:
                 return False
@@ -297,11 +307,12 @@ class FakeGroup:
         return [one for one in found if one[0] not in ("mail", "push") or not self.stuck(*one)]
 
     def stuck(self, kind: str, sender: int, receiver: int) -> bool:
-        """Nothing is taken by a node that is paused, and who left says so when its row has arrived everywhere."""
+        """Nothing is taken by a node that is paused, and who says that it has stopped does so when its row has arrived
+        everywhere."""
         if self.nodes[receiver].paused and self.nodes[receiver].running:
             return True
         first = self.mail[sender, receiver][0] if kind == "mail" else None
-        return isinstance(first, HungUp) and first.left and bool(self.pushes.get((sender, receiver)))
+        return isinstance(first, HungUp) and first.said and bool(self.pushes.get((sender, receiver)))
 
     def happen(self) -> bool:
         """One random thing; False if nothing is left that could happen."""
@@ -330,7 +341,7 @@ class FakeGroup:
                 message = self.mail[a, b].popleft()
                 if node.running and isinstance(message, HungUp):
                     node.machine.peer_gone(message.member, message.left, message.why,
-                                           ended=self.shared and message.why != "it was cut off")
+                                           ended=message.said or (self.shared and message.why != "it was cut off"))
                 elif node.running and not isinstance(message, HungUp) and (a, b) not in self.cut:
                     node.machine.receive(a, message)
             self.drive(node)
@@ -348,9 +359,31 @@ class FakeGroup:
     def run(self, steps: int = 100_000) -> None:
         """Until nothing can happen any more. AssertionError if that takes too long."""
         for _ in range(steps):
-            if not self.happen() and not self.give_up():
+            if not self.happen() and not self.overdue() and not self.give_up():
                 return
         raise AssertionError(f"the group is not at rest after {steps} steps")
+
+    def overdue(self) -> bool:
+        """At rest, those whose preparation a wall holds up say so, and then the leader decides; True if one of both was
+        due."""
+        waiting = [node for node in self.nodes.values() if node.running and node.preparing and not node.paused]
+        for node in waiting if self.walls else ():
+            assert node.preparing is not None
+            view, ballot = node.preparing.view, node.preparing.ballot
+            lacks = {one: "a wall" for one in view.node_ids if frozenset((one, node.node_id)) in self.walls}
+            if lacks and (view.view_id, ballot) not in node.reported:
+                node.reported.add((view.view_id, ballot))
+                node.machine.lacks(ballot, lacks)
+                self.drive(node)
+                return True
+        for node in list(self.nodes.values()) if self.walls else ():
+            decided = node.machine.ballot, node.decided.count(node.machine.ballot)
+            if node.running and not node.paused and node.machine.is_leader and decided[0] and decided[1] < 2:
+                node.machine.leave_out(decided[0], again=decided[1] > 0)
+                node.decided.append(decided[0])
+                self.drive(node)
+                return True
+        return False
 
     def give_up(self) -> bool:
         """At rest, who has lost its majority stops; True if somebody did."""

@@ -22,7 +22,15 @@ from unittest import mock
 import pytest
 
 from spindle.config.settings import NodeConfig
-from spindle.errors import ConfigError, ConnectionEnded, JoinFailed, ListenError, ProtocolMismatch, SpindleError
+from spindle.errors import (
+    CastOut,
+    ConfigError,
+    ConnectionEnded,
+    JoinFailed,
+    ListenError,
+    ProtocolMismatch,
+    SpindleError,
+)
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.joining.contacts import Answer, Contacts, Found
@@ -417,3 +425,84 @@ def test_where_a_node_is_reached(runtime_dir: Path) -> None:
     several = dataclasses.replace(config, contacts=("127.77.0.1", "127.77.0.2"))
     assert endpoint_of(several, ("127.77.0.2", 7402)) == "127.77.0.2:7402"
     assert endpoint_of(dataclasses.replace(ours, advertise="me:1"), ("0.0.0.0", 7402)) == "me:1"
+
+
+# ---- members that live and can't connect (S39, S48)
+
+
+class Wall:
+    """A firewall that drops new connections between some hosts and lets old ones live. It stands where sockets are
+    opened; whom it keeps apart is a set of pairs of node ids."""
+
+    def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pairs: set[frozenset[int]] = set()
+        ids = {address: number + 1 for number, address in enumerate(site.addresses)}
+        connect = Network._connect
+        monkeypatch.setattr("spindle.node.changes.PREPARE_TIMEOUT_S", 0.5)
+        monkeypatch.setattr("spindle.node.changes.LACKS_WAIT_S", 0.2)
+
+        async def between(network: Network, address: str, timeout_s: float) -> socket.socket:
+            if frozenset((ids[network.endpoint], ids.get(address, 0))) in self.pairs:
+                await asyncio.sleep(0.1)
+                raise ConnectionEnded(f"{address} cannot be reached: no answer")
+            return await connect(network, address, timeout_s)
+
+        monkeypatch.setattr(Network, "_connect", between)
+
+
+@pytest.mark.parametrize(("wall", "stops"), [((2, 3), 3), ((1, 3), 3), ((1, 2), 2)], ids=str)
+def test_members_that_cannot_connect_anew_hold_up_no_view(
+        runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, wall: tuple[int, int], stops: int) -> None:
+    """Goal: S39: old connections between two members live, new ones are dropped. The next view comes without one of
+    the two, which ends with the reason; nobody is suspected. Method: three nodes, a topic declared behind the wall."""
+
+    @with_site(3, contacts=1)
+    async def body(site: Site) -> None:
+        await site.start(0)
+        await site.start(1)
+        await site.start(2)
+        nodes = {node.node_id: node for node in site.nodes}
+        behind = Wall(site, monkeypatch)
+        behind.pairs.add(frozenset(wall))
+        stay = [node for node_id, node in nodes.items() if node_id != stops]
+        await stay[0].declare_topic(TopicSpec("t"))
+        await until(lambda: all(members(node) == sorted(set(nodes) - {stops}) for node in stay), "two go on")
+        with pytest.raises(CastOut, match=r"left out of view .*cannot be reached: no answer.*firewall"):
+            await asyncio.wait_for(nodes[stops].wait_stopped(), 10)
+        behind.pairs.clear()
+        (again,) = await site.start(stops - 1)
+        await until(lambda: members(again) == [1, 2, 3], "it comes back when the wall is gone")
+
+    body(runtime_dir)
+
+
+def test_a_newcomer_behind_a_wall_is_told_whom_it_lacks_and_holds_up_nobody(
+        runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @with_site(3, contacts=1, join_timeout_s=2.0)
+    async def body(site: Site) -> None:
+        await site.start(0)
+        await site.start(1)
+        Wall(site, monkeypatch).pairs.add(frozenset((2, 3)))
+        newcomer = site.node(2)
+        joining = asyncio.ensure_future(newcomer.start())
+        for k in range(3):
+            await asyncio.wait_for(site.nodes[0].declare_topic(TopicSpec(f"t{k}")), 1)
+        with pytest.raises(JoinFailed, match=r"waited 2 s for a connection to node 2 .*no answer"):
+            await joining
+        assert members(site.nodes[0]) == [1, 2]
+
+    body(runtime_dir)
+
+
+@with_site(3, contacts=1)
+async def test_a_newcomer_that_nobody_reaches_where_it_says_is_not_let_in(site: Site) -> None:
+    """Goal: S48: its address is wrong, which is told to it and not to who comes next. Method: it advertises a port where
+    nobody listens, then one of another node."""
+    await site.start(0)
+    await site.start(1)
+    for advertise, why in ((f"127.0.0.1:{free_ports(1)[0]}", "cannot be reached"), (site.addresses[1], "node 2 is there")):
+        with pytest.raises(JoinFailed, match=rf"does not reach node 3 .*{why}.*advertise"):
+            await site.node(2, advertise=advertise).start()
+        await asyncio.wait_for(site.nodes[0].declare_topic(TopicSpec(why)), 1)
+    (third,) = await site.start(2)
+    await until(lambda: members(third) == [1, 2, 3], "it comes in by its own address")

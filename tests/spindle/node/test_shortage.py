@@ -1,0 +1,124 @@
+"""Goal: memory and descriptors that run out at a node are that node's failure: it says so and ends, or waits for them
+for a moment; nobody else is blamed, suspected or held up.
+
+Method: three daemons of one host; the system's own limits of one of them are lowered while it runs (prlimit), and
+another one changes the view.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from spindle.client.attaching import attach
+from spindle.errors import NoResources
+from spindle.group.topics import TopicSpec
+from spindle.transport.frames import receive_some, send_some
+from tests.spindle.daemons import Daemon, daemons
+from tests.support import wait_until
+
+NO_RESOURCES = 15  # exit code
+
+
+@contextlib.contextmanager
+def descriptors(pid: int, most: int) -> Iterator[None]:
+    """As long as this lasts the process can have no descriptor of this number or above."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def lowest_free(pid: int) -> int:
+    used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}
+    return next(number for number in range(1 << 20) if number not in used)
+
+
+def address_space(pid: int) -> int:
+    """Bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+
+
+def declare(runtime_dir: Path, daemon: Daemon, name: str, size_max: int = 100) -> None:
+    with attach(runtime_dir=runtime_dir, node_id=daemon.node_id) as session:
+        session.declare_topic(TopicSpec(name, size_max=size_max))
+        session.open_writer(name)
+
+
+def members(runtime_dir: Path, daemon: Daemon) -> tuple[int, ...]:
+    with attach(runtime_dir=runtime_dir, node_id=daemon.node_id) as session:
+        return session.view().node_ids
+
+
+def assert_own_failure(runtime_dir: Path, group: list[Daemon], short: Daemon, what: str) -> None:
+    assert short.wait() == NO_RESOURCES, short.log
+    assert f"needs {what} that this process cannot get" in short.log or "can open no more" in short.log
+    stay = [daemon for daemon in group if daemon is not short]
+    for daemon in stay:
+        wait_until(lambda one=daemon: short.node_id not in members(runtime_dir, one), what="the others go on")
+        assert set(members(runtime_dir, daemon)) == {one.node_id for one in stay}
+        assert f"goes on without node {short.node_id}" in daemon.log
+        assert "it failed" in daemon.log and "ulimit" in daemon.log  # they say whose failure it was
+    assert "goes on without" not in short.log
+
+
+@pytest.mark.parametrize("which", [0, 2], ids=["the leader", "a member"])
+def test_a_node_without_descriptors_ends_by_itself(runtime_dir: Path, which: int) -> None:
+    with daemons(runtime_dir, 3) as group:
+        short = group[which]
+        with descriptors(short.pid, lowest_free(short.pid)):
+            declare(runtime_dir, group[1], "t")
+            assert_own_failure(runtime_dir, group, short, "descriptors")
+
+
+def test_a_node_that_has_room_for_its_own_row_but_not_for_the_others_blames_nobody(runtime_dir: Path) -> None:
+    """The descriptors of the others' rows get lost on their way in, with nothing wrong in what they sent."""
+    with daemons(runtime_dir, 3) as group:
+        short = group[1]
+        with descriptors(short.pid, lowest_free(short.pid) + 2):
+            declare(runtime_dir, group[0], "t")
+            assert_own_failure(runtime_dir, group, short, "descriptors")
+
+
+def test_a_node_without_memory_for_a_view_ends_by_itself(runtime_dir: Path) -> None:
+    with daemons(runtime_dir, 3) as group:
+        short = group[2]
+        before = resource.prlimit(short.pid, resource.RLIMIT_AS)
+        resource.prlimit(short.pid, resource.RLIMIT_AS, (address_space(short.pid) + (200 << 20), before[1]))
+        declare(runtime_dir, group[0], "t", size_max=32 << 20)
+        assert_own_failure(runtime_dir, group, short, "memory")
+
+
+def test_a_shortage_that_passes_costs_nobody_anything(runtime_dir: Path) -> None:
+    """The node waits for a moment with its part of the view change, as others may give something back."""
+    with daemons(runtime_dir, 3) as group, ThreadPoolExecutor() as threads:
+        short = group[2]
+        with attach(runtime_dir=runtime_dir, node_id=1) as session:
+            with descriptors(short.pid, lowest_free(short.pid)):
+                declared = threads.submit(session.declare_topic, TopicSpec("t"))
+                wait_until(lambda: "prepared by node 3" in session.status()["awaiting"], what="the group waits for node 3")
+            declared.result(10)
+        for daemon in group:
+            assert members(runtime_dir, daemon) == (1, 2, 3)
+
+
+def test_descriptors_that_are_lost_on_the_way_in_are_not_their_sender_s_fault() -> None:
+    one, other = socket.socketpair()
+    with one, other, open(os.devnull, "rb") as nothing:
+        send_some(one, memoryview(b"x"), [nothing.fileno()] * 3)
+        with descriptors(os.getpid(), lowest_free(os.getpid())), pytest.raises(NoResources, match="can open no more"):
+            receive_some(other)
+        send_some(one, memoryview(b"y"), [nothing.fileno()])
+        data, fds = receive_some(other)
+        assert data == b"y" and len(fds) == 1
+        os.close(fds[0])
