@@ -38,8 +38,8 @@ from spindle.errors import (
     ConfigError,
     ConnectionEnded,
     NodeIdTaken,
-    NoResources,
     NodeStopped,
+    NoResources,
     ProtocolMismatch,
     SpindleError,
     WireError,
@@ -321,10 +321,11 @@ class Peers:
 
     def _add(self, peer: Peer) -> None:
         peer.conn.label = str(peer)
+        peer.conn.on_short = self._on_short  # what it sent is lost, by no fault of its own
         peer.conn.set_limits(self._limits)
         self.connected[peer.node_id] = peer
         self._on_added(peer)
-        peer.conn.start(lambda frame: self._receive(peer, frame), lambda error: self._ended(peer, error))
+        peer.conn.start(lambda frame: self._receive(peer, frame), lambda _: self._ended(peer))
         self._watch_process(peer)
 
     def _watch_process(self, peer: Peer) -> None:
@@ -402,10 +403,8 @@ class Peers:
 
     # --- ending
 
-    def _ended(self, peer: Peer, error: SpindleError | None = None) -> None:
+    def _ended(self, peer: Peer) -> None:
         """The connection has ended."""
-        if isinstance(error, NoResources):  # what it sent is lost, by no fault of its own
-            self._on_short(error)
         if self.connected.get(peer.node_id) is not peer:  # reported already
             return
         if peer.farewell is None and peer.pid_fd >= 0 and not peer.process_ended():

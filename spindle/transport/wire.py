@@ -109,6 +109,7 @@ class Connection:
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_end: Callable[[SpindleError | None], None] | None = None
         self.last_word: Callable[[SpindleError], bytes] | None = None  # body of a frame that says why we close
+        self.on_short: Callable[[SpindleError], None] | None = None  # descriptors found no room here: not to be ended
         self._error: SpindleError | None = None
         self._unsendable: ConnectionEnded | None = None  # sending has failed; the end comes once all is read
         self._reading = True
@@ -152,7 +153,11 @@ class Connection:
                 self._end(WireError(f"{self.label}: {error}"))
             return False
         except NoResources as error:
-            self._end(error)
+            if self.on_short is None:
+                self._end(error)
+            else:
+                self._loop.remove_reader(self._fd)
+                self.on_short(error)
             return False
         except OSError as error:
             self._end(ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False))

@@ -496,11 +496,12 @@ def test_a_newcomer_behind_a_wall_is_told_whom_it_lacks_and_holds_up_nobody(
 
 @with_site(3, contacts=1)
 async def test_a_newcomer_that_nobody_reaches_where_it_says_is_not_let_in(site: Site) -> None:
-    """Goal: S48: its address is wrong, which is told to it and not to who comes next. Method: it advertises a port where
-    nobody listens, then one of another node."""
+    """Goal: S48: its address is wrong, which is told to it and not to who comes next. Method: it advertises a port
+    where nobody listens, then one of another node."""
     await site.start(0)
     await site.start(1)
-    for advertise, why in ((f"127.0.0.1:{free_ports(1)[0]}", "cannot be reached"), (site.addresses[1], "node 2 is there")):
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    for advertise, why in ((nobody, "cannot be reached"), (site.addresses[1], "node 2 is there")):
         with pytest.raises(JoinFailed, match=rf"does not reach node 3 .*{why}.*advertise"):
             await site.node(2, advertise=advertise).start()
         await asyncio.wait_for(site.nodes[0].declare_topic(TopicSpec(why)), 1)
