@@ -1,7 +1,8 @@
 """Builds the extension modules; everything else is in pyproject.toml.
 
-Every .pyx below spindle_core/ and spindle_lab/ is one extension module, named after its place. Generated C goes to
-build/cython, not beside its source.
+Every .pyx below spindle_core/ and spindle_lab/ is one extension module, named after its place. A build in the tree has
+both; what is installed has the core, and spindle_lab/setup.py adds the other. Generated C goes to build/cython, not
+beside its source.
 
 Environment:
   SPINDLE_SANITIZE=address,undefined   compile and link with these sanitizers (see `make sanitize`)
@@ -22,7 +23,7 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
+TREE = ("spindle_core", "spindle_lab")
 INCLUDE = "spindle_core/include"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-cast-function-type"]
 DIRECTIVES = {
@@ -92,25 +94,25 @@ def libraries_of(name: str) -> list[str] | None:
     return []
 
 
-def extensions() -> list[Extension]:
+def extensions(packages: Sequence[str], base: Path = ROOT) -> list[Extension]:
+    """The extension modules below these directories; paths are relative to `base`, where the build runs."""
     if os.environ.get("SPINDLE_NO_EXT"):
         return []
     compile_flags, link_flags = sanitizer_flags()
     # A changed header rebuilds all; a changed .pxd only those that cimport it (cythonize follows those itself).
-    headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / INCLUDE).glob("*.h"))
-    tops = [ROOT / "spindle_core", ROOT / "spindle_lab"]
-    sources = sorted(path.relative_to(ROOT) for top in tops for path in top.rglob("*.pyx"))
+    headers = sorted(os.path.relpath(path, base) for path in (ROOT / INCLUDE).glob("*.h"))
+    sources = sorted(path for package in packages for path in (ROOT / package).rglob("*.pyx"))
     modules = []
     for source in sources:
-        name = ".".join(source.with_suffix("").parts)
+        name = ".".join(source.relative_to(ROOT).with_suffix("").parts)
         libraries = libraries_of(name)
         if libraries is None:
             continue
         modules.append(
             Module(
                 name,
-                [str(source)],
-                include_dirs=[INCLUDE],
+                [os.path.relpath(source, base)],
+                include_dirs=[os.path.relpath(ROOT / INCLUDE, base)],
                 libraries=libraries,
                 depends=headers,
                 extra_compile_args=["-O3", "-std=gnu11", "-pthread", *WARNINGS, *compile_flags],
@@ -132,9 +134,16 @@ def build_lock() -> Iterator[None]:
 class BuildExtensions(build_ext):
     """build_ext that runs Cython itself, under the lock, and only when extensions are really to be built."""
 
+    packages: Sequence[str] = ("spindle_core",)
+    base = ROOT
+    generated = "build/cython"
+
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or jobs()
+        if not self.inplace and not self.editable_mode:
+            packages = tuple(f"{package}." for package in self.packages)
+            self.extensions = [extension for extension in self.extensions if extension.name.startswith(packages)]
 
     def run(self) -> None:
         with build_lock():
@@ -149,9 +158,10 @@ class BuildExtensions(build_ext):
 
         # cythonize returns extensions of its own; the command has already prepared ours (names, paths), so only the
         # generated C is taken over.
+        wanted = {extension.name for extension in self.extensions}
         generated = cythonize(
-            extensions(),
-            build_dir="build/cython",
+            [one for one in extensions(TREE, self.base) if one.name in wanted],
+            build_dir=self.generated,
             include_path=[str(ROOT)],
             compiler_directives=DIRECTIVES,
             annotate=bool(os.environ.get("SPINDLE_ANNOTATE")),
@@ -177,4 +187,4 @@ class BuildExtensions(build_ext):
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})
+    setup(ext_modules=extensions(TREE), cmdclass={"build_ext": BuildExtensions})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -73,18 +74,27 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+LAB = "spindle_lab"  # a package of its own, which no node needs: its commands are there where it is installed
+
+
+def installed(entry: Entry) -> bool:
+    """Whether the package that has the command is here."""
+    return not entry.place.startswith(f"{LAB}.") or importlib.util.find_spec(LAB) is not None
 
 
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(ENTRIES)
+        return [name for name, entry in ENTRIES.items() if installed(entry)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = ENTRIES.get(cmd_name)
         if entry is None:
             return None
+        if not installed(entry):
+            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-lab, which is not installed: "
+                                   "in the source tree of this release, `pip install ./spindle_lab`")
         module, _, attribute = entry.place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -105,13 +115,15 @@ class LazyGroup(click.Group):
         """As click's, without importing every command for its help text."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=e.text) for name, e in ENTRIES.items() if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=ENTRIES[name].text)
+                 for name in self.list_commands(ctx) if name.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, section in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<10}", entry.text) for name, entry in section.items()])
+                formatter.write_dl([
+                    (f"{name:<10}", entry.text) for name, entry in section.items() if installed(entry)])
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -6,6 +6,7 @@ signals runs as a process of its own.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -60,6 +61,22 @@ def test_short_help_agrees_with_the_commands() -> None:
         command = root.cli.get_command(context, name)
         assert command is not None and command.name == name
         assert command.help, name
+
+
+def test_without_the_lab_its_commands_are_not_listed_and_say_where_they_are(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == root.LAB else found(name))
+    help_text = cli("--help").out
+    for name, entry in root.ENTRIES.items():
+        listed = re.search(rf"^  {name} ", help_text, re.MULTILINE) is not None
+        assert listed is not entry.place.startswith(root.LAB), name
+    for name in ("sim", "bench", "paper"):
+        result = cli(name, "--help")
+        assert result.code == root.EXIT_USAGE and result.out == ""
+        assert "pip install ./spindle_lab" in result.err
+    assert cli("completion", "bash").code == 0
 
 
 def test_help_imports_nothing_slow() -> None:
