@@ -22,6 +22,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,13 +76,13 @@ OPTIONAL = {
 
 
 @cache
-def is_here(start: str) -> bool:
+def is_here(start: str, say: bool = True) -> bool:
     """Whether the program of an OPTIONAL entry can be compiled and linked; says so if not."""
     library, program, package = OPTIONAL[start]
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     command = [*compiler, "-x", "c", "-", "-o", os.devnull, f"-l{library}"]
     done = subprocess.run(command, input=program.encode(), capture_output=True, check=False)
-    if done.returncode:
+    if done.returncode and say:
         print(f"Leaving out {start}*: lib{library} and its headers are not here (on Debian {package})")
     return done.returncode == 0
 
@@ -187,4 +188,7 @@ class BuildExtensions(build_ext):
 
 if __name__ == "__main__":
     os.chdir(ROOT)
+    if sys.argv[1:] == ["--libraries"]:  # for the Makefile: a later build may find others than an earlier one
+        print(*sorted({library for start, (library, _, _) in OPTIONAL.items() if is_here(start, say=False)}))
+        sys.exit()
     setup(ext_modules=extensions(TREE), cmdclass={"build_ext": BuildExtensions})

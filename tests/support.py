@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
+import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +23,8 @@ T = TypeVar("T")
 
 # Threads that must end with what they serve: embedded nodes, sessions, participants that look for another node.
 _SERVING = ("spindle node", "spindle control", "spindle events", "dds reattaching")
+
+_claimed: deque[socket.socket] = deque(maxlen=100)  # ports of free_ports(); the oldest are given back
 
 # Helpers that Python's own multiprocessing keeps for the life of the process that used it.
 _LASTING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -36,6 +41,32 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 10.0, what: str = 
             name = what or getattr(condition, "__name__", repr(condition))
             raise AssertionError(f"not within {timeout_s:g} s: {name} (last answer: {result!r})")
         time.sleep(interval_s)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody has, and that nobody is given while this process or its node lives and dies.
+
+    Below the range from which the kernel picks, so that no connection of anybody takes one between two lives of a
+    listener; each is claimed by the name of a socket, so that tests that run side by side get different ones.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    candidates = list(range(max(1024, first - 12_000), first))
+    random.SystemRandom().shuffle(candidates)  # not the seed that a test may have set
+    for port in candidates:
+        if len(found) == count:
+            return found
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0spindle-test-port-{port}")
+            with socket.create_server(("127.0.0.1", port)):
+                pass
+        except OSError:
+            claim.close()
+            continue
+        _claimed.append(claim)
+        found.append(port)
+    raise AssertionError("no port is free")
 
 
 def descendants() -> dict[int, int]:

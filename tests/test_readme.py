@@ -79,6 +79,7 @@ def test_every_block_is_accounted_for() -> None:
     assert sorted(in_text) == ["console", "console", "python", "python", "sh"]
 
 
+@pytest.mark.slow
 def test_publisher_and_subscriber(daemon: Daemon, tmp_path: Path) -> None:
     for name, text in blocks("program").items():
         (tmp_path / name).write_text(text)
@@ -97,6 +98,7 @@ def test_the_same_programs_are_among_the_examples() -> None:
         assert without_docstring == blocks("program")[f"{role}.py"]
 
 
+@pytest.mark.slow
 def test_three_terminals(daemon: Daemon) -> None:
     """The daemon of the first line is the fixture's (with its own runtime directory); the other two run as written."""
     (block,) = blocks("terminals").values()
@@ -107,6 +109,7 @@ def test_three_terminals(daemon: Daemon) -> None:
     greet(subscriber, publisher)
 
 
+@pytest.mark.slow
 def test_shell(daemon: Daemon, tmp_path: Path) -> None:
     """The shell lines as they are, with this environment's `spindle` first on the PATH."""
     bin_dir = tmp_path / "bin"

@@ -24,7 +24,7 @@ fi
 if [ -n "$python" ]; then
     new_enough "$python" || refuse "PYTHON=$python is not a Python of version 3.10 or later."
 else
-    for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
         if new_enough "$candidate"; then
             python=$candidate
             break

@@ -86,6 +86,7 @@ BOTH_WAYS = """
 """
 
 
+@pytest.mark.slow
 def test_programs_on_two_daemons_see_one_order(two_daemons):
     with (Program(BOTH_WAYS, NAME="a", SPINDLE_NODE_ID="1") as a,
           Program(BOTH_WAYS, NAME="b", SPINDLE_NODE_ID="2") as b,

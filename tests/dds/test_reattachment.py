@@ -86,6 +86,7 @@ def numbers(count, first=0):
 # ---- without reattaching
 
 
+@pytest.mark.slow
 def test_everything_that_is_blocked_or_called_says_that_the_node_died(group):
     """Goal: a clear error within a second, from everything. Method: one thread in each call that waits, an event loop
     in two more; then kill -9, and each call again."""
@@ -220,6 +221,7 @@ def test_statuses_and_listeners_tell_that_the_node_died(group):
 # ---- going on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["take", "iterate", "batch", "read", "keep last", "listener", "waitset", "async"])
 def test_a_reader_goes_on_in_order_whatever_way_it_reads(group, how):
     """Goal: nothing missing, nothing twice, in order, over the death of two nodes. Method: the reader's node is killed
@@ -336,6 +338,7 @@ def test_writers_go_on_and_tell_what_is_in_doubt(group):
         assert slow.take(1) == got[-1:]
 
 
+@pytest.mark.slow
 def test_every_call_of_a_writer_tells_what_is_in_doubt_once(group, runtime_dir):
     """Goal: no way of writing passes over what is in doubt, and none tells it twice; best effort only counts. Method:
     as above, each call in turn."""

@@ -60,6 +60,7 @@ def take_all(reader, count, timeout_s=30.0):
     return got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_both_ways_at_every_level(site, level):
     """Goal: a program sees no difference. Method: one participant elsewhere, one beside node 3; both write and read."""
@@ -82,6 +83,7 @@ def test_both_ways_at_every_level(site, level):
         assert far.session.node_id == 1 and ends[0][1].get_publication_matched_status().current_count == 2
 
 
+@pytest.mark.slow
 def test_waiting_works_as_beside_a_node(site):
     """Wait sets, iteration and asyncio are woken by what comes over the network; a loan is filled in place."""
     with remote(site) as far, beside(site[1]) as near:
@@ -140,6 +142,7 @@ class Source:
         return self.count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["atomic", "volatile", "logged"])
 @pytest.mark.parametrize("how", ["kill", "stop", "leave"])
 def test_once_and_in_order_whatever_its_nodes_do(site, level, how):
@@ -183,6 +186,7 @@ def test_once_and_in_order_whatever_its_nodes_do(site, level, how):
         assert got[0] == numbers(total) and got[1] == numbers(total)
 
 
+@pytest.mark.slow
 def test_what_a_dead_node_had_sent_counts_as_persisted_when_it_is(site):
     """Goal: a writer that has nothing more to say hears that all of it is on disk. Method: its node dies as soon as
     everything is delivered, or before."""
@@ -228,6 +232,7 @@ def test_a_logged_topic_goes_on_after_all_nodes_were_down(site):
             assert not jumps and got[0] == 0
 
 
+@pytest.mark.slow
 def test_readers_go_on_at_the_next_node(site):
     """Goal: nothing missing and nothing twice for a reader whose node dies, where the order is kept elsewhere; where it
     may not be, it is said. Method: a volatile topic with readers at all nodes, an atomic one with none at the next."""
@@ -255,6 +260,7 @@ def test_readers_go_on_at_the_next_node(site):
         assert gap.take_one(timeout=LONG) == b"after"
 
 
+@pytest.mark.slow
 def test_all_nodes_gone(site):
     """Without `reattach` a clear error within a second; with it, a wait that ends when a node is back."""
     with remote(site, 0) as brief, remote(site, 0, reattach=True) as patient:

@@ -200,6 +200,7 @@ class TestBothWays:
 
         asyncio.run(main())
 
+    @pytest.mark.slow
     def test_threads_share_a_reader(self, participant, make):
         writer, reader = self.make_pair(participant, make)
         found, lock = [], threading.Lock()

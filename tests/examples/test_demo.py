@@ -43,6 +43,7 @@ def test_all_agree(temporary: Path) -> None:
     assert not list(temporary.iterdir()), "the temporary directory is not empty"
 
 
+@pytest.mark.slow
 def test_interrupted(programs: Start, temporary: Path) -> None:
     """Goal: Ctrl-C ends everything within seconds. Method: SIGINT while it flies."""
     demo = programs(*DEMO, "--no-display")
@@ -51,6 +52,7 @@ def test_interrupted(programs: Start, temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_is_noticed(programs: Start) -> None:
     """Goal: not 0 when a node dies, and no hang. Method: kill -9 of a daemon while it flies."""
     demo = programs(*DEMO, "--no-display")

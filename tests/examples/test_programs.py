@@ -40,6 +40,7 @@ def ready(*started: Program) -> None:
         program.until('"ready"')
 
 
+@pytest.mark.slow
 def test_hello(programs: Start, daemons: Daemons) -> None:
     """Goal: the README's fifteen lines work. Method: two nodes, a subscriber on each, one publisher."""
     daemons(2)
@@ -58,6 +59,7 @@ def test_hello(programs: Start, daemons: Daemons) -> None:
         assert subscriber.lines == [f"{number} good morning" for number in range(10)]
 
 
+@pytest.mark.slow
 def test_monitors_agree_with_each_other_a_late_one_and_the_recording(programs: Start, daemons: Daemons) -> None:
     """Goal: the same alerts everywhere, from history too, and the recorder got all."""
     daemons(2)
@@ -83,6 +85,7 @@ def test_monitors_agree_with_each_other_a_late_one_and_the_recording(programs: S
     assert recorder.report("final")["topics"] == {"flight/air_data": 241, "flight/attitude": 241}
 
 
+@pytest.mark.slow
 def test_monitors_agree_when_a_topic_is_silent(programs: Start, daemons: Daemons) -> None:
     """Goal: silence is agreed, too. Method: air data only; impatient monitors on two nodes; both go on, alike."""
     daemons(2)
@@ -126,6 +129,7 @@ def test_a_bad_option_is_refused(programs: Start) -> None:
     assert "speed must be a positive number" in program.lines[0]
 
 
+@pytest.mark.slow
 def test_the_display_draws_on_a_terminal_and_gives_it_back() -> None:
     """Goal: a full screen of 80 by 24, and the old one at the end. Method: offline on a pseudo terminal."""
     primary, secondary = pty.openpty()
@@ -160,6 +164,7 @@ def test_the_display_draws_on_a_terminal_and_gives_it_back() -> None:
     assert "AFR34ZG" in text and "FPA -" in text
 
 
+@pytest.mark.slow
 def test_the_display_prints_lines_elsewhere(programs: Start) -> None:
     """Goal: a line a second without a terminal."""
     program = programs("primary_flight_display.py", "--offline", "--start", "3580", "--duration", "90", "--speed", "60")

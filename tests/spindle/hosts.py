@@ -6,12 +6,12 @@ Applications on hosts without a node come to them by their addresses.
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.spindle.daemons import Daemon
+from tests.support import free_ports
 
 
 class Host:
@@ -40,10 +40,7 @@ class Host:
 @contextmanager
 def hosts(directory: Path, count: int, *settings: str) -> Iterator[list[Host]]:
     """Nodes 1 to `count`, each on a host of its own, all ready. `settings` as `spindle daemon --set` takes them."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
-    for one in held:
-        one.close()
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     made = [Host(number, directory, addresses, settings) for number in range(1, count + 1)]
     try:
         for host in made:

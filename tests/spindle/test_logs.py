@@ -205,6 +205,7 @@ def events_of(daemon: Daemon) -> list[dict[str, object]]:
     return [line for line in lines if "event" in line]
 
 
+@pytest.mark.slow
 def test_a_daemon_in_json(runtime_dir: Path) -> None:
     """Goal: the life of a group reads as events with figures. Method: three daemons, one is killed, one cast out."""
     settings = ["--set", "log.format=json", "--set", "membership.suspect_timeout_s=0.3"]

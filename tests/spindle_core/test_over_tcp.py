@@ -35,6 +35,7 @@ def change_view(cluster: Cluster, epoch: int) -> None:
     cluster.install(epoch, cluster.specs)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(1, 4), window=st.sampled_from([1, 2, 5]), first=SCRIPT, second=SCRIPT,
        level=st.sampled_from([1, 2, 3]), switches=SWITCHES)

@@ -61,6 +61,7 @@ def write_for(log: DeliveryLog, seconds: float, largest_words: int, sizes: tuple
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capacity", "hot"), [(4096, 512), (8192, 8192), (65536, 16384)])
 def test_readers_in_other_processes(capacity: int, hot: int) -> None:
     """Goal: under full speed a keep-all reader gets every message whole and in order; a reader that doesn't keep all
@@ -87,6 +88,7 @@ def test_readers_in_other_processes(capacity: int, hot: int) -> None:
             assert s["taken"] + s["lost"] == written, (how, s)
 
 
+@pytest.mark.slow
 def test_readers_that_only_the_log_overtakes() -> None:
     """Goal: no torn message when nobody holds the writer back and it goes round a small ring as fast as it can.
 

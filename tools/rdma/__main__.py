@@ -8,6 +8,7 @@ why; with --strict that is a failure, too.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import resource
 import secrets
 import shlex
@@ -19,13 +20,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from carried import read_for, write_archive
 from guests import Guest, Task, run_guests
-from image import NotHere, make_image
+from image import NotHere, install_missing, make_image
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "rdma"
@@ -238,6 +240,8 @@ def main() -> int:
     parser.add_argument("--guests", type=int, metavar="N",
                         help="instead of steps: run the command behind -- on N guests")
     parser.add_argument("--timeout", type=float, default=600, help="of that command, in seconds")
+    parser.add_argument("--install", action="store_true",
+                        help="only install what is missing, where that can be done")
     own = sys.argv[1:]
     command: list[str] = []
     if "--" in own:
@@ -247,7 +251,15 @@ def main() -> int:
     if unknown:
         parser.error(f"no step {', '.join(sorted(unknown))}")
     begun = time.monotonic()
+    if options.install:
+        with contextlib.suppress(NotHere):  # said by the run itself
+            install_missing()
+        return 0
     try:
+        install_missing()
+        if find_spec("spindle_core.fabric.verbs") is None:
+            print("rdma-test FAILED: the core was built without libibverbs, which is here by now: run `make setup`")
+            return 1
         image = with_files(make_image())
     except NotHere as reason:
         print(f"rdma-test {'FAILED' if options.strict else 'skipped'}: no guests on this machine. {reason}")

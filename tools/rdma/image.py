@@ -70,6 +70,12 @@ def install_packages(packages: list[str]) -> None:
         raise NotHere(f"{wanted} ({error})") from error
 
 
+def install_missing() -> None:
+    """What this machine lacks; NotHere where it can't be installed."""
+    if packages := missing_packages():
+        install_packages(packages)
+
+
 def kernel_package() -> str:
     """The package that Debian's newest kernel of this release is in."""
     for attempt in range(2):
@@ -131,9 +137,7 @@ def pack(tree: Path, version: str, target: Path) -> None:
 
 def make_image() -> tuple[Path, Path]:
     """(kernel, initial file system); NotHere where they can't be had."""
-    packages = missing_packages()
-    if packages:
-        install_packages(packages)
+    install_missing()
     cache = cache_directory()
     kept = sorted(cache.glob("*/initial.cpio"))
     recipe = hashlib.sha256(Path(__file__).read_bytes() + (HERE / "init.sh").read_bytes()).hexdigest()[:12]

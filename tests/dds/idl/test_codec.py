@@ -142,6 +142,7 @@ def check(sample, version):
     assert decoded == type(sample).deserialize(expected)
 
 
+@pytest.mark.slow
 @given(_everything, st.sampled_from([1, 2]))
 @settings(deadline=None)
 def test_bytes_equal_the_librarys_and_come_back(sample, version):

@@ -226,6 +226,7 @@ def test_applications_that_come_and_go_quickly(one: Session, two: Session, base_
     wait_until(lambda: [info.members for info in two.topics() if info.spec.name == "brief"] == [()])
 
 
+@pytest.mark.slow
 def test_topics_last_as_agreed(one: Session, two: Session) -> None:
     """Goal: topics declared on one node are known on the other, with their members. Method: declare, open, look."""
     one.declare_topic(TopicSpec("known", size_max=64, level=Level.ATOMIC))

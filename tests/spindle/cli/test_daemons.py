@@ -39,6 +39,7 @@ def finish(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> tuple[i
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 def test_published_here_seen_everywhere_in_one_order(cli: Cli, group: list[Daemon]) -> None:
     subscribers = [
         spawn("sub", "t", "--create", "--node", node, "--count", 400, "--keep-all", "--json", "-t", 20)
@@ -67,6 +68,7 @@ def test_published_here_seen_everywhere_in_one_order(cli: Cli, group: list[Daemo
         assert [text for sender, _, _, text in seen[0] if sender == node] == [f"{node}/{n}" for n in range(200)]
 
 
+@pytest.mark.slow
 def test_first_steps_of_the_help(cli: Cli, group: list[Daemon], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spindle.cli.pub.READERS_GRACE_S", 20.0)  # the default is for machines with nothing else to do
     with spawn("sub", "greetings", "--create", "-f", "lines") as subscriber:
@@ -77,6 +79,7 @@ def test_first_steps_of_the_help(cli: Cli, group: list[Daemon], monkeypatch: pyt
         assert finish(subscriber)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_waiting_subscriber_sees_the_first_message(cli: Cli, group: list[Daemon]) -> None:
     """Method: the topic is declared by the publisher, while the subscriber waits for it on another node."""
     with spawn("sub", "late", "--node", 2, "-f", "lines", "-c", 1, "-t", 20) as subscriber:
@@ -87,6 +90,7 @@ def test_a_waiting_subscriber_sees_the_first_message(cli: Cli, group: list[Daemo
         assert (code, out) == (0, b"first\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["volatile", "logged"])
 def test_history_for_those_who_come_late(cli: Cli, group: list[Daemon], level: str, tmp_path: Path) -> None:
     with spawn("sub", "kept", "--create", "--level", level, "-f", "lines") as first:
@@ -104,6 +108,7 @@ def test_history_for_those_who_come_late(cli: Cli, group: list[Daemon], level: s
         assert cli("journal", "verify", tmp_path / "journal").code == 0
 
 
+@pytest.mark.slow
 def test_status_and_topics_tell_the_same(cli: Cli, group: list[Daemon]) -> None:
     with Target(node=2).attach("writer app") as session:
         session.declare_topic(TopicSpec("flight/air", size_max=1000))
@@ -129,6 +134,7 @@ def test_status_and_topics_tell_the_same(cli: Cli, group: list[Daemon]) -> None:
             subscriber.terminate()
 
 
+@pytest.mark.slow
 def test_top_shows_the_traffic(cli: Cli, group: list[Daemon]) -> None:
     with spawn("sub", "load", "--create", "--node", 2, "-f", "raw", stdout=subprocess.DEVNULL) as subscriber:
         with spawn("pub", "load", "x", "--rate", 500, "--count", 0, "--readers", 1) as publisher:

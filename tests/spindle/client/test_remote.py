@@ -153,6 +153,7 @@ def test_nobody_there(runtime_dir: Path) -> None:
 # ---- limits
 
 
+@pytest.mark.slow
 def test_a_hundred_clients(runtime_dir: Path) -> None:
     """One message of each reaches each, in one order."""
     with one_host(runtime_dir, *options(limits__max_apps=101)) as host, contextlib.ExitStack() as stack:
@@ -211,6 +212,7 @@ def test_a_reader_that_keeps_all_holds_writers_back_and_gets_all(runtime_dir: Pa
         assert slow.log.wait(LONG_S) and slow.log.take(1) == [b"free"]
 
 
+@pytest.mark.slow
 def test_large_messages(runtime_dir: Path) -> None:
     with one_host(runtime_dir) as host, attach_remote([host.address]) as far:
         declare(far, size_max=8 << 20)

@@ -47,6 +47,7 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["group", "never"])
 def test_kill_9_leaves_whole_files(tmp_path: Path, fsync: str) -> None:
     draw = random.Random(fsync)

@@ -414,6 +414,7 @@ async def test_join_that_is_never_answered_fails_in_time(group: Group) -> None:
     assert (await group.start()).node_id == 1  # the leftover is removed by the next
 
 
+@pytest.mark.slow
 @with_group
 async def test_topics_have_a_limit_that_is_named(group: Group) -> None:
     node = await group.start()

@@ -303,6 +303,7 @@ def test_kills_in_the_middle_of_view_changes(crew: Any) -> None:
         assert sum(PAYLOAD.unpack(bytes.fromhex(payload))[0] == node_id for _, payload in delivered[2]) == count
 
 
+@pytest.mark.slow
 def test_joining_survives_the_death_of_the_leader(crew: Any, runtime_dir: Path) -> None:
     """Goal: a newcomer whose contact and leader dies gets in through the others. Method: start a newcomer and kill the
     leader some moment later, five times; another node takes its place each time."""
@@ -327,6 +328,7 @@ def test_joining_survives_the_death_of_the_leader(crew: Any, runtime_dir: Path) 
             joiner.kill()
 
 
+@pytest.mark.slow
 def test_many_start_at_once(crew: Any, runtime_dir: Path) -> None:
     """Six processes at the same moment, ids chosen by themselves: one group, six ids."""
     nodes = [NodeProcess(runtime_dir, 0) for _ in range(6)]

@@ -89,6 +89,7 @@ def fault(host: Host, pick: random.Random) -> None:
     host.start().wait_ready()
 
 
+@pytest.mark.slow
 def test_what_a_node_counts_of_them(runtime_dir: Path) -> None:
     """Goal: figures for metrics. Method: one client turns to the node, writes and reads."""
     with hosts(runtime_dir, 3) as site, attach(runtime_dir=site[1].directory) as beside:
@@ -116,6 +117,7 @@ def test_what_a_node_counts_of_them(runtime_dir: Path) -> None:
         assert relayed()["refused"] == 0
 
 
+@pytest.mark.slow
 def test_a_new_disk_knows_how_far_a_silent_writer_has_got(runtime_dir: Path, tmp_path: Path) -> None:
     """Goal: a member that gets the retained end of a history only could answer the claim of a writer whose messages are
     no more in that. Method: what is in the journals when all are killed; node 3 has never had the writer's messages."""
@@ -146,6 +148,7 @@ def test_a_new_disk_knows_how_far_a_silent_writer_has_got(runtime_dir: Path, tmp
             assert found.relayed == {identity: 1019} and (found.position == 6) == (node == 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [Level.ATOMIC, Level.VOLATILE, Level.LOGGED], ids=lambda level: level.name.lower())
 @pytest.mark.parametrize("seed", [7])
 def test_once_and_in_order_over_many_faults(runtime_dir: Path, tmp_path: Path, level: Level, seed: int) -> None:

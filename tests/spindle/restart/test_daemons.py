@@ -199,6 +199,7 @@ def test_any_goes_on_and_a_fork_is_moved_beside(site: Site) -> None:
     assert verify(site.journal).ok
 
 
+@pytest.mark.slow
 def test_a_clean_stop_of_all_in_turn(site: Site) -> None:
     """The last to leave holds everything; whoever left before waits for it."""
     site.start(1, 2)
@@ -217,6 +218,7 @@ def test_a_clean_stop_of_all_in_turn(site: Site) -> None:
     assert take(reader, 30) == numbered(0, 30)
 
 
+@pytest.mark.slow
 def test_the_topic_survives_its_members_in_a_living_group(site: Site) -> None:
     """Nodes 1 and 2 leave the topic but not the group; node 3, which never had it, gets it from their journals."""
     site.start(1, 2, 3)

@@ -207,6 +207,7 @@ def hang(daemon: Daemon, cast_out: Callable[[], object]) -> None:
         os.kill(daemon.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_daemon_that_was_cast_out_says_so(runtime_dir: Path) -> None:
     """Goal: exit code 12, a last line that tells what to do, and the applications learn it. Method: SIGSTOP one of
     three daemons for longer than suspect_timeout."""
@@ -233,6 +234,7 @@ def test_a_daemon_that_was_cast_out_rejoins(runtime_dir: Path) -> None:
         assert one.terminate() == two.terminate() == 0
 
 
+@pytest.mark.slow
 def test_a_hanging_member_does_not_keep_others_from_joining(runtime_dir: Path) -> None:
     """Goal: a newcomer waits for a hanging member no longer than the group does. Method: SIGSTOP one of three daemons,
     start another at once; it is ready after the suspicion, and the zombie, still stopped, doesn't delay the next."""
@@ -308,6 +310,7 @@ def test_a_start_imports_nothing_that_it_does_not_use(runtime_dir: Path) -> None
     assert unused & modules == set()
 
 
+@pytest.mark.slow
 def test_a_member_that_hangs_makes_openings_fail_and_not_hang(runtime_dir: Path) -> None:
     """Goal: what needs the group's agreement ends with a clear error while a member hangs, and works when it goes on.
     Method: SIGSTOP one of two daemons, declare and open through the other, SIGCONT, open again."""

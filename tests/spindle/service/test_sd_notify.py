@@ -134,6 +134,7 @@ def test_ready_views_and_the_end_are_told(manager: Manager, runtime_dir: Path) -
     assert "WATCHDOG=1" not in manager.told, "nobody asked for it"
 
 
+@pytest.mark.slow
 def test_signs_of_life_come_at_half_the_interval(manager: Manager, runtime_dir: Path) -> None:
     with told_daemon(manager, runtime_dir, **watchdog()):
         manager.wait_for("WATCHDOG=1")
@@ -143,6 +144,7 @@ def test_signs_of_life_come_at_half_the_interval(manager: Manager, runtime_dir: 
         assert time.monotonic() - started > 2.5 * INTERVAL_S
 
 
+@pytest.mark.slow
 def test_a_predicate_thread_that_stands_still_ends_the_signs_of_life(manager: Manager, runtime_dir: Path) -> None:
     """The event loop goes on all the time, and says in the log what it misses."""
     with told_daemon(manager, runtime_dir, **watchdog()) as daemon:
@@ -153,6 +155,7 @@ def test_a_predicate_thread_that_stands_still_ends_the_signs_of_life(manager: Ma
         assert daemon.log.count("the predicate thread has made no pass") == 1
 
 
+@pytest.mark.slow
 def test_an_event_loop_that_stands_still_ends_the_signs_of_life(manager: Manager, runtime_dir: Path) -> None:
     with told_daemon(manager, runtime_dir, **watchdog()) as daemon:
         manager.wait_for("WATCHDOG=1")
@@ -161,6 +164,7 @@ def test_an_event_loop_that_stands_still_ends_the_signs_of_life(manager: Manager
         manager.wait_for("WATCHDOG=1")
 
 
+@pytest.mark.slow
 def test_another_life_of_the_node_is_watched_like_the_first(manager: Manager, runtime_dir: Path) -> None:
     """Method: the second of three daemons is stopped until the others go on without it, and joins again."""
     settings = ["--set", "membership.suspect_timeout_s=0.3", "--set", "membership.rejoin=true"]

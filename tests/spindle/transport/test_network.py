@@ -38,14 +38,7 @@ from spindle.node.node import Node
 from spindle.transport.network import DataHello, Network, endpoint_of
 from tests.spindle.node.test_node import take, until, write
 from tests.spindle.ports import reader_of, writer_of
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+from tests.support import free_ports
 
 
 class Site:
@@ -179,6 +172,7 @@ async def test_one_host_can_be_made_to_use_tcp(site: Site) -> None:
 # ---- when a group may begin
 
 
+@pytest.mark.slow
 @with_site(3, join_timeout_s=1.0)
 async def test_one_of_three_contacts_forms_no_group(site: Site) -> None:
     with pytest.raises(JoinFailed, match=r"1 of 3 contacts are there, 2 are needed.*cannot be reached"):
@@ -266,6 +260,7 @@ async def test_nodes_that_start_at_the_same_moment_form_one_group(site: Site) ->
     await until(lambda: all(sorted(members(node)) == [1, 2, 3] for node in site.nodes), "all in one view")
 
 
+@pytest.mark.slow
 @with_site(3, form="all", join_timeout_s=1.0)
 async def test_all_are_waited_for_where_it_says_so(site: Site) -> None:
     results = await asyncio.gather(*(site.node(host).start() for host in (0, 1)), return_exceptions=True)
@@ -278,6 +273,7 @@ async def test_one_alone_forms_a_group_where_it_says_so(site: Site) -> None:
     assert members(node) == [2]
 
 
+@pytest.mark.slow
 @with_site(2, contacts=1, join_timeout_s=1.0)
 async def test_who_is_no_contact_forms_none(site: Site) -> None:
     with pytest.raises(JoinFailed, match=r"none of \[network\] contacts"):

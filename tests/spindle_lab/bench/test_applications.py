@@ -26,12 +26,14 @@ def checked(**options: Any) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["session", "dds"])
 @pytest.mark.parametrize("single", [False, True])
 def test_embedded_nodes(api: str, single: bool) -> None:
     checked(api=api, single=single)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["session", "dds"])
 def test_a_daemon_per_node(api: str) -> None:
     """Goal: the same through daemons, whose CPU time is counted."""
@@ -58,6 +60,7 @@ def test_latency_of_applications() -> None:
     assert (result["lost"], result["order_identical"]) == (0, True)
 
 
+@pytest.mark.slow
 def test_idle_view_pushes_nothing() -> None:
     """Goal: quiescence, and the keys. Method: two nodes, half a second."""
     result = idle.run(nodes=2, seconds=0.5)
@@ -65,6 +68,7 @@ def test_idle_view_pushes_nothing() -> None:
     assert len(result["cpu_share_daemons"]) == 2
 
 
+@pytest.mark.slow
 def test_startup_has_all_its_figures() -> None:
     result = startup.run(repeat=1)
     times = ("import_dds_ms", "node_ready_ms", "second_node_ready_ms", "attach_ms", "first_attach_ms")
@@ -82,6 +86,7 @@ def test_own_cpu_time_is_that_of_the_process() -> None:
     assert app_run.process_cpu_s(os.getpid()) == pytest.approx(sum(os.times()[:2]), abs=0.1)
 
 
+@pytest.mark.slow
 def test_idle_command_prints_json() -> None:
     result = CliRunner().invoke(bench, ["idle", "--nodes", "1", "--seconds", "0.2", "--json"])
     assert result.exit_code == 0, result.output

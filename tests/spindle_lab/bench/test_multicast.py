@@ -89,6 +89,7 @@ def test_command_with_limit_prints_json() -> None:
     assert json.loads(result.output).keys() >= KEYS | {"ratio_to_limit", "limit_messages_per_s", "runs"}
 
 
+@pytest.mark.slow
 def test_command_over_connections_with_limit() -> None:
     """Goal: the limit is one stream, the ratio that of all bytes which leave nodes, and a node's share of that."""
     result = CliRunner().invoke(bench, ["multicast", "--fabric", "tcp", "--count", "500", "--limit", "--json"])

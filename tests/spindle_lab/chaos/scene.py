@@ -18,6 +18,7 @@ from spindle_lab.chaos.history import DaemonLife
 from spindle_lab.chaos.links import excuse
 from spindle_lab.chaos.round import Plan, Round
 
+# For all but one of those that hold the same promise.
 all_of_them = pytest.mark.skipif("SPINDLE_NETNS" not in os.environ, reason="takes minutes: make netns-test")
 
 STOPPED = {NoMajority.exit_code, CastOut.exit_code}

@@ -19,7 +19,7 @@ from spindle_lab.chaos.lines import Line
 from tests.spindle_lab.chaos.scene import Scene, all_of_them, play
 
 REASON = unavailable()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 CHURNS = 5
 
@@ -85,8 +85,7 @@ def test_delays_that_jump_below_the_suspicion_time(tmp_path: Path) -> None:
     play(tmp_path, script, timeout_s=4.0)
 
 
-@all_of_them
-@pytest.mark.parametrize("node", [1, 3])
+@pytest.mark.parametrize("node", [pytest.param(1, marks=all_of_them), 3])
 def test_a_host_that_is_suddenly_too_late_is_left_behind(tmp_path: Path, node: int) -> None:
     """Two others go on, and what it says later changes nothing. Started anew, it is let in once it isn't late."""
 

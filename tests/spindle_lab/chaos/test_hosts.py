@@ -110,6 +110,7 @@ def trips(sockets: dict[int, socket.socket], one: int, other: int, count: int) -
     return taken, overtaken
 
 
+@pytest.mark.slow
 def test_a_line_delays_one_direction_and_keeps_its_order(hosts: Hosts, sockets: dict[int, socket.socket]) -> None:
     hosts.set_line([(1, 2)], Line(delay_s=0.03, jitter_s=0.02))
     hosts.set_line([(2, 1)], Line(delay_s=0.002))

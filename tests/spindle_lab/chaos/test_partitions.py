@@ -21,7 +21,7 @@ from spindle_lab.chaos.links import excuse
 from tests.spindle_lab.chaos.scene import Scene, all_of_them, play
 
 REASON = unavailable()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 
 def test_a_host_that_is_cut_off_stops_and_the_others_go_on(tmp_path: Path) -> None:
@@ -145,7 +145,6 @@ def test_nodes_of_one_host_are_together_in_a_partition(tmp_path: Path) -> None:
     play(tmp_path, script, nodes=5, timeout_s=3.0)
 
 
-@all_of_them
 def test_a_host_that_vanishes_is_noticed_by_its_silence(tmp_path: Path) -> None:
     """A pulled cable, and then the power: nobody says goodbye, no connection ends."""
 
@@ -250,7 +249,6 @@ class Cold(Scene):
         self._faults.look_after()
 
 
-@all_of_them
 def test_no_group_begins_without_a_majority(tmp_path: Path) -> None:
     """All are alone when they start: they wait, and nobody serves; then they find each other."""
 

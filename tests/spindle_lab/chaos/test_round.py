@@ -16,8 +16,6 @@ from spindle_lab.chaos.checker import check
 from spindle_lab.chaos.history import History, load
 from spindle_lab.chaos.round import Plan, Round
 
-pytestmark = pytest.mark.slow
-
 
 def plan(**changes: object) -> Plan:
     settings = ["membership.suspect_timeout_s=2.0", "limits.open_timeout_s=5"]
@@ -25,6 +23,7 @@ def plan(**changes: object) -> Plan:
     return Plan(**(values | changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_round_with_kills_keeps_every_promise(tmp_path: Path) -> None:
     """Also the proof that the checker can find something: with one delivery taken out of the records, it does."""
     said: list[str] = []
@@ -49,6 +48,7 @@ def test_a_round_with_kills_keeps_every_promise(tmp_path: Path) -> None:
     assert check(history)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_did() -> None:
     """Exit code 0 without violation, and the figures that a reader wants."""
     command = [sys.executable, "-m", "spindle_lab.chaos", "--rounds", "1", "--round", "1", "--seed", "7",

@@ -21,6 +21,7 @@ def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real, "TABLES", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", measure.FABRICS)
 def test_a_case_is_run_and_predicted(fabric: str) -> None:
     said: list[str] = []

@@ -19,6 +19,7 @@ from spindle_lab.sim.states import world_state
 SMALL = CASES[:3]  # two nodes, nothing changes or one of them crashes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_two_nodes_in_every_order(case):
     """All states; in each end those that run are in a view and have everything."""

@@ -37,6 +37,7 @@ def test_watching_a_run_changes_nothing() -> None:
     assert len(lines) > 100
 
 
+@pytest.mark.slow
 def test_a_mistake_is_found_and_its_run_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader trims to the most that anybody has instead of the least."""
 
