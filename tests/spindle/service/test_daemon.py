@@ -23,6 +23,7 @@ import pytest
 from spindle.client import attach
 from spindle.errors import AccessDenied, GroupSilent, NodeStopped, SpindleError
 from spindle.group.topics import TopicSpec
+from spindle.service.daemon import SAME_REQUEST_S
 from spindle.transport.wire import HEADER
 from spindle_core.errors import NodeGone
 from tests.spindle.daemons import Daemon, daemons
@@ -77,6 +78,21 @@ def test_a_terminal_that_goes_away_makes_it_leave(runtime_dir: Path) -> None:
                 session.view()
             wait_until(lambda: watching.view().node_ids == (1,))
         assert "goes on without" not in daemon.log, "it left, and was not missed"
+
+
+def test_a_late_sighup_insists_on_nothing(runtime_dir: Path) -> None:
+    """Goal: of the signals that a closed terminal sends only the first counts, though a leave takes its time. Method:
+    the other member stands still, so that the leave waits; the second signal comes later than SAME_REQUEST_S."""
+    with daemons(runtime_dir, 2) as (one, two), attach(node_id=2) as session:
+        halt(one.pid)
+        try:
+            two.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: session.gone)  # it has heard the first
+            time.sleep(SAME_REQUEST_S + 0.1)
+            two.process.send_signal(signal.SIGHUP)
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        assert two.wait() == 0 and "again" not in two.log
 
 
 def test_started_with_nohup_it_stays(runtime_dir: Path) -> None:
