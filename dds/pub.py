@@ -319,11 +319,6 @@ class DataWriter(Entity, Generic[T]):
     def topic(self) -> Topic[T]:
         return self._topic
 
-    @property
-    def _use_version_2(self) -> bool | None:
-        """The CDR version that the Qos asks for; None = native."""
-        return {0: None, 1: False, 2: True}[policies.offered_representation(self._qos)]
-
     def get_publisher(self) -> Publisher:
         self._check_open()
         assert isinstance(self._parent, Publisher)

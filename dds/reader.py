@@ -64,7 +64,7 @@ class ReaderCore(Entity):
         self._consumed = 0  # samples that were given out for the first time
         self._lost = SampleLostStatus()
         self._failure: Exception | None = None
-        self._first_info, self._live_info = FirstSampleInfo, LiveSampleInfo
+        self._live_info = LiveSampleInfo
         self._bytes_sample = LiveBytesSample
         self._info_type: Any = FirstSampleInfo
         self.read_own_writes = True

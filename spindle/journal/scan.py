@@ -88,7 +88,6 @@ class Scan:
         self.damage: Damage | None = None
         self.first: CommitLayout | None = None
         self.last: CommitLayout | None = None
-        self.salvaged = 0  # messages found behind damage, by commits(salvage=True)
         self.skipped: list[tuple[int, int]] = []  # damaged stretches (from, to) that salvaging jumped over
         self._read_head()
         self.end = self.body_end = len(self.head_bytes)
@@ -163,8 +162,6 @@ class Scan:
             self.first = self.first or layout
             self.last = layout
             self.summary.add(layout)
-            if self.damage is not None:
-                self.salvaged += layout.record.count
             if progress is not None:
                 progress(self.end)
             yield layout, body

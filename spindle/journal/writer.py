@@ -176,11 +176,6 @@ class Journal:
         """The file being written."""
         return self._file.path
 
-    @property
-    def durable_index(self) -> int:
-        """All messages with a smaller index are on the disk, as `on_durable` was told."""
-        return self._durable
-
     def status(self) -> dict[str, object]:
         """Figures for status displays, JSON-able. `position` counts the messages of the whole journal, earlier lives
         included; `messages` and `commits` those of this one; `size` is that of the live file, in bytes."""
@@ -217,7 +212,7 @@ class Journal:
             self._learned = {**self._learned, **relayed}
 
     def wait_durable(self, index: int, timeout_s: float) -> bool:
-        """True when `durable_index` has reached `index`; False on timeout. Raises the failure if there is one."""
+        """True when all messages with a smaller index are on the disk; False on timeout. Raises the failure, if any."""
         with self._changed:
             self._changed.wait_for(lambda: self.failure is not None or self._durable >= index, timeout_s)
             if self._durable < index and self.failure is not None:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 CHUNKS_AHEAD = 16
 WHOLE_POLL_S = 0.005  # first pause between two looks whether a topic is whole; doubles up to the next
 WHOLE_POLL_MAX_S = 0.1
-JOURNAL_WAIT_S = 1.0  # between two looks whether a waiting thread is still needed
 NO_JOURNALS = "it has no journal directory ([journal] dir)"
 KINDS = ("history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded")
 LOG = logging.getLogger("spindle.node")

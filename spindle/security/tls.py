@@ -35,7 +35,6 @@ from spindle.security.contexts import ALPN
 from spindle.security.identity import NODE, Identity
 from spindle.security.trust import Trust
 
-HANDSHAKE_RECORD = 0x16  # the first byte of whoever connects with TLS
 READ_BYTES = 1 << 16
 VERDICT_BYTES_MAX = 1024
 LINGER_S = 1.0  # for the other end to read why it is refused

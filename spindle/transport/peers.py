@@ -85,11 +85,6 @@ class Peer:
         return self.farewell is not None and not self.farewell.kind and not self.farewell.cast_out
 
     @property
-    def takes_us_for_lost(self) -> bool:
-        """True if it goes on without this node."""
-        return self.farewell is not None and self.farewell.cast_out
-
-    @property
     def why(self) -> str:
         """How it ended, for people."""
         if self.farewell is None:

@@ -49,7 +49,6 @@ class Talker(Application):
         self.voices: dict[str, Voice] = {}
         self.finishing = False
         self._epochs = iter(range(options.number * EPOCHS_PER_PROCESS, (options.number + 1) * EPOCHS_PER_PROCESS))
-        self._churned = 0
 
     def order(self, words: list[str]) -> None:
         if words == ["crash"]:
@@ -180,7 +179,6 @@ class Talker(Application):
         """Make the view change, by an endpoint of a topic that only this node has."""
         if self.participant is None:
             return
-        self._churned += 1
         try:
             qos = Qos(Policy.Reliability.Reliable(0))
             topic: Topic[bytes] = Topic(self.participant, f"chaos/side/{self.node}", bytes, qos=qos)
