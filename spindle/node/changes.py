@@ -26,7 +26,6 @@ from spindle.membership.codec import message_to_wire
 from spindle.membership.machine import Machine, Phase
 from spindle.node.epochs import NextEpoch
 from spindle.node.liveness import Liveness
-from spindle.restart.history import Donation
 from spindle.topics.table import TopicTable
 
 if TYPE_CHECKING:
@@ -60,10 +59,10 @@ class Changes:
         self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail, config.rdma_device,
                               config.suspect_timeout_s)
         self.liveness = Liveness(config, self.machine, self.drive)
-        self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure, peers.send)
+        self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure, peers.send,
+                                 peers.send_in_turn)
         self.view: View | None = None  # installed
         self.epoch: Epoch | None = None  # its memory
-        self.donating: set[asyncio.Task[None]] = set()  # histories on their way to others
         self._on_installed, self._on_left, self._fail = on_installed, on_left, fail
         self._open_claim_timeout_s = OPEN_CLAIM_SHARE * config.suspect_timeout_s
         self._unreachable: set[int] = set()  # members of the view whose data connection has failed
@@ -84,8 +83,6 @@ class Changes:
         for timer in (self._prepare_timer, self._slow_timer, self._tidy_timer):
             if timer is not None:
                 timer.cancel()
-        for task in self.donating:
-            task.cancel()
         self.next.close()
 
     def _columns_changed(self) -> None:
@@ -260,7 +257,7 @@ class Changes:
 
     def _install(self, view: View) -> None:
         before, epoch = self.view, self.next.take(view.view_id)
-        donations = self.topics.before_install(view)
+        self.topics.before_install(view)
         unsent = self.engine.install(epoch)
         self.epoch, self.view = epoch, view
         self._unreachable.clear()
@@ -273,10 +270,6 @@ class Changes:
         LOG.info("view %d: nodes %s", view.view_id, members,
                  extra=about(VIEW_INSTALLED, node=self.me.node_id, view=view.view_id, members=members))
         self.topics.installed(view)
-        for donation in donations:
-            task = asyncio.get_running_loop().create_task(self._donate(donation))
-            self.donating.add(task)
-            task.add_done_callback(self.donating.discard)
         for node_id in list(self.peers.connected):
             if view.rank_of(node_id) is None:
                 self.peers.send(node_id, message_to_wire(m.CurrentView(view)))
@@ -296,12 +289,3 @@ class Changes:
     def _connected(self, member: Member) -> bool:
         peer = self.peers.connected.get(member.node_id)
         return peer is not None and peer.incarnation == member.incarnation
-
-    async def _donate(self, donation: Donation) -> None:
-        try:
-            count = await donation.run(self.peers.connected.get(donation.node_id))
-            LOG.info("gave node %d a history of %d messages", donation.node_id, count)
-        except SpindleError as error:  # its connection ended; that the node is gone comes from the peers
-            LOG.debug("history for node %d: %s", donation.node_id, error)
-        finally:
-            donation.close()

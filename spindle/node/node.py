@@ -54,7 +54,6 @@ from spindle.proto import opening_pb2
 from spindle.relay.desk import KINDS as RELAY_KINDS
 from spindle.relay.desk import RelayDesk
 from spindle.restart.desk import KINDS
-from spindle.restart.history import received
 from spindle.topics.announcements import Announcements
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.table import TopicTable, check_start_index
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
 ApplicationHandler = Callable[["Connection", opening_pb2.Opening, "Credentials"], None]
 
 FLUSH_TIMEOUT_S = 2.0  # a leaving node's wait for what its writers have committed
-DONATE_TIMEOUT_S = 10.0  # ... and for histories that it is giving away
+GIVE_TIMEOUT_S = 10.0  # ... and for histories that it keeps for others
 LOG = logging.getLogger("spindle.node")
 
 
@@ -200,8 +199,7 @@ class Node:
         if self._error is None and not self._closed and not self._stopping and self._view is not None:
             self._stopping = True
             await self._changes.topics.flush(FLUSH_TIMEOUT_S)
-            if self._changes.donating:
-                await asyncio.wait(self._changes.donating, timeout=DONATE_TIMEOUT_S)
+            await self._changes.topics.desk.giving.all_given(GIVE_TIMEOUT_S)
             self._changes.machine.leave()
             self._changes.drive()
         while self._view is not None and self._changes.machine.phase is not Phase.GONE and not self._closed:
@@ -411,10 +409,8 @@ class Node:
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
-        elif kind in KINDS or (kind == "history" and message.history.number):
+        elif kind in KINDS:
             self._changes.topics.desk.take(peer.node_id, message)
-        elif kind == "history":
-            self._take_history(message.history)
         else:
             told = message_from_wire(message)
             if isinstance(told, m.CurrentView):
@@ -449,11 +445,6 @@ class Node:
             if member is not None and member.incarnation == peer.incarnation:
                 return member
         return Member(peer.node_id, peer.incarnation, "", peer.conn.peer.pid, peer.conn.peer.uid)
-
-    def _take_history(self, chunk: pb.HistoryChunk) -> None:
-        for local in self._changes.topics.local.values():
-            if local.topic_id == chunk.topic_id:
-                local.take_history(chunk.view_id, received(chunk), chunk.last)
 
     def _on_installed(self, view: View, before: View | None) -> None:
         self._view = view

@@ -251,22 +251,18 @@ class EndpointRemoved(_message.Message):
     def __init__(self, guid: _Optional[bytes] = ...) -> None: ...
 
 class HistoryChunk(_message.Message):
-    __slots__ = ("view_id", "topic_id", "messages", "last", "number", "start", "problem")
-    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("messages", "last", "number", "start", "problem")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
-    view_id: int
-    topic_id: int
     messages: _containers.RepeatedCompositeFieldContainer[HistoryMessage]
     last: bool
     number: int
     start: HistoryStart
     problem: str
-    def __init__(self, view_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
+    def __init__(self, messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class HistoryStart(_message.Message):
     __slots__ = ("lives", "after", "until_view", "relayed")
@@ -309,12 +305,14 @@ class HistoryRequest(_message.Message):
     def __init__(self, number: _Optional[int] = ..., topic: _Optional[str] = ..., view_id: _Optional[int] = ..., from_disk: bool = ..., empty: bool = ..., lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., end: _Optional[_Union[Order, _Mapping]] = ..., until: _Optional[_Union[Order, _Mapping]] = ...) -> None: ...
 
 class HistoryMore(_message.Message):
-    __slots__ = ("number", "chunks")
+    __slots__ = ("number", "taken", "stop")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
     number: int
-    chunks: int
-    def __init__(self, number: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+    taken: int
+    stop: bool
+    def __init__(self, number: _Optional[int] = ..., taken: _Optional[int] = ..., stop: bool = ...) -> None: ...
 
 class Order(_message.Message):
     __slots__ = ("view_id", "sequence")
@@ -405,7 +403,7 @@ class RestartRecorded(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -414,6 +412,7 @@ class HistoryMessage(_message.Message):
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     RECEPTION_NS_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -422,7 +421,8 @@ class HistoryMessage(_message.Message):
     writer_id: int
     reception_ns: int
     relay: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ...) -> None: ...
+    missing: int
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ("kind", "text", "cast_out")

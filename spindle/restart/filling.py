@@ -24,13 +24,16 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import JournalError, SpindleError
+from spindle.errors import JournalError, SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
+from spindle.restart.archive import in_thread, order_of, plain
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
-from spindle.restart.desk import Desk, Stream, Unavailable, in_thread, order_of, plain, received
+from spindle.restart.desk import Desk
+from spindle.restart.pieces import Gatherer
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
+from spindle.restart.streams import Refused, Stream, Unavailable
 
 if TYPE_CHECKING:
     from spindle.group.view import Topic, View
@@ -38,7 +41,8 @@ if TYPE_CHECKING:
     from spindle.restart.history import Message
     from spindle.restart.topic import TopicHere
 
-AHEAD_MAX = 4096  # messages that wait for room in the log before the next chunk is taken
+WAITING_MAX = 1 << 20  # bytes that wait for room in the log before the next chunk is taken
+TAIL_AT_ONCE = 64  # messages of the own journal's end that are put into the log before a look at what waits
 ROOM_POLL_S = 0.002
 LOG = logging.getLogger("spindle.node")
 
@@ -58,11 +62,10 @@ class Filling:
 
     entered  view with which the node became a member
     order    whom to ask, in this order, this node among them: see `guides`
-    after    for a volatile topic: the last message that has come already
     """
 
     def __init__(self, local: TopicHere, desk: Desk, view: View, topic: Topic, *, entered: int,
-                 order: tuple[int, ...], after: Order = NOTHING) -> None:
+                 order: tuple[int, ...]) -> None:
         self.local, self._desk, self._me = local, desk, local.node_id
         self._entered = entered
         self._view, self._topic = view, topic
@@ -78,7 +81,7 @@ class Filling:
         self._lives: tuple[Life, ...] = ()
         self._conformed = False
         self._problem = ""
-        self.last = after  # message that this node has, in its journal or on its way there
+        self.last: Order = NOTHING  # message that this node has, in its journal or on its way there
         self.until_view = entered  # messages of this view and later ones come live
         self.progress = 0  # grows while messages come
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -169,6 +172,11 @@ class Filling:
                 except Unavailable as error:
                     self._problem = str(error)
                     LOG.info("topic %r: no history from node %d: %s", self.local.spec.name, guide, error)
+                    if isinstance(error, Refused) and not logged:
+                        # Another one may have it. If nobody has, the topic goes on all the same.
+                        LOG.warning("topic %r: %s; the next member is asked", self.local.spec.name, error)
+                        self._order = tuple(node_id for node_id in self._order if node_id != guide)
+                        continue
                 await self._moved.wait()
             self.local.filled(self.until_view)
             if not self.done.done():
@@ -199,6 +207,7 @@ class Filling:
         request = pb.HistoryRequest(
             topic=self.local.spec.name, view_id=self._entered, empty=self.last == NOTHING,
             lives=lives_to_wire(self._lives), end=order_to_wire(self.last))
+        gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
         stream = self._desk.stream(guide, request)
         with stream:
             self._stream = stream
@@ -213,7 +222,7 @@ class Filling:
                         await self._conform(lives_from_wire(chunk.start.lives))
                         await self._learn(chunk.start)
                         self.until_view = chunk.start.until_view
-                    await self._feed(received(chunk))
+                    await self._feed(gatherer, chunk, guide)
                     if chunk.last:
                         break
             finally:
@@ -263,16 +272,21 @@ class Filling:
             last_messages, store, spec.history_depth, *self.local.retained_bytes)
         self.local.start_journal(self._group, end)
         self._conformed = True
-        for start in range(0, len(tail), AHEAD_MAX):
-            await self._append([plain(one) for one in tail[start : start + AHEAD_MAX]])
+        for start in range(0, len(tail), TAIL_AT_ONCE):
+            await self._append([plain(one) for one in tail[start : start + TAIL_AT_ONCE]])
 
     async def _learn(self, start: pb.HistoryStart) -> None:
         """What the other journal has had before the messages that come."""
         if start.relayed:
             (await self.local.journal()).learn(relayed_from_wire(start.relayed))
 
-    async def _feed(self, messages: list[Message]) -> None:
-        """Takes what is new of `messages`."""
+    async def _feed(self, gatherer: Gatherer, chunk: pb.HistoryChunk, node_id: int) -> None:
+        """Takes what is new of a chunk. Raises Refused if it is none."""
+        self.progress += 1
+        try:
+            messages = gatherer.take(chunk)
+        except WireError as error:
+            raise Refused(f"node {node_id}: {error}") from error
         new = [one for one in messages if order_of(one) > self.last]
         if new:
             self.last = order_of(new[-1])
@@ -281,8 +295,9 @@ class Filling:
     async def _append(self, messages: list[Message]) -> None:
         self.progress += 1
         self.local.append_history(messages)
-        while self.local.history_waiting > AHEAD_MAX:
+        while self.local.history_waiting > WAITING_MAX:
             await asyncio.sleep(ROOM_POLL_S)
+            self.progress += self.local.history_waiting <= WAITING_MAX
 
     # --- the restart
 
@@ -347,12 +362,13 @@ class Filling:
                 request = pb.HistoryRequest(
                     topic=self.local.spec.name, view_id=view_id, from_disk=True, empty=self.last == NOTHING,
                     end=order_to_wire(self.last), until=order_to_wire(decision.end))
+                gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
                 with self._desk.stream(decision.source, request) as stream:
                     last = False
                     while not last:
                         chunk = await stream.take()
                         await self._learn(chunk.start)
-                        await self._feed(received(chunk))
+                        await self._feed(gatherer, chunk, decision.source)
                         last = chunk.last
                 if self.last < decision.end:
                     raise Unavailable(f"its journal ends with view {self.last[0]}, sequence {self.last[1]} after all")

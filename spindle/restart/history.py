@@ -1,36 +1,27 @@
-"""History for fresh members: what a volatile or logged topic delivered before they came.
+"""What a volatile topic delivered before a member came, kept for it at the member that gives it.
 
-Why the donor pushes: who gives and who gets follows from the view, so nothing has to be asked for, and the cut is
-known on both sides without a word: the donor's log as it stands when the old epoch is delivered to its trim and nothing
-of the new one has come.
+Why it is pinned at the view: who gives and who gets follows from it, and the cut is known on both sides without a word:
+the giver's log as it stands when the old epoch is delivered to its trim and nothing of the new one has come. Why it is
+asked for all the same: who gets it knows how much it can take (`spindle.restart.giving`).
 
-Rules: the donor pins its log with a keep-all cursor before it installs the new view, and lets go when the last chunk is
-queued; frames are bounded, and the stream waits for the connection, so a slow joiner costs the donor one chunk of
-memory. The receiver holds the topic's delivery meanwhile (`spindle.topics.ports`): history first, then live messages.
+Rules: the log is pinned with a keep-all cursor before the new view is installed, and let go when the last chunk is
+queued, or nobody will ask for it any more. The receiver holds the topic's delivery meanwhile: history first, then live
+messages.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from spindle.errors import WireError
-from spindle.proto import node_pb2 as pb
+from spindle.restart.pieces import Message
 
 if TYPE_CHECKING:
-    from spindle.transport.peers import Peer
     from spindle_core.delivery import Cursor, DeliveryLog
     from spindle_core.engine import Engine
     from spindle_core.reader import LogReader
 
-CHUNK_BYTES = 256 << 10  # payload of one frame, if its messages are smaller
-CHUNK_MESSAGES = 1024
-WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
-LAG_POLL_S = 0.005  # between two looks at a log that has not reached the cut yet
-
-Message = tuple[bytes, int, int, int, int, int, int, int]
-"""payload, sender, sequence, view id, source_ns, writer id, reception_ns (0: now), relay (see log_record)."""
+__all__ = ["Donation", "Message", "local_reader"]
 
 
 def local_reader(engine: Engine, log: DeliveryLog, cursor: Cursor) -> LogReader:
@@ -48,70 +39,58 @@ def local_reader(engine: Engine, log: DeliveryLog, cursor: Cursor) -> LogReader:
 
 
 class Donation:
-    """One history on its way to one fresh member. Made at the cut, `run` afterwards.
+    """The history of one fresh member, from the oldest message that is retained. Made at the cut, read afterwards.
 
-    Everything that is in the log at the cut belongs to it; if the log lags behind the trim (it is full, or the donor
+    Everything that is in the log at the cut belongs to it; if the log lags behind the trim (it is full, or the giver
     itself still gets a history), `cut` is not known yet and is set when the log has caught up.
+
+    Raises OSError or ValueError if there are no descriptors, no memory, or too many readers; nothing is left then.
     """
 
-    def __init__(self, engine: Engine, topic_id: int, log: DeliveryLog, view_id: int, node_id: int) -> None:
+    def __init__(self, engine: Engine, topic_id: int, log: DeliveryLog, cut: int | None = None) -> None:
         from spindle_core.delivery import Cursor
 
-        self.topic_id, self.view_id, self.node_id = topic_id, view_id, node_id
-        self.cut: int | None = None  # messages of the log with a smaller index belong to the history
-        self._engine = engine
-        self._cursor = Cursor(keep_all=True, from_history=True)
-        engine.add_reader(topic_id, self._cursor)
-        self._reader = local_reader(engine, log, self._cursor)
+        self.topic_id = topic_id
+        self.cut = cut  # messages of the log with a smaller index belong to the history
+        self.asked = False  # for, by its member
+        self._engine, self._log = engine, log
+        self._reader: LogReader | None = None  # made when it is asked for: it has more descriptors than a cursor
+        cursor = Cursor(keep_all=True, from_history=True)
+        self._cursor: Cursor | None = cursor
+        try:
+            engine.add_reader(topic_id, cursor)
+        except BaseException:
+            cursor.close()
+            raise
 
-    async def run(self, peer: Peer | None) -> int:
-        """Streams to the peer; returns how many messages. Raises WireError if the connection ends."""
-        if peer is None:
-            raise WireError(f"node {self.node_id} is not connected, so it gets no history")
-        count = 0
-        while True:
-            messages, done = self.take()
-            count += len(messages)
-            chunk = pb.HistoryChunk(view_id=self.view_id, topic_id=self.topic_id, last=done, messages=messages)
-            if messages or done:
-                peer.conn.send(pb.PeerMessage(history=chunk).SerializeToString())
-                await peer.conn.drain(CHUNK_BYTES)
-            if done:
-                return count
-            if not messages:
-                await asyncio.sleep(LAG_POLL_S)
+    def following(self) -> Message | None:
+        """The next message; None if there is none, or none yet. Raises OSError."""
+        if self._cursor is None or self.over:
+            return None
+        if self._reader is None:
+            self._reader = local_reader(self._engine, self._log, self._cursor)
+            if self.over:  # there is nothing before the cut
+                return None
+        for payload, info in self._reader.take_pairs(1):
+            return (payload, info.sender, info.sequence, info.view_id, info.source_timestamp, info.writer,
+                    info.reception_timestamp, info.relay)
+        return None
 
-    def take(self) -> tuple[list[pb.HistoryMessage], bool]:
-        """One chunk, and whether it is the last."""
-        messages: list[pb.HistoryMessage] = []
-        size = 0
-        while size < CHUNK_BYTES and len(messages) < CHUNK_MESSAGES:
-            if self.cut is not None and self._reader.position_index >= self.cut:
-                return messages, True
-            pairs = self._reader.take_pairs(1)
-            if not pairs:
-                break
-            payload, info = pairs[0]
-            size += len(payload)
-            messages.append(pb.HistoryMessage(
-                payload=payload, sender=info.sender, sequence=info.sequence, view_id=info.view_id,
-                source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp,
-                relay=info.relay))
-        return messages, self.cut is not None and self._reader.position_index >= self.cut
+    @property
+    def closed(self) -> bool:
+        return self._cursor is None
+
+    @property
+    def over(self) -> bool:
+        """True if all of it has been taken."""
+        return self.cut is not None and self._reader is not None and self._reader.position_index >= self.cut
 
     def close(self) -> None:
-        """Lets go of the log."""
-        self._engine.remove_reader(self.topic_id, self._cursor)
-        self._reader.close()
-        self._cursor.close()
-
-
-def received(chunk: pb.HistoryChunk) -> list[Message]:
-    """The messages of a chunk, ready to be appended. Raises WireError if no log could take one."""
-    if any(one.writer_id > WRITER_ID_MAX for one in chunk.messages):
-        raise WireError(f"a history of topic {chunk.topic_id} names a writer beyond {WRITER_ID_MAX}")
-    return [
-        (one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id, one.reception_ns,
-         one.relay)
-        for one in chunk.messages
-    ]
+        """Lets go of the log. Idempotent."""
+        cursor, self._cursor = self._cursor, None
+        if cursor is None:
+            return
+        self._engine.remove_reader(self.topic_id, cursor)
+        if self._reader is not None:
+            self._reader.close()
+        cursor.close()

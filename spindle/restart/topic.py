@@ -55,7 +55,7 @@ class TopicHere(Protocol):
 
     @property
     def history_waiting(self) -> int:
-        """Messages of the history that are not in the log yet."""
+        """Bytes of the history that are not in the log yet."""
 
     @property
     def retained_bytes(self) -> tuple[int, int]:

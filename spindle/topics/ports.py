@@ -6,7 +6,7 @@ view begins and ends; what that means for the topic's log and its readers is her
 Rules:
 - A topic has a log while it has local readers, and, if its level keeps history, while the node is a member.
 - What comes before live messages is appended here while the engine holds the topic's delivery: first the history that
-  a donor sends, then (the backlog) what a full log could not take at the end of an epoch. Then delivery is released.
+  others give, then (the backlog) what a full log could not take at the end of an epoch. Then delivery is released.
 - New readers are placed when the history is whole and before anything later, so that they miss nothing. One that goes
   on from elsewhere is placed where it stood; whether anything may be missing in between is said, never guessed: only
   what the log still holds, or has held since before that place, is proof.
@@ -22,12 +22,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import SpindleError, TopicLimit, WireError
+from spindle.errors import SpindleError, TopicLimit
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
-from spindle.restart.filling import Filling, guides, still_there
+from spindle.restart.filling import Filling, guides
 from spindle.restart.history import Donation, Message, local_reader
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, whatever log_capacity says
 ROOM_POLL_S = 0.002  # between two looks at a full log
+APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
 LOG = logging.getLogger("spindle.node")
 
@@ -121,14 +122,12 @@ class LocalTopic:
         self.lives: tuple[Life, ...] = ()  # of a logged topic: also groups that it was restored from
         self._group_id = 0  # whose order the log has
         self._history: deque[Message] = deque()
+        self._history_bytes = 0  # of the payloads in it
         self._history_of: int | None = None  # view id whose history is still coming
-        self._last: Order = NOTHING  # message of the history that has come
         self.first_order: Order = NOTHING  # of this membership's log
-        self.filling: Filling | None = None  # while a logged topic isn't whole here, or a volatile one lost its donor
-        self._guides: tuple[int, ...] = ()  # members that history can come from
+        self.filling: Filling | None = None  # while the topic isn't whole here
         self._noted: Holders | None = None  # whom the ledger is to name; None while this node isn't whole
         self._entered = -1  # view id with which the node became a member last
-        self._early: list[tuple[int, list[Message], bool]] = []  # chunks for a view that is not installed here yet
         self._backlog: deque[Message | Donation] = deque()
         self._pump: asyncio.Task[None] | None = None
 
@@ -150,28 +149,19 @@ class LocalTopic:
         self._group_id = view.group_id
         if self.spec.level.keeps_history or self._waiting:
             self.make_log()
-        self._entered, self._guides = view.view_id, guides(topic)
-        self._last = self.first_order = NOTHING
-        early, self._early = self._early, []
+        self._entered = view.view_id
+        self.first_order = NOTHING
         if self.spec.level is Level.LOGGED or topic.donor is not None:
             self.engine.hold_delivery(self.topic_id)
             self._history_of = view.view_id
+            self.filling = Filling(self, self._desk, view, topic, entered=view.view_id, order=guides(topic))
         else:
             self._place_waiting()
-        if self.spec.level is Level.LOGGED:
-            self.filling = Filling(self, self._desk, view, topic, entered=view.view_id, order=self._guides)
-        for chunk in early:
-            self.take_history(*chunk)
 
     def view_changed(self, view: View, topic: Topic) -> None:
         """Another view is installed, in which this node is a member as before."""
-        before, self._guides = self._guides, still_there(self._guides, topic)
         if self.filling is not None:
             self.filling.view_changed(view, topic)
-        elif self._history_of is not None and before[0] not in self._guides:
-            # The donor is gone. What it had queued for us has come before its end was noticed.
-            self.filling = Filling(self, self._desk, view, topic, entered=self._entered, order=self._guides,
-                                   after=self._last)
         if self._noted is not None and self._noted.members != topic.members:
             self._note(Holders(view.view_id, topic.members))
 
@@ -190,10 +180,11 @@ class LocalTopic:
         self._backlog.extend(messages)
         self._hold_if_busy()
 
-    def donate(self, view_id: int, node_id: int) -> Donation:
-        """The history up to here, for a fresh member; after the old epoch's last message, before Engine.install."""
+    def donate(self) -> Donation:
+        """The history up to here, for a fresh member; after the old epoch's last message, before Engine.install. Raises
+        OSError or ValueError if it can't be kept."""
         assert self.log is not None
-        donation = Donation(self.engine, self.topic_id, self.log, view_id, node_id)
+        donation = Donation(self.engine, self.topic_id, self.log)
         if self.busy:
             self._backlog.append(donation)
         else:
@@ -207,33 +198,17 @@ class LocalTopic:
 
     # --- history and backlog
 
-    def take_history(self, view_id: int, messages: list[Message], last: bool) -> None:
-        """A chunk from the donor. A donor that installs the view before we do sends chunks early: they are kept until
-        we enter it. Chunks of an older view are dropped. Raises WireError if one is too large for the topic."""
-        if any(len(message[0]) > self.spec.size_max for message in messages):
-            raise WireError(f"a history of topic {self.spec.name!r} has a message of more than {self.spec.size_max} "
-                            "bytes")
-        if self._history_of != view_id:
-            if view_id > self._entered:
-                self._early.append((view_id, messages, last))
-            return
-        self.append_history(messages)
-        if last:
-            self._history_of = None
-        self._start_pump()
-
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
         self._history.extend(messages)
+        self._history_bytes += sum(len(one[0]) for one in messages)
         relayed = [(one[7] << 15 | one[5] & 0x7FFF, one[4]) for one in messages if one[7]]
         if relayed:
             with self.engine.parked():
                 for writer, source_ns in relayed:
                     self.engine.relayed.note(writer, source_ns)
-        if messages:
-            self._last = (messages[-1][3], messages[-1][2])
-            if self.first_order == NOTHING:
-                self.first_order = (messages[0][3], messages[0][2])
+        if messages and self.first_order == NOTHING:
+            self.first_order = (messages[0][3], messages[0][2])
         self._start_pump()
 
     def forget_history(self) -> None:
@@ -242,6 +217,7 @@ class LocalTopic:
         if any(isinstance(one, Donation) for one in self._backlog):
             return
         self._history.clear()
+        self._history_bytes = 0
         self.first_order = NOTHING
         if self.log is not None and self.log.delivered:
             self._close_log()
@@ -249,8 +225,8 @@ class LocalTopic:
 
     @property
     def history_waiting(self) -> int:
-        """Messages of the history that are not in the log yet."""
-        return len(self._history)
+        """Bytes of the history that are not in the log yet."""
+        return self._history_bytes
 
     def _start_pump(self) -> None:
         if self._pump is None or self._pump.done():
@@ -282,8 +258,11 @@ class LocalTopic:
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
-            taken += 1
-            if taken % 256 == 0:
+            if queue is self._history:
+                self._history_bytes -= len(payload)
+            taken += len(payload) + SLOT_OVERHEAD
+            if taken >= APPEND_BYTES:
+                taken = 0
                 await asyncio.sleep(0)  # others' turn on the loop
 
     # --- log and readers
@@ -458,6 +437,7 @@ class LocalTopic:
         if self._pump is not None:
             self._pump.cancel()
         self._history.clear()
+        self._history_bytes = 0
         self._backlog.clear()
         self._history_of = None
         self.engine.forget_topic(self.topic_id)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.errors import (
@@ -37,7 +37,7 @@ from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
 from spindle.proto import node_pb2 as pb
 from spindle.restart.desk import Desk
-from spindle.restart.history import Donation
+from spindle.restart.giving import Pin
 from spindle.topics.ports import LocalTopic, ReaderPort, WriterPort, ends_of
 
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ class TopicTable:
     """See the module. `drive` steps the machine after a wish; `on_failure` hears of a journal that can't go on."""
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, machine: Machine, drive: Callable[[], None],
-                 on_failure: Callable[[Exception], None], send: Callable[[int, pb.PeerMessage], bool]) -> None:
+                 on_failure: Callable[[Exception], None], send: Callable[[int, pb.PeerMessage], bool],
+                 send_in_turn: Callable[[int, pb.PeerMessage], Awaitable[bool]]) -> None:
         self._engine, self._config, self._node_id = engine, config, node_id
         self._machine, self._drive, self._on_failure = machine, drive, on_failure
         self.local: dict[str, LocalTopic] = {}
-        self.desk = Desk(config, node_id, send, self.local.get, self._installed_view)
+        self.desk = Desk(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
         self._installed: View | None = None
         self._waiters: list[_Waiter] = []
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
@@ -253,7 +254,8 @@ class TopicTable:
         self._check_running()
 
     async def _until_member(self, local: LocalTopic, sender: bool) -> None:
-        """Waits until this node is a member of the topic (a sender), and the journal of a logged one runs."""
+        """Waits until this node is a member of the topic (a sender), and the journal of a logged one runs. A reader
+        waits for all that the topic keeps."""
         name, node_id = local.spec.name, self._node_id
 
         def fulfilled(view: View) -> bool:
@@ -263,11 +265,12 @@ class TopicTable:
         self._wish(local)
         if not fulfilled(self._view()):
             await self._until(name, fulfilled)
-        if local.spec.level is Level.LOGGED:
+        if local.spec.level is Level.LOGGED or not sender:
             await self._until_whole(local)
 
     async def _until_whole(self, local: LocalTopic) -> None:
-        """Waits until this node has all that the topic had before; a writer, too, as its messages come after that."""
+        """Waits until this node has all that the topic had before; of a logged one a writer, too, as its messages come
+        after that."""
         while (filling := local.filling) is not None:
             before = filling.progress
             await asyncio.wait({filling.done}, timeout=self._config.open_timeout_s)
@@ -334,9 +337,8 @@ class TopicTable:
                     for payload, sender, sequence, source_ns, writer_id, relay in rest
                 ])
 
-    def before_install(self, view: View) -> list[Donation]:
-        """Between two epochs: logs and cursors for what begins, and the histories to be given away."""
-        donations = []
+    def before_install(self, view: View) -> None:
+        """Between two epochs: logs and cursors for what begins, and what is kept for fresh members."""
         for topic in view.topics:
             if self._node_id not in topic.members:
                 continue
@@ -344,9 +346,17 @@ class TopicTable:
             if self._node_id in topic.fresh:
                 local.enter(view, topic)
             # Of a logged topic the fresh members ask for what they lack, and get it from the journal.
-            if topic.donor == self._node_id and topic.spec.level is not Level.LOGGED:
-                donations += [local.donate(view.view_id, node_id) for node_id in topic.fresh]
-        return donations
+            if topic.donor == self._node_id and topic.spec.level is Level.VOLATILE:
+                for node_id in topic.fresh:
+                    self._keep_for(node_id, local, view)
+
+    def _keep_for(self, node_id: int, local: LocalTopic, view: View) -> None:
+        try:
+            self.desk.giving.pin(Pin(local.spec.name, node_id, view.view_id), local.donate())
+        except (OSError, ValueError) as error:
+            # What runs out here must not hold up the group. It gets what is retained when it asks.
+            LOG.warning("topic %r: the history for node %d can't be kept as it is now: %s", local.spec.name, node_id,
+                        error)
 
     def installed(self, view: View) -> None:
         """The new epoch runs: forget topics that this node is out of, answer who waited."""
@@ -397,6 +407,7 @@ class TopicTable:
             for reader in local.readers:
                 reader.cursor.close()
             local.leave(following)
+        await self.desk.ended()
         await asyncio.gather(*(local.retired() for local in self.local.values()))
 
 

@@ -21,6 +21,7 @@ from spindle.errors import ConnectionEnded, NoResources, WireError
 
 HEADER = struct.Struct("<IHH")
 READ_BYTES = 1 << 16  # taken from the socket at a time
+UNSENT_BYTES = 128 << 10  # that the kernel takes of a TCP connection beyond what is on its way
 FDS_PER_CALL = 64  # descriptors the kernel may hand over in one recvmsg (its own limit is 253)
 _FD_BYTES = array.array("i").itemsize
 
@@ -164,6 +165,8 @@ def prepare(sock: socket.socket) -> None:
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:  # frames are answers that somebody waits for, not bulk to be gathered
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # What waits, waits here, where it is counted and small frames get their turn.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
 def carries_fds(sock: socket.socket, stream: Stream | None) -> bool:

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from spindle.group.view import Member
     from spindle.transport.network import Network
 
-FRAME_BYTES_MAX = 80 << 20  # a history chunk carries at least one message, of up to 64 MiB
+FRAME_BYTES_MAX = 8 << 20  # a view of all topics has less than 1 MiB; messages travel in pieces
+BULK_QUEUED_MAX = 256 << 10  # bytes that wait for a node when the next piece of something large is queued
 FDS_MAX = 3
 LOG = logging.getLogger("spindle.node")
 PROCESS_END_WAIT_S = 0.05  # between the end of a connection and that of its process: the kernel closes sockets first
@@ -388,6 +389,19 @@ class Peers:
             self._on_short(error)
             return False
         except SpindleError:  # its end is reported by on_gone
+            return False
+        return True
+
+    async def send_in_turn(self, node_id: int, message: pb.PeerMessage) -> bool:
+        """Queues a piece of something large when little waits for the node, one after the other; else like send. So
+        large things are as fast as the node and the way to it are, and nothing else has to wait for long."""
+        peer = self.connected.get(node_id)
+        if peer is None:
+            return False
+        try:
+            await peer.conn.drain(BULK_QUEUED_MAX)
+            peer.conn.send(message.SerializeToString())
+        except SpindleError:  # as in send
             return False
         return True
 

@@ -46,7 +46,7 @@ from spindle.restart.codec import (
     summary_from_wire,
     summary_to_wire,
 )
-from spindle.restart.history import received
+from spindle.restart.pieces import Gatherer
 from spindle.topics.announcements import Announcements
 from spindle.transport.frames import FrameDecoder, Limits, encode
 from spindle.transport.opening import MAGIC, PROTOCOL
@@ -154,7 +154,7 @@ def _peer_messages() -> Iterator[bytes]:
     for message in MESSAGES:
         yield message_to_wire(message).SerializeToString()
     history = [pb.HistoryMessage(payload=b"x", sender=1, sequence=2, view_id=3, writer_id=4, reception_ns=5)]
-    yield pb.PeerMessage(history=pb.HistoryChunk(view_id=3, topic_id=1, messages=history)).SerializeToString()
+    yield pb.PeerMessage(history=pb.HistoryChunk(number=1, messages=history)).SerializeToString()
     yield pb.PeerMessage(endpoint_added=attach_pb2.Endpoint(guid=b"g", node_id=5, topic="t")).SerializeToString()
     yield pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=b"g")).SerializeToString()
     yield pb.PeerMessage(farewell=pb.Farewell(kind="NodeStopped", text="bye")).SerializeToString()
@@ -198,7 +198,7 @@ def _announce(message: pb.PeerMessage) -> None:
 
 def _take_history(chunk: pb.HistoryChunk) -> None:
     try:
-        messages = received(chunk)
+        messages = Gatherer("t", 1 << 14).take(chunk)
     except WireError:
         return
     log = DeliveryLog(1 << 16)

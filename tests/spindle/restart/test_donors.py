@@ -14,8 +14,8 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
-from spindle.restart.desk import Desk
-from spindle.restart.history import Donation
+from spindle.restart import pieces
+from spindle.restart.giving import Giving
 from tests.spindle.node.test_node import Group, take, until, with_group, write
 from tests.spindle.ports import reader_of, writer_of
 
@@ -27,42 +27,30 @@ class Died(SpindleError):
 
 
 def stopping_streams(node: Node, begun: asyncio.Event, chunks: int = 1) -> Any:
-    """Patches the desks so that streams of `node` hang after so many chunks."""
-    original = Desk._chunks
+    """Makes the histories that `node` gives hang after so many chunks."""
+    original = Giving._chunks
 
-    async def hanging(self: Desk, node_id: int, request: pb.HistoryRequest) -> Any:
+    async def hanging(self: Giving, node_id: int, request: pb.HistoryRequest) -> Any:
         count = 0
         async for chunk in original(self, node_id, request):
-            if self is node._changes.topics.desk and count == chunks:
+            if self is node._changes.topics.desk.giving and count == chunks:
                 begun.set()
                 await asyncio.Event().wait()
             count += bool(chunk.messages)
             yield chunk
 
-    return patch.object(Desk, "_chunks", hanging)
+    return patch.object(Giving, "_chunks", hanging)
 
 
 @with_group
 async def test_the_donor_of_a_volatile_topic_dies(group: Group) -> None:
     nodes = await group.three()
     begun = asyncio.Event()
-    original = Donation.run
-
-    async def hanging(self: Donation, peer: Any) -> int:
-        if self._engine is not nodes[0].engine:
-            return await original(self, peer)
-        messages, _ = self.take()
-        peer.conn.send(pb.PeerMessage(history=pb.HistoryChunk(
-            view_id=self.view_id, topic_id=self.topic_id, messages=messages)).SerializeToString())
-        begun.set()
-        await asyncio.Event().wait()
-        return 0
-
     await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
     await nodes[0].open_reader("t", keep_all=False, from_history=False)
     writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
     await write(writer, *SENT)
-    with patch.object(Donation, "run", hanging):
+    with stopping_streams(nodes[0], begun):
         opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
         await begun.wait()
         await write(writer, b"between")  # live, in the view in which the history was to come
@@ -79,19 +67,10 @@ async def test_the_last_donor_of_a_volatile_topic_dies(group: Group) -> None:
     after it is lost, and nobody is shown a hole."""
     nodes = await group.three()
     begun = asyncio.Event()
-
-    async def hanging(self: Donation, peer: Any) -> int:
-        messages, _ = self.take()
-        peer.conn.send(pb.PeerMessage(history=pb.HistoryChunk(
-            view_id=self.view_id, topic_id=self.topic_id, messages=messages[:1])).SerializeToString())
-        begun.set()
-        await asyncio.Event().wait()
-        return 0
-
     await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
     writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
     await write(writer, b"alone", b"lost")
-    with patch.object(Donation, "run", hanging):
+    with patch.object(pieces, "CHUNK_MESSAGES", 1), stopping_streams(nodes[0], begun):
         opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
         await begun.wait()
         local = nodes[2]._changes.topics.local["t"]

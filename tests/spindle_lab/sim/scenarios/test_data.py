@@ -14,10 +14,11 @@ import struct
 import pytest
 
 from spindle.errors import MembershipError
-from spindle.group.topics import NAME_BYTES_MAX, SIZE_MAX_LIMIT
+from spindle.group.topics import SIZE_MAX_LIMIT
 from spindle.membership.codec import decode_trim, decode_view, encode_trim, encode_view
 from spindle.membership.machine import Phase
 from spindle.proto import node_pb2 as pb
+from spindle.restart.pieces import CHUNK_COST_MAX, Cutter, Gatherer
 from spindle.transport.frames import HEADER, FrameDecoder, Limits
 from spindle.transport.peers import FRAME_BYTES_MAX
 from spindle_core.epoch import AREAS
@@ -330,14 +331,19 @@ def test_s34_the_largest_and_the_smallest_messages_pass_a_change_of_view(size: i
     run.finish([1, 2, 3])
 
 
-def test_s34_one_message_of_any_size_fits_a_frame_of_history() -> None:
-    """The same for the way over a connection: a chunk of history carries at least one message, and one of the greatest
-    size that any topic may have must fit into a frame with all that is said about it."""
-    message = pb.HistoryMessage(sender=2**32 - 1, sequence=2**64 - 1, view_id=2**64 - 1, source_ns=2**64 - 1,
-                                writer_id=0xFFFF, reception_ns=2**64 - 1)
-    about = pb.PeerMessage(history=pb.HistoryChunk(
-        view_id=2**64 - 1, topic_id=255, last=True, messages=[message])).ByteSize()
-    assert SIZE_MAX_LIMIT + about + NAME_BYTES_MAX < FRAME_BYTES_MAX
+def test_s34_a_message_of_any_size_travels_in_small_frames() -> None:
+    """The same for the way over a connection: a message of the greatest size that any topic may have comes out of its
+    history whole, and no frame that brings a piece of it is large, whatever is said about it."""
+    message = (bytes(SIZE_MAX_LIMIT), 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 0xFFFF, 2**64 - 1, 2**32 - 1)
+    following = iter([message])
+    cutter, gatherer = Cutter(lambda: next(following, None)), Gatherer("t", SIZE_MAX_LIMIT)
+    got, more = [], True
+    while more:
+        chunk = pb.HistoryChunk(number=2**64 - 1)
+        more = cutter.fill(chunk)
+        assert pb.PeerMessage(history=chunk).ByteSize() < CHUNK_COST_MAX + 200 < FRAME_BYTES_MAX
+        got += gatherer.take(chunk)
+    assert got == [message]
 
 
 @pytest.mark.parametrize("length", [0xFFFFFFFF, 0xFFFFFFF0, 0x80000000, 0x7FFFFFFF, AREAS["proposal"][1] + 1])

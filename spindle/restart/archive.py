@@ -1,0 +1,61 @@
+"""What a node has on disk of its logged topics, as the event loop deals with it: the ledgers, where the journals are,
+and work that blocks, on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from spindle.restart.pieces import Message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spindle.journal.reading import JournalMessage
+    from spindle.restart.chain import Order
+    from spindle.restart.disk import Store
+    from spindle.restart.ledger import Ledger
+
+NO_JOURNALS = "it has no journal directory ([journal] dir)"
+T = TypeVar("T")
+
+
+class Archive:
+    """The journal directory of a node; None: it has none."""
+
+    def __init__(self, directory: Path | None, node_id: int) -> None:
+        self.directory, self._node_id = directory, node_id
+        self._ledgers: dict[str, Ledger] = {}
+
+    def ledger(self, topic: str) -> Ledger:
+        """The one ledger of this node for the topic."""
+        from spindle.restart.ledger import Ledger
+
+        assert self.directory is not None
+        if topic not in self._ledgers:
+            self._ledgers[topic] = Ledger(self.directory, topic, self._node_id)
+        return self._ledgers[topic]
+
+    def store(self, topic: str) -> Store:
+        """Where this node keeps the topic's journal."""
+        from spindle.restart.disk import Store
+
+        assert self.directory is not None
+        return Store(self.directory, topic, self._node_id)
+
+
+async def in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """The result of what blocks."""
+    return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+
+
+def plain(one: JournalMessage) -> Message:
+    """A journal's message as it goes into a delivery log."""
+    return (one.payload, one.sender, one.sequence, one.view_id, one.publish_time, one.writer & 0xFFFF, one.log_time,
+            one.writer >> 16 & 0xFFFFFFFF)
+
+
+def order_of(message: Message) -> Order:
+    """Its place in the order."""
+    return message[3], message[2]

@@ -1,0 +1,108 @@
+"""A history in chunks of bounded size, and back: large messages travel in pieces.
+
+Why pieces: histories share a connection with the words that keep the group alive, and frames go one behind the other. A
+message may have 64 MiB, and a line may be slow. So no frame is large, whatever the messages are.
+
+Rules:
+- A message that doesn't fit goes on at the beginning of the next chunk of the same history, until nothing of it is
+  missing. Only its first piece says whose it is.
+- `cost` is what a history is measured in by both ends. Nothing is allocated for what was only announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spindle.errors import WireError
+from spindle.proto import node_pb2 as pb
+
+CHUNK_BYTES = 128 << 10  # payload of one chunk
+CHUNK_MESSAGES = 1024
+PIECE_COST = 64  # bytes that a message or piece is taken to cost beside its payload
+CHUNK_COST_MAX = CHUNK_BYTES + CHUNK_MESSAGES * PIECE_COST
+WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
+
+Message = tuple[bytes, int, int, int, int, int, int, int]
+"""payload, sender, sequence, view id, source_ns, writer id, reception_ns (0: now), relay (see log_record)."""
+
+
+def cost(chunk: pb.HistoryChunk) -> int:
+    """How much of a history a chunk is, in bytes."""
+    return sum(len(one.payload) + PIECE_COST for one in chunk.messages)
+
+
+class Cutter:
+    """Messages in, chunks out. `following` brings the next message, or None if there is none at the moment."""
+
+    def __init__(self, following: Callable[[], Message | None]) -> None:
+        self._following = following
+        self._message: Message | None = None  # a part of which has gone already
+        self._gone = 0  # bytes of it
+
+    def fill(self, chunk: pb.HistoryChunk) -> bool:
+        """Puts what fits into the chunk; False if there would have been room for more than there was."""
+        room = CHUNK_BYTES
+        while room and len(chunk.messages) < CHUNK_MESSAGES:
+            if self._message is None:
+                self._message = self._following()
+                if self._message is None:
+                    return False
+                self._gone = 0
+            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns, relay = self._message
+            piece = payload[self._gone : self._gone + room]
+            missing = len(payload) - self._gone - len(piece)
+            if self._gone:
+                chunk.messages.add(payload=piece, missing=missing)
+            else:
+                chunk.messages.add(payload=piece, missing=missing, sender=sender, sequence=sequence, view_id=view_id,
+                                   source_ns=source_ns, writer_id=writer_id, reception_ns=reception_ns, relay=relay)
+            room -= len(piece)
+            self._gone += len(piece)
+            if not missing:
+                self._message = None
+        return True
+
+
+class Gatherer:
+    """The chunks of one history in, messages of at most `size_max` bytes out."""
+
+    def __init__(self, topic: str, size_max: int) -> None:
+        self._topic, self._size_max = topic, size_max
+        self._first: pb.HistoryMessage | None = None  # piece of the message that isn't whole yet
+        self._payload = bytearray()
+        self._missing = 0
+
+    @property
+    def partial(self) -> bool:
+        """True in the middle of a message."""
+        return self._first is not None
+
+    def take(self, chunk: pb.HistoryChunk) -> list[Message]:
+        """The messages that this chunk makes whole, ready to be appended. Raises WireError if no log could take one."""
+        messages: list[Message] = []
+        for piece in chunk.messages:
+            if self._first is None:
+                self._begin(piece)
+            elif not piece.payload or len(piece.payload) + piece.missing != self._missing:
+                raise WireError(f"a history of topic {self._topic!r} has a message of which {self._missing} bytes are "
+                                f"missing, and {len(piece.payload)} of {piece.missing + len(piece.payload)} came")
+            else:
+                self._payload += piece.payload
+                self._missing = piece.missing
+            if not self._missing:
+                assert self._first is not None
+                one, payload = self._first, bytes(self._payload)
+                messages.append((payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
+                                 one.reception_ns, one.relay))
+                self._first, self._payload = None, bytearray()
+        if chunk.last and self._first is not None:
+            raise WireError(f"a history of topic {self._topic!r} ends in the middle of a message")
+        return messages
+
+    def _begin(self, piece: pb.HistoryMessage) -> None:
+        if len(piece.payload) + piece.missing > self._size_max:
+            raise WireError(f"a history of topic {self._topic!r} has a message of more than {self._size_max} bytes")
+        if piece.writer_id > WRITER_ID_MAX:
+            raise WireError(f"a history of topic {self._topic!r} names a writer beyond {WRITER_ID_MAX}")
+        self._first, self._missing = piece, piece.missing
+        self._payload = bytearray(piece.payload)
