@@ -161,7 +161,7 @@ async def newcomer_lock(directory: Path, timeout_s: float) -> AsyncIterator[None
 
 
 @dataclasses.dataclass
-class Found:
+class LiveSocket:
     """A live socket in the domain's directory: somebody accepts on it. `sock` is connected, until it is taken."""
 
     node_id: int
@@ -179,17 +179,17 @@ class Found:
             self.sock.close()
 
 
-def scan(config: NodeConfig, own_id: int = 0) -> list[Found]:
+def scan(config: NodeConfig, own_id: int = 0) -> list[LiveSocket]:
     """All live nodes of the domain on this host but `own_id`, by id; leftovers of our own user are removed. Hold the
     lock."""
-    found: list[Found] = []
+    found: list[LiveSocket] = []
     try:
         for entry in sorted(os.scandir(config.domain_dir), key=lambda one: one.name):
             match = _SOCKET_NAME.fullmatch(entry.name)
             if match is None or int(match[1]) == own_id:
                 continue
             try:
-                found.append(Found(int(match[1]), connect(entry.path)))
+                found.append(LiveSocket(int(match[1]), connect(entry.path)))
             except OSError as error:
                 _not_there(entry, error)
     except BaseException:
@@ -213,7 +213,7 @@ def _not_there(entry: os.DirEntry[str], error: OSError) -> None:
     raise SpindleError(f"{entry.path} cannot be reached: {error.strerror}; is the node hanging?") from error
 
 
-def lowest_free_id(found: list[Found], taken: set[int]) -> int:
+def lowest_free_id(found: list[LiveSocket], taken: set[int]) -> int:
     """The least node id that no live socket has and that is not in `taken`."""
     used = {one.node_id for one in found} | taken
     for node_id in range(1, NODE_ID_MAX + 1):

@@ -55,7 +55,7 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Answers:
     """All answers of one look around, and why the other contacts gave none."""
 
     answers: tuple[Answer, ...]
@@ -89,7 +89,7 @@ def contacts_in(config: NodeConfig, view: View) -> int:
     return len({member.endpoint for member in view.members} & set(config.contacts))
 
 
-def may_form(config: NodeConfig, own_place: int | None, found: Found) -> bool:
+def may_form(config: NodeConfig, own_place: int | None, found: Answers) -> bool:
     """True if this node, at this place among the contacts (None: it is none), is the one to form the group."""
     if config.form == "alone":
         return found.to_join() is None
@@ -112,7 +112,7 @@ class Contacts:
         contacts: Sequence[str] = self._config.contacts
         return contacts.index(self._network.endpoint) if self._network.endpoint in contacts else None
 
-    async def look(self) -> Found:
+    async def look(self) -> Answers:
         """Asks all at once. Raises what a contact refuses this node with."""
         places = [place for place in range(len(self._config.contacts)) if place != self.own_place]
         replies = await asyncio.gather(*(self._ask(place) for place in places), return_exceptions=True)
@@ -126,7 +126,7 @@ class Contacts:
                 silent[self._config.contacts[place]] = str(reply)
             else:
                 raise reply
-        return Found(tuple(answers), silent)
+        return Answers(tuple(answers), silent)
 
     async def _ask(self, place: int) -> Answer:
         conn = await self._network.control(self._config.contacts[place], ANSWER_TIMEOUT_S)
@@ -138,7 +138,7 @@ class Contacts:
             raise ConnectionEnded("is this node itself")
         return Answer(place, reply.node_id, reply.incarnation, reply.standing, reply.group_id)
 
-    def say(self, found: Found) -> bool:
+    def say(self, found: Answers) -> bool:
         """What this node waits for, once per change; False if that is no news."""
         text = self.awaiting(found)
         if text == self._said:
@@ -147,7 +147,7 @@ class Contacts:
         LOG.info("no group yet: %s", text)
         return True
 
-    def awaiting(self, found: Found) -> str:
+    def awaiting(self, found: Answers) -> str:
         """What is missing before a group is there."""
         silent = "; ".join(found.silent.values()) or "all others answered"
         if self.own_place is None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, JoinFailed, NodeStopped, SpindleError
 from spindle.group.view import fabric_between
-from spindle.joining.bootstrap import Found, newcomer_lock, scan, socket_path
+from spindle.joining.bootstrap import LiveSocket, newcomer_lock, scan, socket_path
 from spindle.membership.machine import Phase
 from spindle.proto import opening_pb2
 from spindle.transport.wire import Connection
@@ -86,7 +86,7 @@ class Entry:
         self._unmet = ""  # what the introduction to the members waits for
         self._told = (0, -1)  # group id and view id of what this newcomer was told last
 
-    async def enter(self, found: list[Found], deadline: float) -> None:
+    async def enter(self, found: list[LiveSocket], deadline: float) -> None:
         """Joins through anybody who is there, forms the group if nobody is. Raises JoinFailed, or what somebody refuses
         this node with."""
         while True:
@@ -112,7 +112,7 @@ class Entry:
         self._changes.drive()
         self._check()
 
-    async def _scan(self) -> list[Found]:
+    async def _scan(self) -> list[LiveSocket]:
         own_id = self._node_id if self._listening else 0
         if not self._unlocked:
             return scan(self._config, own_id)
@@ -223,11 +223,11 @@ class Entry:
             raise JoinFailed(f"node {other.node_id} serves in a group that this node could not reach, so it began "
                              "another one, which will never serve; start it again")
 
-    async def _contact(self, found: list[Found], deadline: float) -> None:
+    async def _contact(self, found: list[LiveSocket], deadline: float) -> None:
         """Introduces this node to all who listen on this host; returns soon when one has answered, as a hanging one may
         never."""
 
-        async def introduce(one: Found) -> None:
+        async def introduce(one: LiveSocket) -> None:
             async def reached() -> Connection:
                 return Connection(one.take(), label=f"node {one.node_id}")
 

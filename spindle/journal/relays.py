@@ -1,8 +1,8 @@
 """Of writers on hosts without a node: the source timestamp of the last message of each that a journal has had.
 
 Why in the journal: when all nodes of a topic were down, nobody else knows how far such a writer has got
-(`spindle.relay.turning`). Each file's head says what the files before it have had, so that the last file is enough, and
-files that are deleted, or that this node never had, don't matter.
+(`spindle.relay.handover`). Each file's head says what the files before it have had, so that the last file is enough,
+and files that are deleted, or that this node never had, don't matter.
 
 Rules: bounded. Of more than RELAYED_MAX writers those are forgotten that have been silent for longest, by their clocks.
 """

@@ -51,8 +51,8 @@ from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
-from spindle.relay.desk import KINDS as RELAY_KINDS
-from spindle.relay.desk import RelayDesk
+from spindle.relay.claims import KINDS as RELAY_KINDS
+from spindle.relay.claims import RelayClaims
 from spindle.restart.desk import KINDS
 from spindle.topics.announcements import Announcements
 from spindle.topics.ports import ReaderPort, WriterPort
@@ -101,7 +101,7 @@ class Node:
         self._serving = False  # enough of the contacts have been members
         self._application_handler: ApplicationHandler | None = None
         self._listeners: list[Callable[[Event], None]] = []
-        self.relays: RelayDesk  # of external clients
+        self.relays: RelayClaims  # of external clients
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started = self._closed = False
@@ -141,7 +141,7 @@ class Node:
                         switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
                                           config.null_sends, config.post_after_unlock))
                     self._peers.me = me
-                    self.relays = RelayDesk(self.node_id, self._peers.send, self.engine,
+                    self.relays = RelayClaims(self.node_id, self._peers.send, self.engine,
                                             lambda name: self._changes.topics.local.get(name))
                     self._changes = Changes(
                         self.engine, config, me, self._peers, on_installed=self._on_installed,

@@ -107,7 +107,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Found:
+class DeviceList:
     """`source`: who said it, for people. `unfit`: (interpreter, why) of each pyverbs that can't be loaded; `problems`:
     devices that couldn't be asked, and why."""
 
@@ -202,7 +202,7 @@ def parsed(device: dict[str, Any]) -> Device:
     return Device(device["name"], device["firmware"], ports, Limits(**device["limits"]))
 
 
-def discover(root: Path = Path("/")) -> Found:
+def discover(root: Path = Path("/")) -> DeviceList:
     """All devices by name: what pyverbs says of each where one can be used, else what /sys does. Without a device
     nothing is asked, and below another root than that of this machine there are only files."""
     devices = {device.name: device for device in sysfs_devices(root)}
@@ -214,4 +214,4 @@ def discover(root: Path = Path("/")) -> Found:
         elif source == "/sys" and "devices" in answer:
             devices.update((device["name"], parsed(device)) for device in answer["devices"])
             source, problems = f"pyverbs of {interpreter}", tuple(answer.get("problems", ()))
-    return Found(tuple(devices[name] for name in sorted(devices)), source, tuple(unfit), problems)
+    return DeviceList(tuple(devices[name] for name in sorted(devices)), source, tuple(unfit), problems)

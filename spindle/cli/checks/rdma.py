@@ -15,7 +15,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine
-from spindle.rdma.devices import GET_IT, SYSTEM_PYTHON, Device, Found, Gid, Port, chosen, discover
+from spindle.rdma.devices import GET_IT, SYSTEM_PYTHON, Device, DeviceList, Gid, Port, chosen, discover
 
 TOPICS_GOOD = 10  # that locked memory should be enough for
 VERBS = "spindle_core.fabric.verbs_device"
@@ -24,11 +24,11 @@ QUEUE_GOOD = 256  # work requests that a queue should take
 
 
 @functools.cache
-def _of_this_machine() -> Found:
+def _of_this_machine() -> DeviceList:
     return discover()
 
 
-def found(machine: Machine) -> Found:
+def found(machine: Machine) -> DeviceList:
     """Its devices; of the real machine asked once."""
     return _of_this_machine() if machine.root == Path("/") else discover(machine.root)
 

@@ -1,4 +1,4 @@
-"""A model of a group around the real protocol of turning (`spindle.relay.turning`), one schedule for each seed.
+"""A model of a group around the real protocol of handing over (`spindle.relay.handover`), one schedule for each seed.
 
 The group is virtually synchronous as docs/protocol.md says: all members of a view deliver the same messages in one
 order, at their own pace; a node that leaves a view takes with it what not all had received, or leaves it to all. Some
@@ -14,7 +14,7 @@ import random
 from collections import deque
 from typing import Any
 
-from spindle.relay.turning import Answer, Ask, Done, End, Query, Turning
+from spindle.relay.handover import Answer, Ask, Done, End, Handover, Query
 
 WRITER = 77
 CLIENT = b"c" * 16
@@ -30,7 +30,7 @@ class Node:
         self.delivered: list[int] = []
         self.position = 0  # in the world's order
         self.view = 0  # installed
-        self.turning = Turning(node_id)
+        self.handover = Handover(node_id)
         self.inbox: deque[tuple[int, int]] = deque()  # (turn, message), taken and not yet in the order
         self.serving: int | None = None  # turn whose writer is open here
         self.relays: dict[int, str] = {}  # turn -> "open", "ending"
@@ -63,7 +63,7 @@ class Node:
 
     def say(self, answer: Answer, sent: int) -> None:
         if answer.node_id == self.node_id:
-            self.do(self.turning.answered(self.node_id, answer.query.number, answer.view_id, sent, answer.refusal))
+            self.do(self.handover.answered(self.node_id, answer.query.number, answer.view_id, sent, answer.refusal))
         else:
             self.world.send(self.node_id, answer.node_id, ("answer", self.node_id, answer, sent))
 
@@ -78,7 +78,7 @@ class Node:
             everywhere = min(one.position for one in self.world.members()) == len(self.world.order)
             if state == "ending" and not mine and everywhere:
                 del self.relays[turn]
-                self.do(self.turning.flushed(turn))
+                self.do(self.handover.flushed(turn))
 
 
 class Client:
@@ -97,13 +97,13 @@ class Client:
         self.node, self.ready = node_id, False
         self.wire.clear()  # what was on its way on the old connection: the node may have read it, or not
         node = self.world.nodes[node_id]
-        actions = node.turning.begin(CLIENT, self.turn, self.turn)
+        actions = node.handover.begin(CLIENT, self.turn, self.turn)
         if actions is None:
             self.node = None
             return
         node.relays[self.turn] = "open"
         node.do(actions)
-        number, actions = node.turning.claim(CLIENT, self.turn, WRITER)
+        number, actions = node.handover.claim(CLIENT, self.turn, WRITER)
         node.claims[number] = self.turn
         node.do(actions)
 
@@ -144,7 +144,7 @@ class World:
 
     def install(self, node: Node) -> None:
         node.view = self.view
-        node.do(node.turning.installed(9, self.view, sorted(self.alive)))
+        node.do(node.handover.installed(9, self.view, sorted(self.alive)))
 
     def send(self, sender: int, to: int, what: tuple[Any, ...]) -> None:
         self.mail.setdefault((sender, to), deque()).append(what)
@@ -208,10 +208,10 @@ class World:
         node = self.nodes[to]
         if what[0] == "ask":
             query: Query = what[2]
-            node.do(node.turning.asked(sender, query))
+            node.do(node.handover.asked(sender, query))
         else:
             answer: Answer = what[2]
-            node.do(node.turning.answered(sender, answer.query.number, answer.view_id, what[3], answer.refusal))
+            node.do(node.handover.answered(sender, answer.query.number, answer.view_id, what[3], answer.refusal))
 
     def pick_mail(self) -> None:
         if self.mail:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spindle.relay.turning import Answer, Turning
+from spindle.relay.handover import Answer, Handover
 from tests.spindle.relay.model import CLIENT, WRITER, Client, Node, World
 
 
@@ -30,7 +30,7 @@ class LoggedNode(Node):
 
     def restart(self) -> None:
         """A new process on the old disk."""
-        self.turning = Turning(self.node_id)
+        self.handover = Handover(self.node_id)
         self.member, self.whole = self.world.random.random() < 0.4, False
         self.delivered, self.position, self.owed, self.view = [], 0, 0, 0
         self.inbox.clear()
@@ -71,7 +71,7 @@ class LoggedNode(Node):
                 (one.had for one in self.world.living() if one.member), default=0) == len(self.world.order)
             if state == "ending" and not mine and everywhere:
                 del self.relays[turn]
-                self.do(self.turning.flushed(turn))
+                self.do(self.handover.flushed(turn))
 
 
 class LoggedClient(Client):
@@ -83,7 +83,7 @@ class LoggedClient(Client):
         self.wire.clear()
         node = self.world.nodes[node_id]
         assert isinstance(node, LoggedNode)
-        actions = node.turning.begin(CLIENT, self.turn, self.turn)
+        actions = node.handover.begin(CLIENT, self.turn, self.turn)
         if actions is None:
             self.node = None
             return
@@ -109,7 +109,7 @@ class LoggedWorld(World):
 
     def install(self, node: Node) -> None:
         node.view = self.view
-        node.do(node.turning.installed(getattr(self, "group", 9), self.view, sorted(self.alive)))
+        node.do(node.handover.installed(getattr(self, "group", 9), self.view, sorted(self.alive)))
 
     def view_begins(self) -> None:
         self.view += 1
@@ -173,7 +173,7 @@ class LoggedWorld(World):
             turn = node.opening
             if turn is not None and node.whole and node.relays.get(turn) == "open":
                 node.opening = None
-                number, actions = node.turning.claim(CLIENT, turn, WRITER, logged=True)
+                number, actions = node.handover.claim(CLIENT, turn, WRITER, logged=True)
                 node.claims[number] = turn
                 node.do(actions)
 

@@ -33,7 +33,7 @@ from spindle.errors import (
 )
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
-from spindle.joining.contacts import Answer, Contacts, Found
+from spindle.joining.contacts import Answer, Answers, Contacts
 from spindle.node.node import Node
 from spindle.transport.network import DataHello, Network, endpoint_of
 from tests.spindle.node.test_node import take, until, write
@@ -191,7 +191,7 @@ async def test_who_began_a_group_beside_one_that_serves_doesn_t_wait_for_it_to_s
         answers = tuple(one for one in seen.answers if one.place not in hidden)
         if apart and contacts.own_place == 0:
             answers = (Answer(2, 3, 1),)
-        return Found(answers, seen.silent)
+        return Answers(answers, seen.silent)
 
     with mock.patch.object(Contacts, "look", in_part):
         first = asyncio.ensure_future(site.node(0).start())

@@ -15,7 +15,7 @@ import pytest
 from spindle.cli.checks import rdma
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
 from spindle.config.settings import NodeConfig
-from spindle.rdma.devices import SYSTEM_PYTHON, Device, Found, Limits
+from spindle.rdma.devices import SYSTEM_PYTHON, Device, DeviceList, Limits
 from tests.spindle.cli.checks.support import expect, put
 
 PORT = "/sys/class/infiniband/{}/ports/1/{}"
@@ -113,7 +113,7 @@ def test_limits(roce: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def has(**changed: int) -> None:
         device = Device("mlx5_0", "", (), dataclasses.replace(LIMITS, **changed))
-        monkeypatch.setattr(rdma, "found", lambda _: Found((device,), "pyverbs of /usr/bin/python3"))
+        monkeypatch.setattr(rdma, "found", lambda _: DeviceList((device,), "pyverbs of /usr/bin/python3"))
 
     has()
     expect(rdma.check_limits(roce), OK, "1,000 queue pairs of 4,096", "16 reads at once")
@@ -130,7 +130,7 @@ def test_where_facts_are_from(roce: Machine, monkeypatch: pytest.MonkeyPatch) ->
     device = Device("mlx5_0", "", ())
 
     def is_found(*found: object) -> None:
-        monkeypatch.setattr(rdma, "found", lambda _: Found((device,), *found))  # type: ignore[arg-type]
+        monkeypatch.setattr(rdma, "found", lambda _: DeviceList((device,), *found))  # type: ignore[arg-type]
 
     is_found("pyverbs of /usr/bin/python3")
     expect(rdma.check_facts(roce), OK, "pyverbs of /usr/bin/python3")
@@ -169,7 +169,7 @@ def test_module(roce: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_opening_says_what_the_node_would(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Method: a device that only the made-up /sys has; the library says that there is none."""
     real = Machine(machine.domain_dir, config=NodeConfig(rdma_device="no_such_0"))
-    monkeypatch.setattr(rdma, "found", lambda _: Found((Device("no_such_0", "", ()),), "/sys"))
+    monkeypatch.setattr(rdma, "found", lambda _: DeviceList((Device("no_such_0", "", ()),), "/sys"))
     found = rdma.check_opening(real)
     assert found is not None and found.verdict == WARN and found.detail and found.advice
 

@@ -112,7 +112,7 @@ class _Relay:
     ending: bool = False
 
 
-class Turning:
+class Handover:
     """The part of one node. See the module."""
 
     def __init__(self, node_id: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from spindle.relay.turning import Answer, Ask, Done, Turning
+from spindle.relay.handover import Answer, Ask, Done, Handover
 from tests.spindle.relay.model import CLIENT, WRITER, World
 from tests.spindle.relay.model_logged import LoggedWorld
 
@@ -35,7 +35,7 @@ def test_a_logged_topic_outlives_all_its_nodes_once_and_in_order(block: int) -> 
 
 def test_an_earlier_turn_is_refused_wherever_a_later_one_is_known() -> None:
     """Goal: whoever was stopped in the middle can't go on where somebody else serves by now."""
-    later, earlier = Turning(1), Turning(2)
+    later, earlier = Handover(1), Handover(2)
     for one in (later, earlier):
         one.installed(9, 1, [1, 2])
     assert later.begin(CLIENT, 6, "now") == [] and later.begin(CLIENT, 5, "late") is None
@@ -51,7 +51,7 @@ def test_an_earlier_turn_is_refused_wherever_a_later_one_is_known() -> None:
 
 def test_who_lags_behind_the_view_answers_when_it_has_caught_up() -> None:
     """Goal: what a dead node's view has left to all counts, also where it isn't delivered yet."""
-    lagging, asker = Turning(3), Turning(2)
+    lagging, asker = Handover(3), Handover(2)
     lagging.installed(9, 1, [1, 2, 3])
     asker.installed(9, 2, [2, 3])
     (ask,) = (one for one in asker.claim(CLIENT, 2, WRITER)[1] if isinstance(one, Ask))
@@ -61,7 +61,7 @@ def test_who_lags_behind_the_view_answers_when_it_has_caught_up() -> None:
 
 def test_who_is_ahead_of_the_view_is_asked_again() -> None:
     """Goal: an answer from a later view decides nothing, as the asker may not have delivered yet what that says."""
-    ahead, asker = Turning(3), Turning(2)
+    ahead, asker = Handover(3), Handover(2)
     ahead.installed(9, 2, [2, 3])
     asker.installed(9, 1, [2, 3])
     _, (ask, own) = asker.claim(CLIENT, 2, WRITER)
@@ -75,7 +75,7 @@ def test_who_is_ahead_of_the_view_is_asked_again() -> None:
 
 def test_a_logged_topic_is_asked_about_twice() -> None:
     """Goal: what counts is the asker's own journal, after everybody's disk. Method: the answers one by one."""
-    asker = Turning(1)
+    asker = Handover(1)
     asker.installed(9, 4, [1, 2])
     claim, (ask, own) = asker.claim(CLIENT, 2, WRITER, "topic", logged=True)
     assert isinstance(ask, Ask) and isinstance(own, Answer) and not ask.query.on_disk

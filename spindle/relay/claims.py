@@ -1,4 +1,4 @@
-"""Carries the questions and answers about external clients between nodes: the input and output of `turning`.
+"""Carries the questions and answers about external clients between nodes: the input and output of `handover`.
 
 Where the answers come from: of a logged topic, the journal of the node that claims; of others, what the engines have
 delivered.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from spindle.errors import NodeStopped, SpindleError
 from spindle.proto import node_pb2 as pb
-from spindle.relay.turning import Action, Answer, Ask, Done, End, Query, Turning
+from spindle.relay.handover import Action, Answer, Ask, Done, End, Handover, Query
 
 if TYPE_CHECKING:
     from spindle.group.view import View
@@ -35,7 +35,7 @@ class Relay(Protocol):
         """Takes no more from it, and tells it why."""
 
 
-class RelayDesk:
+class RelayClaims:
     """See the module. send(node id, message) queues a message to a node; the engine knows what was delivered;
     local(name) is what this node has of a topic."""
 
@@ -46,7 +46,7 @@ class RelayDesk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._engine = engine
         self._me = node_id
-        self._turning = Turning(node_id)
+        self._handover = Handover(node_id)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # by number of the claim
         self._stopped: SpindleError | None = None
 
@@ -56,10 +56,10 @@ class RelayDesk:
 
     def begin(self, client: bytes, turn: int, app: Relay) -> None:
         """An application begins its turn here. Raises NodeStopped if it is elsewhere by now."""
-        actions = self._turning.begin(client, turn, app)
+        actions = self._handover.begin(client, turn, app)
         if actions is None:
             raise NodeStopped(ELSEWHERE)
-        app.flushed.add_done_callback(lambda _: self._do(self._turning.flushed(app)))
+        app.flushed.add_done_callback(lambda _: self._do(self._handover.flushed(app)))
         self._do(actions)
 
     async def claim(self, client: bytes, turn: int, writer: int, topic: str, logged: bool) -> int:
@@ -71,29 +71,29 @@ class RelayDesk:
         if self._stopped is not None:
             raise self._stopped
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        number, actions = self._turning.claim(client, turn, writer, topic, logged)
+        number, actions = self._handover.claim(client, turn, writer, topic, logged)
         self._waiting[number] = future
         try:
             self._do(actions)
             return await future
         finally:
             del self._waiting[number]
-            self._turning.give_up(number)
+            self._handover.give_up(number)
 
     def take(self, node_id: int, message: pb.PeerMessage) -> None:
         """A message of one of KINDS from a node."""
         if message.WhichOneof("body") == "relay_query":
             one = message.relay_query
-            self._do(self._turning.asked(node_id, Query(
+            self._do(self._handover.asked(node_id, Query(
                 one.number, one.client, one.turn, one.writer, one.group_id, one.view_id, one.topic,
                 one.on_disk)))
         else:
             answer = message.relay_answer
-            self._do(self._turning.answered(node_id, answer.number, answer.view_id, answer.sent_ns, answer.refusal))
+            self._do(self._handover.answered(node_id, answer.number, answer.view_id, answer.sent_ns, answer.refusal))
 
     def installed(self, view: View) -> None:
         """A view is installed."""
-        self._do(self._turning.installed(view.group_id, view.view_id, view.node_ids))
+        self._do(self._handover.installed(view.group_id, view.view_id, view.node_ids))
 
     def stop(self, error: SpindleError) -> None:
         """Nothing is claimed any more; who waits gets `error`."""
@@ -138,7 +138,7 @@ class RelayDesk:
                     return  # this node stops, and the view without it asks anew
                 refusal = str(error)
         if answer.node_id == self._me:
-            self._do(self._turning.answered(self._me, query.number, answer.view_id, sent_ns, refusal))
+            self._do(self._handover.answered(self._me, query.number, answer.view_id, sent_ns, refusal))
         else:
             self._send(answer.node_id, pb.PeerMessage(relay_answer=pb.RelayAnswer(
                 number=query.number, sent_ns=sent_ns, refusal=refusal, view_id=answer.view_id)))
