@@ -262,6 +262,25 @@ cdef class Engine(Bindings):
         finally:
             self.resume()
 
+    def deliver_trims(self, trims):
+        """deliver_to_trim() for many topics, {topic id: trim}, in one parking: the ids of those where it is False."""
+        cdef Epoch epoch = self.installed()
+        cdef subgroup_t *s
+        cdef list undone = []
+        if not epoch.node.wedged:
+            raise ValueError("wedge first")
+        self.park()
+        try:
+            if self.thread is not None:
+                step(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
+            for topic_id, trim in trims.items():
+                s = epoch.subgroup(topic_id)
+                if s.mine != NULL and not deliver_trim(epoch, s, trim, self.now_ns()):
+                    undone.append(topic_id)
+        finally:
+            self.resume()
+        return undone
+
     def take_undelivered(self, topic_id, trim):
         """After deliver_to_trim() returned False: takes what it could not deliver out of the slots, so that the view
         can change without waiting for a reader. Nothing below the trim is left in the epoch then.

@@ -28,6 +28,7 @@ from spindle_core.memory cimport Mapping
 from spindle_core.state cimport subgroup_t
 
 from spindle_core.control import AREAS, CONTROL_COLUMNS  # no-cython-lint: part of this module's surface
+from spindle_core.geometry import check_spec, text_of_spec
 from spindle_core.geometry import (  # no-cython-lint: part of this module's surface
     CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT, SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT)
 
@@ -58,7 +59,7 @@ cdef class Epoch(ControlRows):
         self.bell_fd = bell_fd
         self.by_topic = {}
         for i, spec in enumerate(self.subgroups):
-            spec.check(n)
+            check_spec(spec, n)
             if spec.topic_id in self.by_topic:
                 raise ValueError(f"topic {spec.topic_id} appears twice")
             self.by_topic[spec.topic_id] = i
@@ -107,8 +108,7 @@ cdef class Epoch(ControlRows):
         """What members must agree on to understand each other's rows."""
         if self.hash is not None:
             return self.hash
-        text = repr((LAYOUT_VERSION, self.node_ids, [
-            (s.topic_id, s.members, s.senders, s.window, s.size_max, s.level) for s in self.subgroups])).encode()
+        text = f"({LAYOUT_VERSION}, {self.node_ids}, [{', '.join(map(text_of_spec, self.subgroups))}])".encode()
         self.hash = zlib.crc32(text) << 32 | zlib.crc32(text[::-1])
         return self.hash
 

@@ -2,6 +2,7 @@
 
 All members compute it from the same specification, in the same order, so that the same offsets mean the same everywhere.
 """
+import functools
 from dataclasses import dataclass
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -57,6 +58,19 @@ class SubgroupSpec:
             raise ValueError(f"members {self.members}: must be ascending ranks below {n_rows}")
         if list(self.senders) != sorted(set(self.senders)) or not set(self.senders) <= set(self.members):
             raise ValueError(f"senders {self.senders}: must be ascending and among the members {self.members}")
+
+
+# From one view to the next nearly all specifications stay what they were.
+@functools.lru_cache(maxsize=1024)
+def check_spec(spec, n_rows):
+    """SubgroupSpec.check()."""
+    spec.check(n_rows)
+
+
+@functools.lru_cache(maxsize=1024)
+def text_of_spec(s):
+    """The part of a layout's description that is about this topic."""
+    return repr((s.topic_id, s.members, s.senders, s.window, s.size_max, s.level))
 
 
 cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 0:

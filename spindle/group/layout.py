@@ -9,10 +9,12 @@ subgroups is that of topic ids, the same at every member: the rows' layout depen
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING
 
 from spindle.errors import TopicLimit
-from spindle.group.topics import SLOT_OVERHEAD
+from spindle.group.topics import SLOT_OVERHEAD, TOPICS_MAX
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -42,18 +44,23 @@ def check_memory(topics: tuple[Topic, ...], spec: TopicSpec) -> None:
 
 def subgroups_of(view: View) -> list[SubgroupSpec]:
     """What Engine.new_epoch takes: one entry for each topic that has members, by topic id."""
+    node_ids = view.node_ids
+    return [_subgroup(topic, node_ids) for topic in sorted(view.topics, key=_topic_id) if topic.members]
+
+
+_topic_id = operator.attrgetter("topic_id")
+
+
+@functools.lru_cache(maxsize=4 * TOPICS_MAX)
+def _subgroup(topic: Topic, node_ids: tuple[int, ...]) -> SubgroupSpec:
+    """From one view to the next nearly all stay what they were."""
     from spindle_core.engine import SubgroupSpec
 
-    rank = {node_id: number for number, node_id in enumerate(view.node_ids)}
-    return [
-        SubgroupSpec(
-            topic_id=topic.topic_id,
-            members=tuple(rank[node_id] for node_id in topic.members),
-            senders=tuple(rank[node_id] for node_id in topic.senders),
-            window=topic.spec.window,
-            size_max=topic.spec.size_max,
-            level=int(topic.spec.level),
-        )
-        for topic in sorted(view.topics, key=lambda one: one.topic_id)
-        if topic.members
-    ]
+    return SubgroupSpec(
+        topic_id=topic.topic_id,
+        members=tuple(node_ids.index(node_id) for node_id in topic.members),
+        senders=tuple(node_ids.index(node_id) for node_id in topic.senders),
+        window=topic.spec.window,
+        size_max=topic.spec.size_max,
+        level=int(topic.spec.level),
+    )

@@ -11,6 +11,7 @@ for another topic while the group lives.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from spindle.group.topics import TopicInfo, TopicSpec
 
@@ -73,6 +74,14 @@ class Topic:
     senders: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
 
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.spec, self.topic_id, self.members, self.senders, self.fresh))
+
+    def __hash__(self) -> int:
+        """Computed once: caches look topics up at every view change."""
+        return self._hash
+
     @property
     def donor(self) -> int | None:
         """Node id of the member that gives the history to the fresh ones; None if nobody has any."""
@@ -109,8 +118,12 @@ class View:
     def member(self, node_id: int) -> Member | None:
         return next((member for member in self.members if member.node_id == node_id), None)
 
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Topic]:
+        return {topic.spec.name: topic for topic in self.topics}
+
     def topic(self, name: str) -> Topic | None:
-        return next((topic for topic in self.topics if topic.spec.name == name), None)
+        return self._by_name.get(name)
 
     def has_role(self, node_id: int, name: str, member: bool, sender: bool) -> bool:
         """True if the node's part in the topic is exactly this."""

@@ -8,6 +8,7 @@ Rules: encoding is deterministic for one version of the software; members compar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
@@ -37,31 +38,37 @@ def member_from_wire(message: pb.Member) -> Member:
 
 
 def view_to_wire(view: View) -> pb.View:
-    return pb.View(
-        group_id=view.group_id,
-        view_id=view.view_id,
-        members=[member_to_wire(member) for member in view.members],
-        topics=[
-            pb.Topic(spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members,
-                     senders=topic.senders, fresh=topic.fresh)
-            for topic in view.topics
-        ],
-    )
+    return pb.View.FromString(encode_view(view))
 
 
 def view_from_wire(message: pb.View) -> View:
     """Raises MembershipError if the view contradicts itself."""
     try:
-        topics = tuple(
-            Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
-                  tuple(topic.fresh))
-            for topic in message.topics
-        )
+        topics = tuple([_topic_of(topic.SerializeToString()) for topic in message.topics])
     except ConfigError as error:
         raise MembershipError(f"a view came with an impossible topic: {error}") from error
     view = View(message.group_id, message.view_id, tuple(member_from_wire(one) for one in message.members), topics)
     _check(view)
     return view
+
+
+# A view is read and written several times at each change, and nearly all of its topics are those of the view before:
+# what stays is looked up.
+
+
+@functools.lru_cache(maxsize=4 * TOPICS_MAX)
+def _topic_of(data: bytes) -> Topic:
+    topic = pb.Topic.FromString(data)
+    return Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
+                 tuple(topic.fresh))
+
+
+@functools.lru_cache(maxsize=4 * TOPICS_MAX)
+def _field_of(topic: Topic) -> bytes:
+    """The topic as one of `topics` in a View."""
+    return pb.View(topics=[pb.Topic(
+        spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members, senders=topic.senders,
+        fresh=topic.fresh)]).SerializeToString(deterministic=True)
 
 
 def _check(view: View) -> None:
@@ -76,15 +83,16 @@ def _check(view: View) -> None:
     for topic in view.topics:
         if not 1 <= topic.topic_id <= TOPICS_MAX:
             fault = f"topic id {topic.topic_id}"
-        members = set(topic.members)
-        if not members <= nodes or not set(topic.senders) <= members or not set(topic.fresh) <= members:
+        if not (nodes.issuperset(topic.members) and set(topic.members).issuperset(topic.senders + topic.fresh)):
             fault = f"a wrong subgroup of topic {topic.spec.name!r}"
     if fault:
         raise MembershipError(f"view {view.view_id} contradicts itself: {fault}; do all nodes run the same release?")
 
 
 def encode_view(view: View) -> bytes:
-    return view_to_wire(view).SerializeToString(deterministic=True)
+    head = pb.View(group_id=view.group_id, view_id=view.view_id,
+                   members=[member_to_wire(member) for member in view.members])
+    return b"".join([head.SerializeToString(deterministic=True), *map(_field_of, view.topics)])
 
 
 def decode_view(data: bytes) -> View:

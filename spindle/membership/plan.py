@@ -81,6 +81,8 @@ class Plan:
 def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
     """One next view out of all `wishes` and the nodes that are leaving or suspected. Joiners beyond NODES_MAX wait, and
     so do those whose node id is in `view` still."""
+    if not (wishes.joins or wishes.topics or leaving):
+        return Plan(None, [])
     stay = tuple(member for member in view.members if member.node_id not in leaving)
     taken = set(view.node_ids)
     joiners = [member for node_id, member in sorted(wishes.joins.items()) if node_id not in taken]
@@ -147,6 +149,9 @@ def _take_role(drafts: dict[str, _Draft], node_id: int, role: Role) -> None:
 
 
 def _finish(draft: _Draft, nodes: list[int], before: Topic | None) -> Topic:
+    if before is not None and not before.fresh and draft.members == set(before.members) <= set(nodes) and (
+            draft.senders == set(before.senders)):
+        return before
     members = tuple(node_id for node_id in nodes if node_id in draft.members)
     senders = tuple(node_id for node_id in members if node_id in draft.senders)
     fresh = tuple(node_id for node_id in members if before is None or node_id not in before.members)

@@ -326,16 +326,14 @@ class TopicTable:
 
     def deliver_to_trim(self, view: View, trims: dict[int, tuple[int, ...]]) -> None:
         """The end of an epoch: every topic's last messages, to its log or, where that has no room, to its backlog."""
-        for topic in view.topics:
-            if self._node_id not in topic.members or topic.topic_id not in trims:
-                continue
-            trim = trims[topic.topic_id]
-            if not self._engine.deliver_to_trim(topic.topic_id, trim):
-                rest = self._engine.take_undelivered(topic.topic_id, trim)
-                self._local(topic).keep([
-                    (payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay)
-                    for payload, sender, sequence, source_ns, writer_id, relay in rest
-                ])
+        ours = {topic.topic_id: topic for topic in view.topics
+                if self._node_id in topic.members and topic.topic_id in trims}
+        for topic_id in self._engine.deliver_trims({topic_id: trims[topic_id] for topic_id in ours}):
+            rest = self._engine.take_undelivered(topic_id, trims[topic_id])
+            self._local(ours[topic_id]).keep([
+                (payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay)
+                for payload, sender, sequence, source_ns, writer_id, relay in rest
+            ])
 
     def before_install(self, view: View) -> None:
         """Between two epochs: logs and cursors for what begins, and what is kept for fresh members."""

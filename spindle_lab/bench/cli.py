@@ -301,6 +301,18 @@ def startup(repeat: int, as_json: bool) -> None:
 
 
 @bench.command()
+@nodes_option
+@click.option("--topics", type=click.IntRange(1, 255), default=200, show_default=True, help="Topics to be opened.")
+@click.option("--level", type=click.Choice(LEVELS), default="atomic", show_default=True, help="Their level.")
+@json_option
+def topics(nodes: int, topics: int, level: str, as_json: bool) -> None:
+    """How long it takes to open many topics at all nodes, by a program at each and by one for all."""
+    from spindle_lab.bench import topics as topics_module
+
+    show(failing_clearly(lambda: topics_module.run(nodes, topics, LEVELS.index(level))), as_json)
+
+
+@bench.command()
 @click.option("--kills", type=click.IntRange(0, 10_000), default=5, show_default=True, help="kill -9, of each kind.")
 @click.option("--stops", type=click.IntRange(0, 10_000), default=2, show_default=True, help="SIGSTOP, of each kind.")
 @click.option("--joins", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Clean joins and leaves.")

@@ -57,6 +57,28 @@ def test_nothing_is_lost_or_doubled_across_views(n, window, first, second, level
     assert all(writers[i].acknowledged == len(written[i]) for i in writers)
 
 
+def test_many_topics_are_delivered_to_their_trims_at_once():
+    """deliver_trims() does what deliver_to_trim() does for each: it names those whose reader has no room, and refuses a
+    trim that is not one of the subgroup."""
+    specs = [SubgroupSpec(topic_id, (0, 1), (0,), 8, 64) for topic_id in (1, 2, 3)]
+    cluster = Cluster(2, specs)
+    readers = {topic_id: cluster.reader(1, topic_id, capacity=4096) for topic_id in (1, 2)}
+    writers = {topic_id: cluster.writer(0, topic_id) for topic_id in (1, 2)}
+    cluster.engines[1].hold_delivery(2)
+    for topic_id, writer in writers.items():
+        writer.write(b"%d" % topic_id)
+    cluster.settle()
+    with pytest.raises(ValueError, match="wedge first"):
+        cluster.engines[1].deliver_trims({1: [1]})
+    for engine in cluster.engines:
+        engine.wedge()
+    with pytest.raises(ValueError, match="a trim of 2 counts for 1 senders"):
+        cluster.engines[1].deliver_trims({1: [1, 0]})
+    assert cluster.engines[1].deliver_trims({1: [1], 2: [1], 3: [0]}) == [2]
+    assert [one[0] for one in cluster.engines[1].take_undelivered(2, [1])] == [b"2"]
+    assert readers[1].take(9) == [b"1"] and readers[2].take(9) == []
+
+
 def test_what_the_trim_cuts_off_is_sent_again_first():
     """Membership 7: messages beyond the trim are the first of the next view, in their old order.
 

@@ -5,12 +5,15 @@ Method: round trips; arbitrary and mutated bytes by hypothesis.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.errors import ConfigError, MembershipError
+from spindle.group.codec import spec_to_wire
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.group.view import Member, Topic, View
@@ -33,7 +36,8 @@ VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(6553
 @pytest.mark.parametrize("message", [
     m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 1 << 63, 3), m.TopicRequest(4, 5, SPEC),
     m.TopicRequest(4, 5, m.Role("t", True, False)), m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
-    m.Prepared(6, 300), m.Installed(7, 6, 300),
+    m.Prepared(6, 300), m.Installed(7, 6, 300), m.Lacking(6, 300, ((2, "no answer"), (9, ""))),
+    m.LeftOut(6, 300, "nobody reaches you"),
 ])
 def test_messages_survive_the_wire(message: m.Message) -> None:
     wire = pb.PeerMessage.FromString(message_to_wire(message).SerializeToString())
@@ -76,3 +80,27 @@ def test_a_flipped_byte_is_a_value_or_an_error(place: int, flip: int) -> None:
         message_from_wire(pb.PeerMessage.FromString(bytes(data)))
     except (MembershipError, ConfigError, DecodeError):
         pass
+
+
+def test_bytes_are_those_of_the_whole_message_whatever_was_read_or_written_before() -> None:
+    """Topics that were seen before are looked up: the same bytes and equal values come of it, and of one that changed
+    others."""
+    specs = [TopicSpec(f"t{number}", window=4, size_max=100) for number in range(3)]
+    topics = tuple(Topic(spec, number + 1, (1, 2), (2,), (1,)) for number, spec in enumerate(specs))
+    view = View(77, 5, (Member(1, 10, "a"), Member(2, 20, "b")), topics)
+    for _ in range(2):
+        data = encode_view(view)
+        assert pb.View.FromString(data).SerializeToString(deterministic=True) == data
+        assert decode_view(data) == view
+    assert decode_view(data).topics[0] is decode_view(data).topics[0]
+    later = dataclasses.replace(view, topics=(dataclasses.replace(topics[0], fresh=()), *topics[1:]))
+    assert decode_view(encode_view(later)) == later != view
+    assert later.topic("t0") is later.topics[0] and later.topic("t3") is None
+
+
+def test_an_impossible_topic_is_refused_every_time() -> None:
+    data = pb.View(group_id=1, topics=[pb.Topic(spec=spec_to_wire(TopicSpec("t")), topic_id=1)])
+    data.topics[0].spec.level = 99
+    for _ in range(2):
+        with pytest.raises(MembershipError, match="impossible topic"):
+            decode_view(data.SerializeToString())

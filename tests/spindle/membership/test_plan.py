@@ -59,6 +59,16 @@ def test_role_before_its_declaration_is_fulfilled() -> None:
     assert plan.view.topics[0].senders == (2,) and plan.view.topics[0].fresh == (2,)
 
 
+def test_who_is_fresh_is_so_for_one_view_and_what_stays_is_the_same_topic() -> None:
+    """A donor gives its history once; and what stays as it is costs nothing at a view change."""
+    topics = (Topic(TopicSpec("new"), 1, (1, 2), (), (2,)), Topic(TopicSpec("old"), 2, (1, 3), (1,)))
+    plan = plan_next(view_of(1, 2, 3, topics=topics), wishes_of((3, TopicSpec("t"))), NOBODY)
+    assert plan.view is not None and [topic.fresh for topic in plan.view.topics] == [(), (), ()]
+    assert plan.view.topics[1] is topics[1]
+    without = plan_next(plan.view, Wishes(), frozenset({3}))
+    assert without.view is not None and without.view.topics[1].members == (1,)
+
+
 def test_refusal_does_not_stop_the_rest() -> None:
     wishes = wishes_of((1, TopicSpec("t", size_max=10)), (2, TopicSpec("t", size_max=20)), (2, TopicSpec("u")))
     plan = plan_next(view_of(1, 2), wishes, NOBODY)
