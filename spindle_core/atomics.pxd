@@ -8,6 +8,8 @@ cdef extern from "atomics.h" nogil:
     void u64_store_release(uint64_t *p, uint64_t v) noexcept
     void u64_store_relaxed(uint64_t *p, uint64_t v) noexcept
     uint64_t u64_fetch_add_acq_rel(uint64_t *p, uint64_t v) noexcept
+    uint64_t u64_fetch_or_acq_rel(uint64_t *p, uint64_t v) noexcept
+    uint64_t u64_exchange_acquire(uint64_t *p, uint64_t v) noexcept
     uint64_t u64_compare_swap_acq_rel(uint64_t *p, uint64_t expected, uint64_t desired) noexcept
     uint32_t u32_load_acquire(const uint32_t *p) noexcept
     uint32_t u32_load_relaxed(const uint32_t *p) noexcept

@@ -4,6 +4,7 @@ It is bound to the topic's number, and every epoch that is installed gets it ane
 """
 from dataclasses import dataclass, field
 
+from spindle_core.activity cimport note, open_doors
 from spindle_core.atomics cimport u64_store_release
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.driving cimport Driving
@@ -62,6 +63,13 @@ cdef class Bindings(Driving):
     def _rebind(self, topic_id):
         if self.epoch is not None and self.epoch.has_topic(topic_id):
             self.apply_binding(self.epoch, topic_id, self.bindings[topic_id])
+            self.open_doors(self.epoch)
+
+    cdef int open_doors(self, Epoch epoch) except -1:
+        """After apply_binding(): passes look at the inboxes that are bound now. Parked, or before it is installed."""
+        if open_doors(&epoch.node) < 0:
+            raise MemoryError()
+        return 0
 
     def bind_log(self, topic_id, DeliveryLog log):
         """Delivers the topic into `log` from now on (None: nowhere)."""
@@ -130,6 +138,7 @@ cdef class Bindings(Driving):
                 s = self.epoch.subgroup(topic_id)
                 # SYNC POINT: durable. Pairs with the persist predicate.
                 u64_store_release(&s.durable, binding.durable)
+                note(s.node, s)
         self.ring()
 
     def set_upcall(self, topic_id, function, context=0, *, batches=True, keep=None):

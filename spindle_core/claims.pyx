@@ -8,6 +8,7 @@ it a null, and commit_slots then says so.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from spindle_core.activity cimport note
 from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed, u32_store_relaxed
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
@@ -49,6 +50,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
             yields += 1
             sched_yield()
             continue
+        note(s.node, s)
         if timeout_ms >= 0 and waited >= timeout_ms:
             return 0
         fence_store_load()
@@ -76,6 +78,7 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
             fill_header(s, first + i, sizes[i], 0, source_ns)
         mark_ready(s, first, n)
     unlock_subgroup(s)
+    note(s.node, s)              # before the look whether the thread sleeps
     publish_asleep(driver, s)
     return in_time
 
@@ -111,5 +114,6 @@ cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept n
         h.run = 1
         mark_ready(s, index, 1)
     unlock_subgroup(s)
+    note(s.node, s)
     if commits_asleep(driver) == 0:
         event_ring(driver.bell_fd)

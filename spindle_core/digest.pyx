@@ -6,6 +6,7 @@ times.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
+from spindle_core.activity cimport look_changed
 from spindle_core.epoch cimport Epoch
 from spindle_core.layout cimport (
     CACHE_LINE,
@@ -17,7 +18,7 @@ from spindle_core.layout cimport (
     area_header,
     row_header,
 )
-from spindle_core.state cimport node_t, subgroup_t
+from spindle_core.state cimport TOPIC_WORDS, node_t, subgroup_t
 
 cdef enum:
     FIELDS = 64
@@ -94,6 +95,7 @@ def epoch_state(Epoch epoch not None):
     cdef bytearray state = bytearray()
     cdef node_t *node = &epoch.node
     cdef uint64_t fields[4]
+    cdef uint64_t topics[TOPIC_WORDS]
     cdef uint32_t i
     for i in range(node.n_rows):
         add_row(state, node, i)
@@ -105,5 +107,16 @@ def epoch_state(Epoch epoch not None):
     fields[2] = node.areas_pushed[0]
     fields[3] = node.areas_pushed[1]
     state += (<char *>fields)[:sizeof(fields)]
+    # Not the marks, which count: what they tell the next pass.
+    look_changed(node, topics)
+    state += (<char *>topics)[:sizeof(topics)]
     state += (<char *>node.control_seen)[:node.n_rows * sizeof(uint64_t)]
     return bytes(state)
+
+
+def topics_to_visit(Epoch epoch not None):
+    """Numbers of the topics that the next pass visits, in its order."""
+    cdef uint64_t topics[TOPIC_WORDS]
+    cdef uint32_t i
+    look_changed(&epoch.node, topics)
+    return [epoch.node.subgroups[i].topic_id for i in range(epoch.node.n_subgroups) if topics[i >> 6] >> (i & 63) & 1]

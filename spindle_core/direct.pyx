@@ -5,6 +5,7 @@ Rules: those of `claims`. A claim keeps the memory of its epoch; one that outliv
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from spindle_core.activity cimport note
 from spindle_core.atomics cimport u64_load_relaxed, u64_store_release
 from spindle_core.claims cimport abort_slot, claim_slots, commit_slots, slot_payload
 from spindle_core.epoch cimport Epoch
@@ -56,6 +57,7 @@ cdef uint64_t silence(Epoch epoch, topic_id, rounds) except? 0xFFFFFFFFFFFFFFFF:
         fill_nulls(s, rounds)
     finally:
         unlock_subgroup(s)
+    note(s.node, s)
     return s.claimed
 
 

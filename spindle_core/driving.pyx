@@ -10,6 +10,7 @@ import threading
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
+from spindle_core.activity cimport note_all
 from spindle_core.atomics cimport (
     fence_store_load,
     realtime_ns,
@@ -150,6 +151,8 @@ cdef class Driving:
     cdef int resume(self) except -1:
         cdef driver_t *d = &self.driver
         self.depth -= 1
+        if self.depth == 0 and self.epoch is not None:
+            note_all(&(<Epoch>self.epoch).node)      # whatever was changed
         if self.depth == 0 and self.took_over:
             self.took_over = False
             stop_driving(d)

@@ -112,6 +112,7 @@ cdef class Engine(Bindings):
         epoch.node.batch_delivery = w.batch_delivery
         epoch.node.null_sends = w.null_sends
         epoch.node.post_after_unlock = w.post_after_unlock
+        epoch.node.skip_idle = w.skip_idle
         epoch.node.counters = self.counters.values
         epoch.node.relayed = self.relayed.entries
         epoch.node.control_fd = self.control_fd
@@ -128,6 +129,7 @@ cdef class Engine(Bindings):
                 self.apply_binding(epoch, s.topic_id, self.bindings.get(s.topic_id) or Binding())
                 if old is not None and old.has_topic(s.topic_id):
                     check_resend(old.subgroup(s.topic_id), s)
+            self.open_doors(epoch)
             self.wait_also_for(epoch)
             for i in range(epoch.node.n_subgroups):
                 s = &epoch.node.subgroups[<uint32_t>i]

@@ -16,4 +16,4 @@ cdef class Epoch(ControlRows):
     cdef void point(self) noexcept
     cdef int say_row(self, rank, Mapping row, incarnation, layout_hash, row_size) except -1
     cdef int check_row(self, rank, Mapping row) except -1
-    cdef int take_row(self, rank, Mapping row) except -1
+    cdef int take_row(self, rank, Mapping row, bint shared) except -1

@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from spindle_core.activity cimport free_activity, make_activity
 from spindle_core.atomics cimport u64_load_acquire, u64_store_release
 from spindle_core.control cimport ControlRows
 from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
@@ -137,7 +138,7 @@ cdef class Epoch(ControlRows):
             for fd in left:
                 if fd >= 0:
                     os.close(fd)
-        self.take_row(rank, row)
+        self.take_row(rank, row, True)
 
     def attach_stream(self, rank, int fd, incarnation, layout_hash, row_size):
         """Reaches a peer through a connected stream socket, whose ownership passes over: for fabrics that copy rows.
@@ -152,7 +153,7 @@ cdef class Epoch(ControlRows):
         except BaseException:
             os.close(fd)
             raise
-        self.take_row(rank, self.connect(rank, "tcp", fd, row))
+        self.take_row(rank, self.connect(rank, "tcp", fd, row), False)
 
     def verbs_address(self, rank):
         """What the member of that rank needs for its attach_verbs: bytes, the same at every call."""
@@ -167,7 +168,7 @@ cdef class Epoch(ControlRows):
         self.fabric.check_peer(rank)
         fabric.local_address(rank)         # its copy is there from then on, and nothing lands in it before connect()
         self.say_row(rank, fabric.copy_of(rank), incarnation, layout_hash, row_size)
-        self.take_row(rank, self.connect(rank, "verbs", address))
+        self.take_row(rank, self.connect(rank, "verbs", address), False)
 
     cdef int say_row(self, rank, Mapping row, incarnation, layout_hash, row_size) except -1:
         """Writes what a peer says of its row into this node's copy; ValueError if this view expects another one."""
@@ -202,7 +203,8 @@ cdef class Epoch(ControlRows):
         """As attach_peer, for a member in this process whose fabric knows how (the simulator's)."""
         self.fabric.check_peer(rank)
         self.check_row(rank, peer.row)
-        self.take_row(rank, self.fabric.connect(rank, peer.fabric, peer.row))
+        row = self.fabric.connect(rank, peer.fabric, peer.row)
+        self.take_row(rank, row, row is peer.row)
 
     cdef int check_row(self, rank, Mapping row) except -1:
         """ValueError where this is not the row that this view expects of that rank."""
@@ -219,7 +221,9 @@ cdef class Epoch(ControlRows):
             raise ValueError(f"node {h.node_id} has another idea of the topics of view {self.epoch}")
         return 0
 
-    cdef int take_row(self, rank, Mapping row) except -1:
+    cdef int take_row(self, rank, Mapping row, bint shared) except -1:
+        """`shared`: it is the owner's own row, and no copy."""
+        self.node.row_shared[<uint32_t>rank] = shared
         self.node.rows[<uint32_t>rank] = row.base
         self.peer_rows[rank] = row
         if self.complete and not self.columns_ready:
@@ -294,3 +298,4 @@ cdef class Epoch(ControlRows):
         free_subgroups(&self.node)
         free(self.node.rows)
         free(self.node.control_seen)
+        free_activity(&self.node)

@@ -8,6 +8,7 @@ cdef extern from "layout.h" nogil:
     const uint32_t CACHE_LINE, NODES_MAX, SUBGROUPS_MAX, MESSAGE_SIZE_MAX, WINDOW_MAX
     const uint32_t ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE, ROW_SUBGROUPS_OFFSET
     const uint32_t INBOX_SLOTS_OFFSET, LOG_RING_OFFSET, CURSOR_START_OFFSET
+    const uint32_t ROW_ACTIVITY_OFFSET, ACTIVITY_MARKS, ACTIVITY_PLACE_BITS
     const uint64_t COLUMNS_PUBLISHED_SIZE, COLUMNS_ACKNOWLEDGED_SIZE
     const int CONTROL_HEARTBEAT, CONTROL_WEDGED, CONTROL_COLUMNS_COUNT
     const int SLOT_DATA, SLOT_NULL, SLOT_RELAYED
@@ -109,6 +110,7 @@ cdef extern from "layout.h" nogil:
         uint64_t index
         uint64_t keep_all
 
+    uint32_t first_bit(uint64_t bits) noexcept
     uint64_t align_up(uint64_t n, uint64_t to) noexcept
     uint64_t slot_stride(uint64_t size_max) noexcept
     uint64_t record_stride(uint64_t size) noexcept

@@ -8,6 +8,7 @@ Why the lock can go before the post (paper, section 3.4): columns only grow, so 
 """
 from libc.stdint cimport uint32_t, uint64_t
 
+from spindle_core.activity cimport mark
 from spindle_core.atomics cimport (
     cpu_relax,
     fence_store_load,
@@ -63,6 +64,7 @@ cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t lengt
 
 cdef void push_published(node_t *node, subgroup_t *s) noexcept nogil:
     """Pushes the part of my line that guards my slots: how many there are, and which of them are a silence."""
+    mark(node, s)                # before the post: who is rung looks for it
     push(node, s, s.columns_offset, COLUMNS_PUBLISHED_SIZE, POST_RING | POST_GUARD | slots_lane(s.place))
 
 
@@ -72,6 +74,7 @@ cdef inline uint32_t acknowledged_flags(subgroup_t *s) noexcept nogil:
 
 cdef void push_acknowledged(node_t *node, subgroup_t *s, uint32_t flags) noexcept nogil:
     """Pushes the part that guards nothing, and waits for nothing: what I have received, delivered, on disk; my wish."""
+    mark(node, s)
     push(node, s, s.columns_offset + COLUMNS_PUBLISHED_SIZE, COLUMNS_ACKNOWLEDGED_SIZE, flags | acknowledged_flags(s))
 
 
@@ -105,6 +108,7 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
     cdef uint32_t i, flags = acknowledged_flags(s)
     cdef post_t *p
     node.counters[C_PUSHES] += 1
+    mark(node, s)                # before the fence: who is not rung looks for it
     fence_store_load()
     if node.n_posts + s.n_members > POSTS_MAX:
         flush_posts(node)

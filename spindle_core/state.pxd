@@ -18,6 +18,9 @@ cdef enum:
     UPCALL_BATCH = 512           # messages per batched delivery upcall
 
 cdef enum:
+    TOPIC_WORDS = 4              # of a set of topics, a bit for each place in the view
+
+cdef enum:
     INDEX_JUMP_BITS = 42         # more new indices at once are nonsense: a silence has at most 2 ** 40 rounds
     DONE_MAX = 1 << 20           # what a predicate says it did, at most: their sum is an int
 
@@ -60,6 +63,7 @@ cdef struct subgroup_t:
     uint64_t window              # slots
     uint64_t size_max, stride    # bytes
     uint32_t place               # position in the view's list: where its columns are
+    bint acknowledged_apart      # unordered, and mine to send: acknowledgements are counts behind the lines
     uint32_t *members            # row ranks, ascending
     subgroup_columns **member_columns
     sender_t *senders
@@ -94,6 +98,7 @@ cdef struct subgroup_t:
     uint64_t *wanted_rung        # per member: delivered_wanted that I rang for
     bint held                    # delivery waits (a joiner's history)
     bint blocked                 # delivery waits for a keep-all reader
+    bint damaged                 # delivery stands still before a slot that is not what it must be
     log_t *log                   # NULL: nobody reads here
     upcall_fn upcall             # NULL: no embedded receiver
     void *upcall_context
@@ -107,6 +112,12 @@ cdef struct subgroup_t:
     uint64_t marks_head, marks_tail
 
 
+# An inbox that a pass looks at.
+cdef struct door_t:
+    inbox_t *box
+    uint32_t place               # of its topic
+
+
 cdef struct node_t:
     uint64_t epoch
     uint32_t my_rank, n_rows, node_id
@@ -118,6 +129,16 @@ cdef struct node_t:
     uint64_t *counters
     relayed_t *relayed           # NULL: not noted
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
+    bint skip_idle               # a pass visits only topics in which something may have changed (activity.pyx)
+    uint64_t noted[TOPIC_WORDS]  # topics that another thread of this process has given something to do
+    uint64_t again[TOPIC_WORDS]  # topics whose last visit has done something, or that wait for a reader
+    uint64_t expecting[TOPIC_WORDS]  # topics of which something was received and not delivered
+    uint64_t activity            # marks made in my row
+    uint64_t *marks_seen         # per row: of its marks
+    uint8_t *row_shared          # per row: it is the owner's own, with its marks; else a copy
+    uint64_t *lines_seen         # per row and topic: of a copy, the sum of the topic's columns
+    door_t *doors                # all inboxes of this node's topics
+    uint32_t n_doors
     bint wedged                  # nothing is sent, received or delivered any more in this epoch
     uint64_t now_ns              # UTC, of this pass
     uint32_t control_lock        # held while the own control columns and areas are changed, and while they are posted

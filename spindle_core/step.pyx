@@ -5,6 +5,7 @@ drives it, and so does the simulator. The caller gives the time.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
+from spindle_core.activity cimport take_changed, visited
 from spindle_core.atomics cimport (
     u32_exchange_acquire,
     u32_load_relaxed,
@@ -21,6 +22,7 @@ from spindle_core.layout cimport (
     ROW_AREAS_OFFSET,
     TRIM_AREA_SIZE,
     area_header,
+    first_bit,
     row_header,
 )
 from spindle_core.predicates.deliver cimport deliver
@@ -29,7 +31,7 @@ from spindle_core.predicates.persist cimport persist
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
 from spindle_core.sst cimport flush_posts, post_to_all
-from spindle_core.state cimport node_t, subgroup_t
+from spindle_core.state cimport TOPIC_WORDS, node_t, subgroup_t
 
 
 cdef void push_area(node_t *node, uint32_t which, uint64_t offset, uint64_t room) noexcept nogil:
@@ -94,11 +96,26 @@ cdef inline int control(node_t *node) noexcept nogil:
     return changed
 
 
+cdef inline int visit(node_t *node, subgroup_t *s) noexcept nogil:
+    """All predicates of one topic, in their order; returns how much was done."""
+    cdef int done = 0
+    if s.mine == NULL:
+        return 0                 # not a member
+    if not node.wedged:
+        done += send(node, s)
+        done += receive(node, s)
+        done += null_send(node, s)
+        done += deliver(node, s)
+    done += persist(node, s)
+    visited(node, s, done != 0)
+    return done
+
+
 cdef int step(node_t *node, uint64_t now_ns) noexcept nogil:
     """Returns how much was done: 0 means that nothing will happen until somebody rings."""
-    cdef uint32_t i
-    cdef int done = 0
-    cdef subgroup_t *s
+    cdef int i, done = 0
+    cdef uint64_t topics[TOPIC_WORDS]
+    cdef uint64_t left
     if node.fabric.enter != NULL:
         done = node.fabric.enter(node.fabric.self)
     if node.past != NULL:
@@ -106,16 +123,12 @@ cdef int step(node_t *node, uint64_t now_ns) noexcept nogil:
         node.past.leave(node.past.self)
     done += control(node)
     node.now_ns = now_ns
-    for i in range(node.n_subgroups):
-        s = &node.subgroups[i]
-        if s.mine == NULL:
-            continue             # not a member
-        if not node.wedged:
-            done += send(node, s)
-            done += receive(node, s)
-            done += null_send(node, s)
-            done += deliver(node, s)
-        done += persist(node, s)
+    take_changed(node, topics)
+    for i in range(TOPIC_WORDS):
+        left = topics[i]
+        while left:
+            done += visit(node, &node.subgroups[<uint32_t>i << 6 | first_bit(left)])
+            left &= left - 1
     if node.fabric.leave != NULL:
         node.fabric.leave(node.fabric.self)
     return done

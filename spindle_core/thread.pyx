@@ -26,7 +26,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.events cimport event_ring, event_wait, event_wait_at, sched_yield
-from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
+from spindle_core.state cimport TOPIC_WORDS, node_t
 from spindle_core.step cimport step
 
 cdef int RELAXES_BEFORE_YIELD = 4
@@ -36,16 +36,11 @@ cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two 
 
 cdef bint expecting(node_t *node) noexcept nogil:
     """Something was received and not delivered: the other members' received numbers will follow soon."""
-    cdef uint32_t i, r
-    cdef subgroup_t *s
-    for i in range(node.n_subgroups):
-        s = &node.subgroups[i]
-        if s.mine == NULL or s.held or s.blocked or s.level == LEVEL_UNORDERED:
-            continue
-        for r in range(s.n_senders):
-            if s.senders[r].received > s.deliver_index + (r < s.deliver_rank):
-                return not node.wedged
-    return False
+    cdef uint64_t topics = 0
+    cdef int i
+    for i in range(TOPIC_WORDS):
+        topics |= node.expecting[i]
+    return topics != 0 and not node.wedged
 
 
 cdef inline void tell_control(node_t *node) noexcept nogil:

@@ -218,6 +218,11 @@ class NodeConfig:
         "core", "post_after_unlock", "bool",
         "Post to the fabric after releasing the lock. Off: post while holding it.", True,
     )  # fmt: skip
+    skip_idle: bool = _key(
+        "core", "skip_idle", "bool",
+        "Each pass of the predicate thread visits only topics in which something may have changed. Off: all of them, so "
+        "that idle topics cost every pass some time.", True,
+    )  # fmt: skip
     # [topics]
     default_size_max: int = _key(
         "topics", "size_max", "size", "Largest message of a topic whose creator names no size.",

@@ -139,7 +139,7 @@ class Node:
                         self.node_id, incarnation=me.incarnation, counters=self.counters,
                         busy_poll_us=config.busy_poll_us,
                         switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
-                                          config.null_sends, config.post_after_unlock))
+                                          config.null_sends, config.post_after_unlock, config.skip_idle))
                     self._peers.me = me
                     self.relays = RelayClaims(self.node_id, self._peers.send, self.engine,
                                             lambda name: self._changes.topics.local.get(name))

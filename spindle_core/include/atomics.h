@@ -18,6 +18,12 @@ static inline void u64_store_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n
 static inline uint64_t u64_fetch_add_acq_rel(uint64_t *p, uint64_t v) {
     return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
 }
+static inline uint64_t u64_fetch_or_acq_rel(uint64_t *p, uint64_t v) {
+    return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
+}
+static inline uint64_t u64_exchange_acquire(uint64_t *p, uint64_t v) {
+    return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE);
+}
 /* Returns the value found; the exchange happened when that equals `expected`. */
 static inline uint64_t u64_compare_swap_acq_rel(uint64_t *p, uint64_t expected, uint64_t desired) {
     __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);

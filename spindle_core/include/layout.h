@@ -7,6 +7,7 @@
  * A row (one per node and epoch):
  *
  *   0                    row_header: identity, control columns
+ *   ROW_ACTIVITY_OFFSET  activity marks: which topics' lines have changed last
  *   ROW_AREAS_OFFSET     proposal area, trim area (guarded bytes, see area_header)
  *   ...                  one subgroup_columns line per subgroup, in the order of the view
  *   ...                  received_by_sender[]: one u64 per sender and subgroup, each subgroup on lines of its own
@@ -21,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 2u
+#define LAYOUT_VERSION 3u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -79,7 +80,17 @@ struct area_header {
 };
 _Static_assert(sizeof(struct area_header) == 16, "area header");
 
+/* Activity marks, for peers that map this row: after each change of a topic's line its owner writes mark n, counted from 1,
+ * into word (n - 1) % ACTIVITY_MARKS, as `n << ACTIVITY_PLACE_BITS | place of the topic in the view`. So every word only
+ * grows, and says by itself whether it is the next one, an old one, or one that has overtaken whoever reads. */
+#define ROW_ACTIVITY_OFFSET 256u
+#define ACTIVITY_MARKS 64u
+#define ACTIVITY_PLACE_BITS 8u
+_Static_assert(sizeof(struct row_header) <= ROW_ACTIVITY_OFFSET, "marks lie behind the header");
+_Static_assert(SUBGROUPS_MAX <= 1u << ACTIVITY_PLACE_BITS, "a mark can say every topic");
+
 #define ROW_AREAS_OFFSET 4096u
+_Static_assert(ROW_ACTIVITY_OFFSET + ACTIVITY_MARKS * sizeof(uint64_t) <= ROW_AREAS_OFFSET, "and before the areas");
 #define PROPOSAL_AREA_SIZE (256u << 10)
 #define TRIM_AREA_SIZE (256u << 10)
 #define ROW_SUBGROUPS_OFFSET (ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE + TRIM_AREA_SIZE)
@@ -116,6 +127,8 @@ struct slot_header {
 };
 _Static_assert(sizeof(struct slot_header) == 32, "slot header");
 
+/* Place of the lowest bit that is set, of a word that has one. */
+static inline uint32_t first_bit(uint64_t bits) { return (uint32_t)__builtin_ctzll(bits); }
 static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 static inline uint64_t slot_stride(uint64_t size_max) { return align_up(sizeof(struct slot_header) + size_max, CACHE_LINE); }
 

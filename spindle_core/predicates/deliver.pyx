@@ -15,6 +15,7 @@ per sender.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from spindle_core.activity cimport mark
 from spindle_core.atomics cimport (
     fence_store_load,
     u32_load_relaxed,
@@ -255,8 +256,10 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
                 log_publish(s.log)
             shown = s.delivered
             u64_store_release(&s.mine.delivered, shown)
+            mark(node, s)
     finish(node, s, &p)
-    if o == DAMAGED:
+    s.damaged = o == DAMAGED
+    if s.damaged:
         node.counters[C_CORRUPT] += 1
     if o == HELD:
         set_blocked(node, s, True)
@@ -297,7 +300,8 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
         if o == HELD or o == DAMAGED:
             break
     finish(node, s, &p)
-    if o == DAMAGED:
+    s.damaged = o == DAMAGED
+    if s.damaged:
         node.counters[C_CORRUPT] += 1
     if o == HELD:
         set_blocked(node, s, True)
@@ -309,6 +313,7 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
     for r in range(s.n_senders):
         u64_store_release(&s.received_by_sender[r], s.senders[r].taken)
     u64_store_release(&s.mine.delivered, s.delivered)
+    mark(node, s)                # as in sst
     push(node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), POST_RING | POST_GUARD | counts_lane(s.place))
     flush_posts(node)
     return <int>done if done < DONE_MAX else DONE_MAX

@@ -34,7 +34,7 @@ from spindle_core.smc cimport (
     want_delivered,
 )
 from spindle_core.sst cimport flush_posts, lock_subgroup, push_more, push_published, unlock_subgroup
-from spindle_core.state cimport LEVEL_LOGGED, node_t, subgroup_t
+from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, node_t, subgroup_t
 
 
 cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
@@ -312,4 +312,4 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     else:
         publish(node, s, first, first + n)
         unlock_subgroup(s)
-    return <int>n
+    return <int>n if n < DONE_MAX else DONE_MAX

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
 
 TOPIC = "bench"
+IDLE_WINDOW = 16  # slots of a topic in which nobody writes
 EACH_MAX = 64  # samples taken at a time where they are wanted one by one
 
 
@@ -81,6 +82,7 @@ def node_config(config: dict[str, Any]) -> NodeConfig:
     from spindle_lab.bench.options import SWITCHES
 
     settings: dict[str, Any] = {name: name in config["switches"] for name in SWITCHES}
+    settings["skip_idle"] = config["skip_idle"]
     return NodeConfig(
         node_id=config["rank"] + 1,
         runtime_dir=Path(config["runtime_dir"]),
@@ -110,6 +112,12 @@ class SessionPort(Port):
         else:
             self._session = embed(config=node_config(config))
         level = Level[config["level"].upper()]
+        self.idle = []
+        for number in range(config["idle_topics"]):
+            name = f"{TOPIC}-idle-{number}"
+            self.session.declare_topic(TopicSpec(name, level=level, size_max=config["size"], window=IDLE_WINDOW))
+            self.idle.append((self.session.open_reader(name, keep_all=True, from_history=False),
+                              self.session.open_writer(name)))  # fmt: skip
         self.session.declare_topic(TopicSpec(TOPIC, level=level, size_max=config["size"], window=config["window"]))
         self.reader = self.session.open_reader(TOPIC, keep_all=True, from_history=False)
         sends = config["rank"] < config["n_senders"]
@@ -160,6 +168,14 @@ class DdsPort(Port):
             self.domain = Domain(0, node_config(config))
             self.participant = DomainParticipant(0, embedded=True)
         qos = qos_of(config["level"])
+        self.idle = []
+        for number in range(config["idle_topics"]):
+            unused: Topic[bytes] = Topic(
+                self.participant, f"{TOPIC}-idle-{number}", bytes, qos, size_max=config["size"], window=IDLE_WINDOW
+            )
+            self.idle.append(
+                (DataReader(self.participant, unused, qos), DataWriter(self.participant, unused, qos))
+            )
         topic: Topic[bytes] = Topic(
             self.participant, TOPIC, bytes, qos, size_max=config["size"], window=config["window"]
         )

@@ -144,6 +144,7 @@ def daemon_settings(options: MulticastOptions) -> dict[str, str]:
 
     on = parse_switches(options.switches)
     settings = {f"core.{name}": "true" if name in on else "false" for name in SWITCHES}
+    settings["core.skip_idle"] = "true" if options.skip_idle else "false"
     settings["core.busy_poll_us"] = str(options.busy_poll_us)
     settings["network.fabric"] = options.fabric
     settings |= {f"membership.{name}": str(value) for name, value in options.patience.items()}

@@ -17,6 +17,7 @@ from spindle_lab.bench.options import (
     APIS,
     DELAYED,
     FABRICS,
+    IDLE_TOPICS_MAX,
     LEVELS,
     SENDERS,
     SWITCHES,
@@ -193,6 +194,10 @@ def multicast_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--level", type=click.Choice(LEVELS), default="atomic", show_default=True),
             click.option("--single", is_flag=True, help="dds: one write and one sample object per message."),
             window_option,
+            click.option("--idle-topics", type=click.IntRange(0, IDLE_TOPICS_MAX), default=0,
+                         help="Topics in which nothing is sent, open at all nodes beside the one that is measured."),
+            click.option("--look-at-all", "skip_idle", is_flag=True, flag_value=False, default=True,
+                         help="Each pass of the predicates looks at every topic (core.skip_idle off)."),
             click.option(
                 "--busy-poll-us",
                 type=click.IntRange(0, 1_000_000),

@@ -16,6 +16,7 @@ from spindle_lab.bench.tally import Tally, monotonic_ns
 from spindle_lab.bench.worker import cpu_s
 
 TOPIC_ID = 1
+IDLE_WINDOW = 16  # slots of a topic in which nobody sends
 POLL_S = 0.002  # between looks at whether all has come; the time of the end is the receiver's own
 
 
@@ -39,10 +40,14 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
         size_max=size,
         level=LEVELS.index(config["level"]),
     )
-    switches = Switches(**{name: name in config["switches"] for name in SWITCHES})
+    idle = [
+        SubgroupSpec(TOPIC_ID + 1 + number, members, spec.senders, IDLE_WINDOW, size, spec.level)
+        for number in range(config["idle_topics"])
+    ]
+    switches = Switches(**{name: name in config["switches"] for name in SWITCHES}, skip_idle=config["skip_idle"])
     engine = Engine(rank + 1, switches=switches, busy_poll_us=config["busy_poll_us"])
     reach = REACHES[config["fabric"]](rank, nodes)
-    epoch = engine.new_epoch(1, rank, tuple(member + 1 for member in members), (spec,), reach.make(engine))
+    epoch = engine.new_epoch(1, rank, tuple(member + 1 for member in members), (spec, *idle), reach.make(engine))
     values, fds = reach.offer(engine, epoch)
     channel.send({"event": "offer", "values": values}, tuple(fds))
     message, fds = channel.receive(config["timeout_s"])

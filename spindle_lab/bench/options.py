@@ -13,6 +13,7 @@ SWITCH_SETS = {
     "spindle": SWITCHES,
 }
 NODES_MAX = 64
+IDLE_TOPICS_MAX = 250  # of the 255 that a group may have
 SENDERS = ("all", "half", "one")
 DELAYED = ("none", "one", "half", "silent")
 APIS = ("core", "session", "dds")  # session: spindle.client, which the DDS API stands on
@@ -66,6 +67,8 @@ class MulticastOptions:
     sample_every: int = 0  # 0: chosen
     busy_poll_us: int = 10
     timeout_s: float = 60.0
+    idle_topics: int = 0  # beside the one that is measured, with the same members and senders
+    skip_idle: bool = True  # off: each pass looks at all topics
     node_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,6 +84,8 @@ class MulticastOptions:
         parse_switches(self.switches)
         if not 1 <= self.nodes <= NODES_MAX:
             raise OptionError(f"{self.nodes} nodes: 1 to {NODES_MAX}")
+        if not 0 <= self.idle_topics <= IDLE_TOPICS_MAX:
+            raise OptionError(f"{self.idle_topics} idle topics: 0 to {IDLE_TOPICS_MAX}")
         if self.size < 16:
             raise OptionError(f"messages of {self.size} bytes: at least 16, for sender, index and time")
         if self.daemon and self.api == "core":

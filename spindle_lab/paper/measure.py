@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from spindle.group.topics import SLOT_OVERHEAD, choose_window
-from spindle_core.engine import Engine, SubgroupSpec
+from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
 from spindle_core.fabric.tcp import TcpFabric
@@ -110,7 +110,7 @@ def view(n: int, topics: int = 1, *, window: int = 128, size: int = 16, fabric: 
     """A view of n members, all of them here, none of them with a thread that runs."""
     members = tuple(range(n))
     specs = [SubgroupSpec(t + 1, members, members, window, size) for t in range(topics)]
-    engines = [Engine(rank + 1) for rank in members]
+    engines = [Engine(rank + 1, switches=Switches(skip_idle=False)) for rank in members]
     epochs = []
     for rank, engine in enumerate(engines):
         made = TcpFabric(rank, n, engine.bell_fd) if fabric == "tcp" else None

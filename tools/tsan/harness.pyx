@@ -190,6 +190,7 @@ cdef void build_node(uint32_t rank, char **rows) noexcept nogil:
     node.counters = <uint64_t *>zeroed(COUNTERS_COUNT * sizeof(uint64_t))
     node.batch_send = node.batch_receive = node.batch_delivery = node.null_sends = node.post_after_unlock = True
     node.control_fd = -1
+    node.skip_idle = True
     node.fabric = &w.fabric
     w.driver.bell = <bell_page *>zeroed(4096)
     w.driver.bell_fd = eventfd(0, EFD_NONBLOCK)
@@ -214,6 +215,10 @@ cdef void build_node(uint32_t rank, char **rows) noexcept nogil:
     build_log(w, 0)
     build_log(w, 1)
     build_inbox(w)
+    if make_activity(node) < 0:
+        abort()
+    memset(node.row_shared, 1, NODES)
+    note_all(node)
 
 
 # ---- the application thread ------------------------------------------------------------------------------------------
@@ -347,6 +352,7 @@ cdef void park(world_t *w) noexcept nogil:
 
 cdef void resume(world_t *w) noexcept nogil:
     """As Engine.resume()."""
+    note_all(w.node)
     if w.took_over:
         stop_driving(&w.driver)
         event_ring(w.driver.bell_fd)

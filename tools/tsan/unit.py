@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "spindle_core"
-MODULES = ("delivery", "sst", "smc", "predicates/receive", "predicates/send", "predicates/null_send",
+MODULES = ("delivery", "activity", "sst", "smc", "predicates/receive", "predicates/send", "predicates/null_send",
            "predicates/deliver", "predicates/persist", "step", "thread", "claims", "fabric/shm")
 PYTHON_SIDE = re.compile(r"^(?:cdef class |class |# ---- Python's side)", re.MULTILINE)
 IMPORT = re.compile(r"^from (\S+) cimport (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
