@@ -54,7 +54,7 @@ def test_a_wrong_trim_is_found(nodes, monkeypatch):
 def test_the_command_says_states_and_runs(monkeypatch):
     """One case by way of the command, cut short and whole."""
     monkeypatch.setattr(exhaustive, "CASES", CASES[:1])
-    for arguments, words in (["--states", "20"], "not all followed"), ([], "129 states in 183 runs"):
+    for arguments, words in (["--states", "20"], "not all followed"), ([], "153 states in 223 runs"):
         done = CliRunner().invoke(sim, ["--exhaustive", "--jobs", "1", *arguments], standalone_mode=False)
         assert done.return_value == 0 and words in done.output and "1 cases" in done.output
 
