@@ -6,7 +6,7 @@ from spindle_core.state cimport node_t, subgroup_t
 
 cdef int make_activity(node_t *node) noexcept nogil
 cdef void free_activity(node_t *node) noexcept nogil
-cdef int open_doors(node_t *node) noexcept nogil
+cdef int make_doors(node_t *node) noexcept nogil
 cdef void mark(node_t *node, subgroup_t *s) noexcept nogil
 cdef void note(node_t *node, subgroup_t *s) noexcept nogil
 cdef void note_all(node_t *node) noexcept nogil

@@ -1,21 +1,21 @@
 """Activity: which topics a pass has to visit, so that idle ones cost it nothing.
 
 A visit to a topic does something only if, since the last one, a peer has changed its line of the topic, an application
-has committed a message, another thread of this process has claimed, committed, synced or changed a binding, or that last
-visit has done something itself. Each of these says so:
+has committed a message, another thread of this process has claimed, committed, synced or changed a binding, or that
+last visit has done something itself. Each of these says so:
 
 - A peer whose row is mapped here marks the topic in its row, after the change and before it rings: a pass looks at one
   word of each such row.
-- A row that is a copy changes as writes land, which nobody announces. A pass adds up each line; as columns only grow, the
-  sum grows whenever one of them has.
+- A row that is a copy changes as writes land, which nobody announces. A pass adds up each line; as columns only grow,
+  the sum grows whenever one of them has.
 - Of each inbox the pass looks at the count of commits.
 - Threads of this process `note` it. Whoever parks the predicate thread may have changed anything: that notes all.
-- A visit that has done something is followed by another. So is one that has left delivery waiting for a reader, who rings
-  without saying for which topic; or standing before a slot that is not what it must be, and may become that.
+- A visit that has done something is followed by another. So is one that has left delivery waiting for a reader, who
+  rings without saying for which topic; or standing before a slot that is not what it must be, and may become that.
 
-Rules: what is announced is stored before the announcement, which is made before who may sleep is looked for; and who goes
-to sleep looks here after it has said so. So whatever rings a node is found by the pass that follows. Only who drives the
-predicates marks and takes.
+Rules: what is announced is stored before the announcement, which is made before who may sleep is looked for; and who
+goes to sleep looks here after it has said so. So whatever rings a node is found by the pass that follows. Only who
+drives the predicates marks and takes.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -40,15 +40,31 @@ from spindle_core.layout cimport (
 from spindle_core.state cimport LEVEL_UNORDERED, TOPIC_WORDS, door_t, node_t, subgroup_t
 
 
+cdef inline void add(uint64_t *topics, uint32_t place) noexcept nogil:
+    topics[place >> 6] |= <uint64_t>1 << (place & 63)
+
+
+cdef inline void add_all(node_t *node, uint64_t *topics) noexcept nogil:
+    cdef uint32_t i, whole = node.n_subgroups >> 6
+    for i in range(whole):
+        topics[i] = <uint64_t>-1
+    if node.n_subgroups & 63:
+        topics[whole] |= (<uint64_t>1 << (node.n_subgroups & 63)) - 1
+
+
 cdef int make_activity(node_t *node) noexcept nogil:
     """For the rows and topics that the node has; -1 if there is no memory."""
     cdef uint64_t topics = node.n_subgroups if node.n_subgroups else 1
+    cdef uint32_t i
     node.marks_seen = <uint64_t *>calloc(node.n_rows, sizeof(uint64_t))
     node.row_shared = <uint8_t *>calloc(node.n_rows, 1)
     node.lines_seen = <uint64_t *>calloc(node.n_rows * topics, sizeof(uint64_t))
     if node.marks_seen == NULL or node.row_shared == NULL or node.lines_seen == NULL:
         return -1
-    return open_doors(node)
+    for i in range(node.n_subgroups):
+        if node.subgroups[i].level == LEVEL_UNORDERED and node.subgroups[i].my_sender >= 0:
+            add(node.apart, i)
+    return make_doors(node)
 
 
 cdef void free_activity(node_t *node) noexcept nogil:
@@ -58,7 +74,7 @@ cdef void free_activity(node_t *node) noexcept nogil:
     free(node.doors)
 
 
-cdef int open_doors(node_t *node) noexcept nogil:
+cdef int make_doors(node_t *node) noexcept nogil:
     """The inboxes that the topics have now are those that a pass looks at; -1 if there is no memory."""
     cdef uint32_t i, k, n = 0
     cdef door_t *doors
@@ -78,18 +94,6 @@ cdef int open_doors(node_t *node) noexcept nogil:
     return 0
 
 
-cdef inline void add(uint64_t *topics, uint32_t place) noexcept nogil:
-    topics[place >> 6] |= <uint64_t>1 << (place & 63)
-
-
-cdef inline void add_all(node_t *node, uint64_t *topics) noexcept nogil:
-    cdef uint32_t i, whole = node.n_subgroups >> 6
-    for i in range(whole):
-        topics[i] = <uint64_t>-1
-    if node.n_subgroups & 63:
-        topics[whole] |= (<uint64_t>1 << (node.n_subgroups & 63)) - 1
-
-
 cdef inline uint64_t *marks_of(node_t *node, uint32_t rank) noexcept nogil:
     return <uint64_t *>(node.rows[rank] + ROW_ACTIVITY_OFFSET)
 
@@ -98,15 +102,15 @@ cdef void mark(node_t *node, subgroup_t *s) noexcept nogil:
     """My line of this topic has changed; before the post that says so."""
     cdef uint64_t n = node.activity
     node.activity = n + 1
-    # SYNC POINT: activity. Pairs with changed_of(): the line's columns, and what they guard, are stored before the mark.
+    # SYNC POINT: activity. Pairs with changed_of(): columns, and what they guard, are stored before the mark.
     u64_store_release(&marks_of(node, node.my_rank)[n % ACTIVITY_MARKS], (n + 1) << ACTIVITY_PLACE_BITS | s.place)
 
 
 cdef void note(node_t *node, subgroup_t *s) noexcept nogil:
     """For other threads than the one that drives the predicates, after they have changed something of this topic."""
     cdef uint64_t bit = <uint64_t>1 << (s.place & 63)
-    # SYNC POINT: note. Dekker with take_changed(): the change is visible before this look. A note that is still there will
-    # be taken, and the change be seen after that.
+    # SYNC POINT: note. Dekker with take_changed(): the change is visible before this look. A note that is still there
+    # will be taken, and the change be seen after that.
     fence_store_load()
     if not u64_load_relaxed(&node.noted[s.place >> 6]) & bit:
         u64_fetch_or_acq_rel(&node.noted[s.place >> 6], bit)
@@ -158,9 +162,9 @@ cdef void changed_in_copy(node_t *node, uint32_t rank, uint64_t *topics, bint ta
     cdef uint64_t found
     cdef uint32_t i
     for i in range(node.n_subgroups):
-        s = &node.subgroups[i]
         found = line_sum(&lines[i])
-        if s.acknowledged_apart:
+        if node.apart[i >> 6] >> (i & 63) & 1:
+            s = &node.subgroups[i]
             found += u64_load_relaxed(<uint64_t *>(node.rows[rank] + s.counts_offset) + s.my_sender)
         if found != seen[i]:
             add(topics, i)

@@ -4,7 +4,7 @@ It is bound to the topic's number, and every epoch that is installed gets it ane
 """
 from dataclasses import dataclass, field
 
-from spindle_core.activity cimport note, open_doors
+from spindle_core.activity cimport make_doors, note
 from spindle_core.atomics cimport u64_store_release
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.driving cimport Driving
@@ -67,7 +67,7 @@ cdef class Bindings(Driving):
 
     cdef int open_doors(self, Epoch epoch) except -1:
         """After apply_binding(): passes look at the inboxes that are bound now. Parked, or before it is installed."""
-        if open_doors(&epoch.node) < 0:
+        if make_doors(&epoch.node) < 0:
             raise MemoryError()
         return 0
 

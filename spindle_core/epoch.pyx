@@ -83,6 +83,8 @@ cdef class Epoch(ControlRows):
             raise MemoryError()
         self.node.n_subgroups = len(self.subgroups)
         cdef uint64_t row_size = build_subgroups(&self.node, self.subgroups, self.node_ids)
+        if make_activity(&self.node) < 0:
+            raise MemoryError()
         fabric.reserve(self.posts_waiting_max(), LANES_FIXED + 2 * self.node.n_subgroups)
         self.row = fabric.make_row(f"spindle-row-{node_ids[my_rank]}-{epoch}", row_size)
         self.node.rows[my_rank] = self.row.base

@@ -63,7 +63,6 @@ cdef struct subgroup_t:
     uint64_t window              # slots
     uint64_t size_max, stride    # bytes
     uint32_t place               # position in the view's list: where its columns are
-    bint acknowledged_apart      # unordered, and mine to send: acknowledgements are counts behind the lines
     uint32_t *members            # row ranks, ascending
     subgroup_columns **member_columns
     sender_t *senders
@@ -133,6 +132,7 @@ cdef struct node_t:
     uint64_t noted[TOPIC_WORDS]  # topics that another thread of this process has given something to do
     uint64_t again[TOPIC_WORDS]  # topics whose last visit has done something, or that wait for a reader
     uint64_t expecting[TOPIC_WORDS]  # topics of which something was received and not delivered
+    uint64_t apart[TOPIC_WORDS]  # unordered, and mine to send: members acknowledge in counts behind the lines
     uint64_t activity            # marks made in my row
     uint64_t *marks_seen         # per row: of its marks
     uint8_t *row_shared          # per row: it is the owner's own, with its marks; else a copy
