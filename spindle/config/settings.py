@@ -220,8 +220,8 @@ class NodeConfig:
     )  # fmt: skip
     skip_idle: bool = _key(
         "core", "skip_idle", "bool",
-        "Each pass of the predicate thread visits only topics in which something may have changed. Off: all of them, so "
-        "that idle topics cost every pass some time.", True,
+        "Each pass of the predicate thread visits only topics in which something may have changed. Off: all of them, "
+        "so that idle topics cost every pass some time.", True,
     )  # fmt: skip
     # [topics]
     default_size_max: int = _key(
