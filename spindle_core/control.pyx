@@ -41,6 +41,8 @@ AREAS = {
     "proposal": (ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE - sizeof(area_header)),
     "trim": (ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE - sizeof(area_header)),
 }
+MAX_BETWEEN_BEATS_NS = 60_000_000_000
+
 
 cdef class ControlRows:
     """The rows of one epoch as the control thread sees them."""
@@ -80,11 +82,18 @@ cdef class ControlRows:
         finally:
             u32_store_release(&self.node.control_lock, 0)
 
-    def beat(self, value):
-        """Raises the own heartbeat. Where rows are copied the predicate thread posts it; on one host it is there."""
-        self.set("heartbeat", value)
-        if self.fabric.wait_fd >= 0:
-            u32_store_relaxed(&self.node.beat_due, 1)
+    def vouch(self, between_ns, beats_max):
+        """For the control thread: a sign of life. Whoever evaluates predicates raises the own heartbeat from now on
+        every `between_ns` ns (and posts it where rows are copied), at most `beats_max` times after the last sign."""
+        if not 0 < between_ns <= MAX_BETWEEN_BEATS_NS or not 0 < beats_max < 1 << 32:
+            raise ValueError(f"a heartbeat every {between_ns} ns, {beats_max} at most: must be 1 to "
+                             f"{MAX_BETWEEN_BEATS_NS} ns, and 1 at least")
+        cdef bint first = self.node.beat_ns == 0
+        self.node.beat_posted = self.fabric.wait_fd >= 0
+        u32_store_relaxed(&self.node.beats_max, beats_max)
+        u32_store_release(&self.node.vouched, self.node.vouched + 1)
+        u64_store_release(&self.node.beat_ns, between_ns)
+        if first:                # it may be asleep without a time to wake up at
             fence_store_load()
             if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
                 event_ring(self.bell_fd)

@@ -47,13 +47,14 @@ cdef inline int event_wait(int fd, int timeout_ms) noexcept nogil:
     return r
 
 
-cdef inline void event_wait_at(int wait_fd, int fd) noexcept nogil:
-    """Blocks until `wait_fd` is readable, or a signal comes, and clears `fd`, which is the same or part of it."""
+cdef inline void event_wait_at(int wait_fd, int fd, int timeout_ms) noexcept nogil:
+    """Blocks until `wait_fd` is readable, or a signal comes, or the time is up (-1: never), and clears `fd`, which is
+    the same or part of it."""
     cdef pollfd p
     p.fd = wait_fd
     p.events = POLLIN
     p.revents = 0
-    if poll(&p, 1, -1) > 0:
+    if poll(&p, 1, timeout_ms) > 0:
         event_clear(fd)
 
 

@@ -146,6 +146,13 @@ cdef struct node_t:
     uint64_t areas_pushed[2]     # versions of the own proposal and trim area that the others were sent
     int control_fd
     bint control_changed         # the driver has to tell the control thread
-    uint32_t beat_due            # set by the control thread: my heartbeat is to be posted
+    # My heartbeat, which is raised here and not by the control thread: that one may have much to do.
+    uint64_t beat_ns             # between two; 0: not yet
+    uint64_t beat_at_ns          # of the last one
+    uint32_t beats_max           # so many without a sign of life from the control thread: then it hangs, and I with it
+    uint32_t beats               # since the last one
+    uint32_t vouched             # raised by the control thread whenever it comes by
+    uint32_t vouched_seen
+    bint beat_posted             # rows are copied: it isn't enough to store it
     post_t posts[POSTS_MAX]
     uint32_t n_posts

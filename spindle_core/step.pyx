@@ -9,10 +9,10 @@ from spindle_core.activity cimport take_changed, visited
 from spindle_core.atomics cimport (
     u32_exchange_acquire,
     u32_load_relaxed,
-    u32_store_relaxed,
     u32_store_release,
     u64_load_acquire,
     u64_load_relaxed,
+    u64_store_release,
 )
 from spindle_core.counters cimport C_PUSHES
 from spindle_core.fabric.fabric cimport LANE_BEAT, POST_AHEAD, POST_GUARD, POST_LANE_SHIFT, POST_RING
@@ -32,6 +32,9 @@ from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
 from spindle_core.sst cimport flush_posts, post_to_all
 from spindle_core.state cimport TOPIC_WORDS, node_t, subgroup_t
+
+
+cdef int CONTROL_HEARTBEAT = 0   # the first of CONTROL_COLUMNS (control.pyx), at the beginning of its line
 
 
 cdef void push_area(node_t *node, uint32_t which, uint64_t offset, uint64_t room) noexcept nogil:
@@ -72,17 +75,39 @@ cdef bint push_control(node_t *node) noexcept nogil:
     return True
 
 
+cdef inline void beat(node_t *node, uint64_t now_ns) noexcept nogil:
+    """Raises my heartbeat when it is time, as long as the control thread gives signs of life, too.
+
+    Rings nobody. `now_ns` may jump: the difference of two times is taken without a sign, so a clock that was set back
+    counts as one that is due.
+    """
+    cdef uint64_t between_ns = u64_load_relaxed(&node.beat_ns)
+    cdef uint32_t vouched
+    cdef row_header *h
+    if between_ns == 0 or now_ns - node.beat_at_ns < between_ns:
+        return
+    node.beat_at_ns = now_ns
+    vouched = u32_load_relaxed(&node.vouched)
+    if vouched != node.vouched_seen:
+        node.vouched_seen = vouched
+        node.beats = 0
+    if node.beats >= u32_load_relaxed(&node.beats_max):
+        return
+    node.beats += 1
+    h = <row_header *>node.rows[node.my_rank]
+    u64_store_release(&h.control[CONTROL_HEARTBEAT], h.control[CONTROL_HEARTBEAT] + 1)
+    if node.beat_posted:
+        # Alone: what else is in its line may speak of areas that have not been posted yet.
+        post_to_all(node, CACHE_LINE, sizeof(uint64_t), POST_AHEAD | POST_GUARD | LANE_BEAT << POST_LANE_SHIFT)
+        flush_posts(node)
+
+
 cdef inline int control(node_t *node) noexcept nogil:
     """Pushes my control columns when they changed, and notes when somebody else's did: those are the control
     thread's business."""
     cdef uint32_t i
     cdef uint64_t version
     cdef int changed = 0
-    if u32_load_relaxed(&node.beat_due):
-        # Alone: what else is in its line may speak of areas that have not been posted yet.
-        u32_store_relaxed(&node.beat_due, 0)
-        post_to_all(node, CACHE_LINE, sizeof(uint64_t), POST_AHEAD | POST_GUARD | LANE_BEAT << POST_LANE_SHIFT)
-        flush_posts(node)
     for i in range(node.n_rows):
         # SYNC POINT: control. Pairs with Epoch.push(): columns and areas are stored before the version grows.
         version = u64_load_acquire(&(<row_header *>node.rows[i]).control_version)
@@ -121,6 +146,7 @@ cdef int step(node_t *node, uint64_t now_ns) noexcept nogil:
     if node.past != NULL:
         node.past.enter(node.past.self)
         node.past.leave(node.past.self)
+    beat(node, now_ns)
     done += control(node)
     node.now_ns = now_ns
     take_changed(node, topics)

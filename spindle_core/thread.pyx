@@ -3,7 +3,8 @@
 One thread evaluates all predicates of a node. It never takes the GIL, allocates, logs or waits for anybody. After
 `busy_poll_ns` without work it blocks on its doorbell; until then it gives its core away between passes, because on a
 machine with more runnable threads than cores the one that it would spin for may be the one that it keeps from
-running.
+running. It is also what raises the node's heartbeat, asleep or not, so that a control thread with much to do, or an
+interpreter that others keep busy, is not taken for dead (step.pyx).
 
 It waits a little longer, up to PATIENCE_NS, while messages are here that some member has not acknowledged: those
 acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
@@ -22,6 +23,7 @@ from spindle_core.atomics cimport (
     u32_load_relaxed,
     u32_store_relaxed,
     u32_store_release,
+    u64_load_relaxed,
     u64_store_release,
 )
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
@@ -31,6 +33,7 @@ from spindle_core.step cimport step
 
 cdef int RELAXES_BEFORE_YIELD = 4
 cdef uint64_t PATIENCE_NS = 150_000
+cdef uint64_t NS_PER_MS = 1_000_000
 cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two clocks is read again
 
 
@@ -90,19 +93,27 @@ cdef inline void resume_driving(driver_t *d) noexcept nogil:
         sched_yield()            # an application is publishing: a few microseconds
 
 
+cdef inline int until_next_beat_ms(node_t *node) noexcept nogil:
+    """The longest sleep; -1: for ever."""
+    cdef uint64_t between_ns = u64_load_relaxed(&node.beat_ns)
+    return <int>(between_ns // NS_PER_MS + 1) if between_ns else -1
+
+
 cdef void sleep(driver_t *d) noexcept nogil:
-    """Blocks until rung. Announce, look once more, block: no ring is lost in between."""
+    """Blocks until rung, or until the heartbeat is due. Announce, look once more, block: no ring is lost in between."""
     cdef node_t *node = d.node
-    cdef int done = 0
+    cdef int done = 0, timeout_ms = -1
     announce_sleep(d)
     if node != NULL:
+        # Read once it is announced: who makes the heartbeat due for the first time after that rings.
+        timeout_ms = until_next_beat_ms(node)
         done = step(node, realtime_ns())
         tell_control(node)
     if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
         d.counters[C_SLEEPS] += 1
         stop_driving(d)
         # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
-        event_wait_at(d.wait_fd, d.bell_fd)
+        event_wait_at(d.wait_fd, d.bell_fd, timeout_ms)
         resume_driving(d)
     u32_store_relaxed(&d.bell.asleep, 0)
 

@@ -6,6 +6,9 @@ one timer that runs a few dozen times a second and touches a few words of memory
 Rules:
 - A heartbeat is a store into the own row; to members on other hosts it is posted, which wakes nothing but their
   predicate threads. So a group on one host that is idle stays idle.
+- The predicate thread makes it: what applications and strangers ask is worked off here, and many who ask much must not
+  make this node look dead. But a node whose control loop hangs holds up every view change. So each look vouches for
+  HANGING times the timeout; when that is over the heart stands still.
 - A member that hangs on this host may go on at any moment, so it is accused only if a majority remains without it and
   all others that hang. Otherwise this node waits with it, and says so: in the log, and in the status.
 - A silent member on another host may hang, may have lost its power, or may be on the other side of a broken link and
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from spindle_core.epoch import Epoch
 
 NS = 1_000_000_000
+HANGING = 3  # times the timeout without a look: this loop is not just busy
 LOG = logging.getLogger("spindle.node")
 
 
@@ -54,9 +58,14 @@ class Liveness:
         self._epoch = epoch
         self._waited_for.clear()
         self._minority_ns = None
+        self._vouch(epoch)
         self._detector.restart(time.monotonic_ns())
         if self._timer is None:
             self._look()
+
+    def _vouch(self, epoch: Epoch) -> None:
+        between_ns = self._detector.interval_ns
+        epoch.vouch(between_ns, HANGING * self._timeout_ns // between_ns)
 
     def stop(self) -> None:
         """No more looks. Idempotent."""
@@ -71,7 +80,7 @@ class Liveness:
     def _look(self) -> None:
         epoch, machine, now_ns = self._epoch, self._machine, time.monotonic_ns()
         assert epoch is not None
-        epoch.beat(self._detector.beat())
+        self._vouch(epoch)
         others = [rank for rank in machine.live_ranks() if rank != epoch.my_rank]
         late = set(self._detector.late(now_ns, {rank: epoch.get(rank, "heartbeat") for rank in others}))
         if self._detector.stalled:

@@ -198,9 +198,9 @@ def test_a_heartbeat_arrives_alone() -> None:
             os.eventfd_read(engine.control_fd)
     mine, theirs = cluster.epochs
     mine.set("proposed", 7)
-    mine.beat(41)
+    mine.vouch(1, 1)
     cluster.settle()
-    assert theirs.get(0, "heartbeat") == 41 and theirs.get(0, "proposed") == 0
+    assert theirs.get(0, "heartbeat") == 1 and theirs.get(0, "proposed") == 0
     with pytest.raises(BlockingIOError):
         os.eventfd_read(cluster.engines[1].control_fd)
     mine.push()
@@ -229,7 +229,7 @@ def test_what_waits_for_a_slow_peer_is_bounded(writes, every, switches):
             cluster.engines[node].write(topic, message, 0, 0)
             written[topic].append(message)
         for who in (0, 1) if k % every else (0, 1, 2):
-            cluster.epochs[who].beat(k + 1)
+            cluster.epochs[who].vouch(1, 1)
             cluster.engines[who].step_once()
     for epoch in cluster.epochs:
         assert epoch.fabric.failures() == {}
@@ -251,7 +251,7 @@ def test_beats_and_acknowledgements_for_a_peer_that_hangs_wait_once() -> None:
     ahead.step_once()
     before = cluster.epochs[0].fabric.statistics()
     for k in range(2000):
-        cluster.epochs[0].beat(k + 1)
+        cluster.epochs[0].vouch(1, 1)
         ahead.step_once()
     after = cluster.epochs[0].fabric.statistics()
     assert after["frames_sent"] == before["frames_sent"] and after["waiting_max"] <= 8

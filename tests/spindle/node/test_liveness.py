@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from spindle.config.settings import NodeConfig
-from spindle.node.liveness import Liveness
+from spindle.membership.detector import BEATS_PER_TIMEOUT
+from spindle.node.liveness import HANGING, Liveness
 
 
 class MadeUp:
@@ -48,9 +49,9 @@ class MadeUp:
         assert column == "heartbeat"
         return self.beats[rank]
 
-    def beat(self, value: int) -> None:
-        assert value > self.beats[0]
-        self.beats[0] = value
+    def vouch(self, between_ns: int, beats_max: int) -> None:
+        assert between_ns * BEATS_PER_TIMEOUT == 100_000_000 and beats_max == HANGING * BEATS_PER_TIMEOUT
+        self.beats[0] += 1
 
     def step(self) -> None:
         self.steps += 1
