@@ -5,7 +5,8 @@ or dies of must end in its own connection; the node, the group and the other app
 
 Rules:
 - It is admitted already (`spindle.applications.attachment`): Welcome goes out and requests are served.
-- Requests of one application run at the same time, at most REQUESTS_AT_ONCE; reading pauses meanwhile.
+- Requests of one application run at the same time, at most REQUESTS_AT_ONCE; reading pauses meanwhile. Those of all
+  take turns (`spindle.applications.turns`), so that nobody's requests keep the node from what the group needs.
 - What an application opened is closed when its connection ends, at once, whatever it was doing. A request that is still
   running then finishes and what it opened is closed after it: nothing is cancelled half way into a view change.
 - An application never waits in the node's memory: answers that it doesn't read are bounded, then it is cut off.
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
+from spindle.applications.turns import Turns
 from spindle.errors import (
     ConfigError,
     ConnectionEnded,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from spindle.node.node import Node, ReaderPort, WriterPort
 
 REQUESTS_AT_ONCE = 16  # of one application; more wait in its socket
+POSITIONS_MAX = 1024  # from which a reader goes on: one a life of the topic
 QUEUE_BYTES_MAX = 8 << 20  # answers and events waiting for one application
 INBOX_BYTES_MAX = 256 << 20  # of one writer
 LOG = logging.getLogger("spindle.attachment")
@@ -82,6 +85,7 @@ class Registry(Protocol):
     embedded: bool
     apps: dict[int, Application]
     relayed: RelayFigures
+    turns: Turns
 
     @property
     def stopping(self) -> bool:
@@ -145,9 +149,11 @@ class Application:
                 while True:
                     frame = await self._conn.receive()
                     await self._room.acquire()
+                    await self._all.turns.wait()
                     if self._ended:
                         break
-                    self._begin(frame)
+                    with self._all.turns.working():
+                        self._begin(frame)
         except SpindleError as error:
             self.end(error)
             if not isinstance(error, ConnectionEnded):
@@ -237,7 +243,9 @@ class Application:
             if name is None:
                 raise ProtocolMismatch(f"node {self._node.node_id} does not know this request: use the same release of "
                                        "Spindle for node and application")
-            answer: Answer = await getattr(self, name)(request)
+            await self._all.turns.wait()
+            with self._all.turns.working():
+                answer: Answer = await getattr(self, name)(request)
             if answer is not None:
                 reply, fds = answer
                 reply.number = request.number
@@ -302,6 +310,8 @@ class Application:
         self.permissions.check_subscribe(wanted.topic)
         endpoint = self._endpoint_of(wanted, is_writer=False)
         self._topic(wanted.topic)
+        if len(wanted.after) > POSITIONS_MAX:
+            raise ConfigError(f"a reader that goes on from {len(wanted.after)} positions: the limit is {POSITIONS_MAX}")
         if wanted.start_index < -1:
             raise ConfigError(f"start index {wanted.start_index} must be an index, or -1 for none")
         with self._room_for_port():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from spindle import __version__
 from spindle.applications.application import Application
 from spindle.applications.relayed import RelayedApplication
+from spindle.applications.turns import Turns
 from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, WireError, error_to_wire
 from spindle.group.codec import PROTOCOL_VERSION, event_to_wire
 from spindle.group.events import GONE, Event
@@ -44,6 +45,7 @@ class Attachments:
         self.node = node
         self.embedded = embedded
         self.apps: dict[int, Application] = {}
+        self.turns = Turns()
         self.relayed = RelayFigures()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()

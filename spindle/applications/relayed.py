@@ -136,6 +136,9 @@ class RelayedApplication(Application):
             if kind == "request":
                 if not self.client:
                     raise WireError("a request came before Begin")
+                if len(side.request) > self._node.config.frame_max:
+                    raise WireError(f"a request of {len(side.request)} bytes is over the limit of "
+                                    f"{self._node.config.frame_max}")
                 self._start(pb.Request.FromString(side.request))
                 return
         except DecodeError as error:

@@ -311,8 +311,9 @@ class NodeConfig:
         1024, unit="endpoints", low=1, high=65536,
     )  # fmt: skip
     frame_max: int = _key(
-        "limits", "frame_max", "size", "Largest control frame that an application or a peer may send.",
-        1 * MIB, unit="bytes", low=4 * KIB, high=64 * MIB,
+        "limits", "frame_max", "size",
+        "Largest request that an application may send. Messages are none: they have the size of their topic.",
+        64 * KIB, unit="bytes", low=4 * KIB, high=64 * MIB,
     )  # fmt: skip
     handshake_timeout_s: float = _key(
         "limits", "handshake_timeout_s", "float",

@@ -227,7 +227,8 @@ class Connection:
             finally:
                 self._waiter = None
         frame = self._frames.popleft()
-        self._resume_reading()
+        if len(self._frames) < self.limits.frames_waiting_max:  # one look brings many small ones
+            self._resume_reading()
         return frame
 
     def _resume_reading(self) -> None:

@@ -1,13 +1,14 @@
 """A node as a process of its own that does what it is told: JSON commands in, JSON answers out, a line each.
 
 Commands: start, publish (a thread that writes until told to stop), subscribe (a thread that notes what is delivered),
-stop_publishing, deliveries, status, leave. The first word of an answer is "ok" or the name of an error class.
+stop_publishing, deliveries, status, hang, leave. The first word of an answer is "ok" or the name of an error class.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import struct
 import subprocess
@@ -188,6 +189,13 @@ class Doer:
 
     async def status(self) -> dict[str, Any]:
         return self.node.status()
+
+    async def hang(self, for_s: float, interpreter: bool = False) -> None:
+        """The control loop does nothing; with `interpreter` no other thread runs Python meanwhile either."""
+        if interpreter:
+            ctypes.PyDLL(None).usleep(int(for_s * 1e6))
+        else:
+            time.sleep(for_s)
 
     async def leave(self) -> None:
         self.publishing = False

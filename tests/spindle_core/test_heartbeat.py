@@ -51,8 +51,8 @@ def test_it_stands_still_when_the_control_thread_hangs() -> None:
 
 @pytest.mark.parametrize("tcp", [False, True])
 def test_one_beat_a_time_whoever_steps(tcp: bool) -> None:
-    """Goal: many passes in one interval make one beat, and posting it is news for nobody's control thread. Method: passes
-    by hand, with an interval that doesn't end, then with one that has ended at each."""
+    """Goal: many passes in one interval make one beat. Method: passes by hand, with an interval that doesn't end, then
+    with one that has ended at each."""
     cluster = Cluster(2, tcp=tcp)
     mine, theirs = cluster.epochs
     mine.vouch(60_000 * MS, 100)

@@ -250,7 +250,7 @@ def test_beats_and_acknowledgements_for_a_peer_that_hangs_wait_once() -> None:
         ahead.write(1, bytes(60_000), 0, 0)
     ahead.step_once()
     before = cluster.epochs[0].fabric.statistics()
-    for k in range(2000):
+    for _ in range(2000):
         cluster.epochs[0].vouch(1, 1)
         ahead.step_once()
     after = cluster.epochs[0].fabric.statistics()

@@ -133,7 +133,7 @@ def test_arbitrary_bodies_are_answered_or_cut_off(node: StandInNode, body: bytes
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        (HEADER.pack(1 << 30, 0, 0), "1073741824 bytes is over the limit of 1048576"),
+        (HEADER.pack(1 << 30, 0, 0), "1073741824 bytes is over the limit of 65536"),
         (HEADER.pack(0, 5, 0), "5 descriptors is over the limit of 0"),
         (HEADER.pack(0, 0, 77), "malformed frame header"),
         (HEADER.pack(3, 0, 0) + b"\xff\xff\xff", "can't be read"),

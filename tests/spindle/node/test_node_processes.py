@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from spindle.node.liveness import HANGING
 from tests.spindle.node_process import PAYLOAD, NodeProcess
 from tests.support import wait_until
 
@@ -239,6 +240,36 @@ def test_a_member_that_hangs_is_cast_out(crew: Any) -> None:
     assert [members(node) for node in rest.values()] == [[2, 3]] * 2
     for node in rest.values():
         node.do("leave")
+
+
+def test_a_member_with_much_to_do_is_no_member_that_hangs(crew: Any) -> None:
+    """Goal: a control loop that is busy for longer than the timeout, and even an interpreter that is held, is no sign
+    of death. Method: at the leader of three, for twice the timeout each; under traffic, which goes on."""
+    nodes = {node_id: crew(node_id, suspect_timeout_s=0.5) for node_id in (1, 2, 3)}
+    nodes[1].do("declare", topic="t", level=ATOMIC, size_max=64)
+    nodes[2].do("subscribe", topic="t")
+    nodes[3].do("publish", topic="t", pause_s=0.0002)
+    views = {node.do("status")["view_id"] for node in nodes.values()}
+    for interpreter in (False, True):
+        before = nodes[2].do("count")
+        nodes[1].do("hang", for_s=1.0, interpreter=interpreter)
+        wait_until(lambda before=before: nodes[2].do("count") > before, what="deliveries")
+    assert {node.do("status")["view_id"] for node in nodes.values()} == views and len(views) == 1
+    nodes[3].do("stop_publishing")
+    for node in nodes.values():
+        node.do("leave")
+
+
+def test_a_member_whose_control_loop_hangs_is_cast_out(crew: Any) -> None:
+    """Goal: the predicate thread alone doesn't keep a member in: it would hold up every view change. Method: the loop
+    of one of three hangs for good; the others go on without it, and not before it has been given its time."""
+    nodes = {node_id: crew(node_id, suspect_timeout_s=0.2) for node_id in (1, 2, 3)}
+    nodes[1].send("hang", for_s=600)
+    began = time.monotonic()
+    wait_until(lambda: members(nodes[2]) == members(nodes[3]) == [2, 3], 30, what="a view without node 1")
+    assert time.monotonic() - began > HANGING * 0.2
+    for node_id in (2, 3):
+        nodes[node_id].do("leave")
 
 
 def test_a_short_pause_is_no_reason(crew: Any) -> None:

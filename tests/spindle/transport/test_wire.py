@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.errors import ConnectionEnded, SpindleError, WireError
+from spindle.transport.frames import READ_BYTES
 from spindle.transport.wire import HEADER, BlockingConnection, Connection, Frame, FrameDecoder, Limits, encode
 
 SMALL = Limits(frame_bytes_max=1000, fds_max=2, frame_time_s=0.1, queue_bytes_max=100_000, frames_waiting_max=4)
@@ -206,6 +207,29 @@ def test_a_flood_of_frames_pauses_reading_until_they_are_taken() -> None:
         assert len(other._frames) < 2000
         for number in range(2000):
             assert (await other.receive(5)).body.startswith(b"%d" % number)
+        one.close()
+        other.close()
+
+    run(body)
+
+
+def test_small_frames_of_one_look_are_taken_before_the_next_look() -> None:
+    """Goal: what waits is bounded for frames of any size. Method: thousands of empty ones; taking one of those that
+    wait brings no further look."""
+
+    async def body() -> None:
+        a, b = pair()
+        one, other = Connection(a), Connection(b, limits=SMALL)
+        for _ in range(30_000):
+            one.send(b"")
+        taken = waiting = 0
+        while taken < 30_000:
+            await other.receive(5)
+            taken += 1
+            waiting = max(waiting, len(other._frames))
+            if taken % 100 == 0:
+                await asyncio.sleep(0)
+        assert waiting <= READ_BYTES // HEADER.size + SMALL.frames_waiting_max
         one.close()
         other.close()
 
