@@ -5,7 +5,7 @@ Why apart from the node: the machine decides, the node serves; between them is o
 
 Rules:
 - Actions are carried out in their order, and nothing in that waits (a reader without room for the last messages of an
-  epoch gets them later, see `spindle.topics.ports`), so a view change takes milliseconds.
+  epoch gets them later, see `spindle.topics.local_topic`), so a view change takes milliseconds.
 - `drive()` after every input to the machine and every ring of the columns; it does nothing once `stop()` was called,
   and from then on nothing is stored into the own row either: a node that says Farewell has stopped acting.
 """

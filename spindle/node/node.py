@@ -53,7 +53,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.relay.claims import KINDS as RELAY_KINDS
 from spindle.relay.claims import RelayClaims
-from spindle.restart.desk import KINDS
+from spindle.restart.questions import KINDS
 from spindle.topics.announcements import Announcements
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.table import TopicTable, check_start_index
@@ -199,7 +199,7 @@ class Node:
         if self._error is None and not self._closed and not self._stopping and self._view is not None:
             self._stopping = True
             await self._changes.topics.flush(FLUSH_TIMEOUT_S)
-            await self._changes.topics.desk.giving.all_given(GIVE_TIMEOUT_S)
+            await self._changes.topics.questions.giving.all_given(GIVE_TIMEOUT_S)
             self._changes.machine.leave()
             self._changes.drive()
         while self._view is not None and self._changes.machine.phase is not Phase.GONE and not self._closed:
@@ -410,7 +410,7 @@ class Node:
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
-            self._changes.topics.desk.take(peer.node_id, message)
+            self._changes.topics.questions.take(peer.node_id, message)
         else:
             told = message_from_wire(message)
             if isinstance(told, m.CurrentView):

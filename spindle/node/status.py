@@ -56,7 +56,7 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, A
         return found
     found["writers"], found["readers"] = len(local.writers), len(local.readers)
     found["waits_for_history"] = local.busy
-    found["waits_for"] = local.filling.awaiting() if local.filling is not None else ""
+    found["waits_for"] = local.catching_up.awaiting() if local.catching_up is not None else ""
     if local.log is not None:
         found["delivered"], found["oldest_index"] = local.log.delivered, local.log.oldest_index
     if epoch is not None and epoch.has_topic(topic.topic_id):

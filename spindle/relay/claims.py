@@ -16,7 +16,7 @@ from spindle.relay.handover import Action, Answer, Ask, Done, End, Handover, Que
 
 if TYPE_CHECKING:
     from spindle.group.view import View
-    from spindle.topics.ports import LocalTopic
+    from spindle.topics.local_topic import LocalTopic
     from spindle_core.engine import Engine
 
 KINDS = ("relay_query", "relay_answer")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spindle.journal.reading import JournalMessage
-    from spindle.restart.chain import Order
     from spindle.restart.disk import Store
     from spindle.restart.ledger import Ledger
 
@@ -52,10 +51,5 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
 
 def plain(one: JournalMessage) -> Message:
     """A journal's message as it goes into a delivery log."""
-    return (one.payload, one.sender, one.sequence, one.view_id, one.publish_time, one.writer & 0xFFFF, one.log_time,
-            one.writer >> 16 & 0xFFFFFFFF)
-
-
-def order_of(message: Message) -> Order:
-    """Its place in the order."""
-    return message[3], message[2]
+    return Message(one.payload, one.sender, one.sequence, one.view_id, one.publish_time, one.writer & 0xFFFF,
+                   one.log_time, one.writer >> 16 & 0xFFFFFFFF)

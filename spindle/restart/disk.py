@@ -43,7 +43,7 @@ class Store(NamedTuple):
     files: Files = OsFiles()
 
 
-class Found(NamedTuple):
+class TakenUp(NamedTuple):
     """A journal that is in order: where it ends for whoever goes on writing it, and what it says of itself."""
 
     recovery: Recovery
@@ -59,7 +59,7 @@ class Found(NamedTuple):
         return Summary(self.standing, self.begin, self.end, self.recovery.position)
 
 
-def take_up(store: Store, ledger: Ledger) -> Found:
+def take_up(store: Store, ledger: Ledger) -> TakenUp:
     """Puts the journal in order (a torn tail is cut and kept) and says what there is. Raises JournalCorrupt,
     JournalBusy.
 
@@ -82,7 +82,7 @@ def _lock(store: Store) -> int:
     return lock
 
 
-def _found(store: Store, ledger: Ledger, whole: bool) -> Found:
+def _found(store: Store, ledger: Ledger, whole: bool) -> TakenUp:
     """Under the lock. `whole` is what a ledger that has to be made says."""
     recovery = recover(store.files, store.directory, store.topic, store.node_id)
     standing, begin = ledger.read(), first_message(store)
@@ -90,7 +90,7 @@ def _found(store: Store, ledger: Ledger, whole: bool) -> Found:
         standing = ledger.update(
             lives=(Life(recovery.group, begin[0]),), whole=whole, seen_view=recovery.last_view,
             holders=Holders(recovery.last_view, (store.node_id,)))
-    return Found(recovery, begin, standing)
+    return TakenUp(recovery, begin, standing)
 
 
 def first_message(store: Store) -> Order:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spindle.errors import SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
-from spindle.restart.archive import NO_JOURNALS, Archive, in_thread, order_of, plain
+from spindle.restart.archive import NO_JOURNALS, Archive, in_thread, plain
 from spindle.restart.chain import NOTHING, Order, agreed_end
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_to_wire
 from spindle.restart.history import Donation
@@ -261,7 +261,7 @@ async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | 
 
     def following() -> Message | None:
         while (message := donation.following()) is not None:
-            if order_of(message) > after and (before is None or order_of(message) < before):
+            if message.order > after and (before is None or message.order < before):
                 break
         return message
 

@@ -72,8 +72,8 @@ class Donation:
             if self.over:  # there is nothing before the cut
                 return None
         for payload, info in self._reader.take_pairs(1):
-            return (payload, info.sender, info.sequence, info.view_id, info.source_timestamp, info.writer,
-                    info.reception_timestamp, info.relay)
+            return Message(payload, info.sender, info.sequence, info.view_id, info.source_timestamp, info.writer,
+                           info.reception_timestamp, info.relay)
         return None
 
     @property

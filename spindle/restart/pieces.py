@@ -12,9 +12,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from spindle.errors import WireError
 from spindle.proto import node_pb2 as pb
+from spindle.restart.chain import Order
 
 CHUNK_BYTES = 128 << 10  # payload of one chunk
 CHUNK_MESSAGES = 1024
@@ -22,8 +24,28 @@ PIECE_COST = 64  # bytes that a message or piece is taken to cost beside its pay
 CHUNK_COST_MAX = CHUNK_BYTES + CHUNK_MESSAGES * PIECE_COST
 WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
 
-Message = tuple[bytes, int, int, int, int, int, int, int]
-"""payload, sender, sequence, view id, source_ns, writer id, reception_ns (0: now), relay (see log_record)."""
+
+class Message(NamedTuple):
+    """A message as delivery logs and the core's backlog have it, in the order of DeliveryLog.append()."""
+
+    payload: bytes
+    sender: int  # node id
+    sequence: int
+    view_id: int
+    source_ns: int
+    writer_id: int
+    reception_ns: int  # 0: now
+    relay: int  # of a writer on a host without a node, else 0; see log_record
+
+    @property
+    def order(self) -> Order:
+        """Its place in the topic's order."""
+        return self.view_id, self.sequence
+
+    @property
+    def relayed_writer(self) -> int:
+        """Identity of a relayed writer, see `spindle.relay`."""
+        return self.relay << 15 | self.writer_id & 0x7FFF
 
 
 def cost(chunk: pb.HistoryChunk) -> int:
@@ -48,14 +70,15 @@ class Cutter:
                 if self._message is None:
                     return False
                 self._gone = 0
-            payload, sender, sequence, view_id, source_ns, writer_id, reception_ns, relay = self._message
-            piece = payload[self._gone : self._gone + room]
-            missing = len(payload) - self._gone - len(piece)
+            one = self._message
+            piece = one.payload[self._gone : self._gone + room]
+            missing = len(one.payload) - self._gone - len(piece)
             if self._gone:
                 chunk.messages.add(payload=piece, missing=missing)
             else:
-                chunk.messages.add(payload=piece, missing=missing, sender=sender, sequence=sequence, view_id=view_id,
-                                   source_ns=source_ns, writer_id=writer_id, reception_ns=reception_ns, relay=relay)
+                chunk.messages.add(
+                    payload=piece, missing=missing, sender=one.sender, sequence=one.sequence, view_id=one.view_id,
+                    source_ns=one.source_ns, writer_id=one.writer_id, reception_ns=one.reception_ns, relay=one.relay)
             room -= len(piece)
             self._gone += len(piece)
             if not missing:
@@ -92,8 +115,8 @@ class Gatherer:
             if not self._missing:
                 assert self._first is not None
                 one, payload = self._first, bytes(self._payload)
-                messages.append((payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                                 one.reception_ns, one.relay))
+                messages.append(Message(payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
+                                        one.reception_ns, one.relay))
                 self._first, self._payload = None, bytearray()
         if chunk.last and self._first is not None:
             raise WireError(f"a history of topic {self._topic!r} ends in the middle of a message")

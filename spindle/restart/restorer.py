@@ -3,7 +3,7 @@
 When: all members of the topic in the installed view became members without anybody to get its messages from. That is so
 when a topic begins, after all nodes were down, and after its last holders left or died while the group lives. Then the
 member among them that is first by rank, the *restorer*, makes itself whole; the others get everything from it, as from
-any older member (`spindle.restart.filling`).
+any older member (`spindle.restart.catching_up`).
 
 The steps, all within one view; a new view begins them anew:
 

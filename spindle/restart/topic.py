@@ -1,7 +1,7 @@
-"""What histories and restarts need of a topic on this node: `spindle.topics.ports.LocalTopic` is that topic.
+"""What histories and restarts need of a topic on this node: `spindle.topics.local_topic.LocalTopic` is that topic.
 
-Why a protocol: the topic has a filling and asks the desk, and both work on the topic. So they say here what they use of
-it, and know nothing of its readers and writers.
+Why a protocol: a topic holds what fills it (`spindle.restart.catching_up`), and that works on the topic. So it says
+here what it uses of the topic, and knows nothing of readers and writers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TopicHere(Protocol):
     first_order: Order  # of this membership's log
 
     @property
-    def filling(self) -> Incomplete | None:
+    def catching_up(self) -> Incomplete | None:
         """While the topic isn't whole here."""
 
     @property

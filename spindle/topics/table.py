@@ -36,9 +36,10 @@ from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Rejected, Role
 from spindle.proto import node_pb2 as pb
-from spindle.restart.desk import Desk
 from spindle.restart.giving import Pin
-from spindle.topics.ports import LocalTopic, ReaderPort, WriterPort, ends_of
+from spindle.restart.questions import Questions
+from spindle.topics.local_topic import LocalTopic, ends_of
+from spindle.topics.ports import ReaderPort, WriterPort
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -73,7 +74,7 @@ class TopicTable:
         self._engine, self._config, self._node_id = engine, config, node_id
         self._machine, self._drive, self._on_failure = machine, drive, on_failure
         self.local: dict[str, LocalTopic] = {}
-        self.desk = Desk(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
+        self.questions = Questions(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
         self._installed: View | None = None
         self._waiters: list[_Waiter] = []
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
@@ -222,7 +223,7 @@ class TopicTable:
     def _local(self, topic: Topic) -> LocalTopic:
         local = self.local.get(topic.spec.name)
         if local is None:
-            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.desk)
+            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.questions)
             self.local[topic.spec.name] = local
         return local
 
@@ -271,17 +272,17 @@ class TopicTable:
     async def _until_whole(self, local: LocalTopic) -> None:
         """Waits until this node has all that the topic had before; of a logged one a writer, too, as its messages come
         after that."""
-        while (filling := local.filling) is not None:
-            before = filling.progress
-            await asyncio.wait({filling.done}, timeout=self._config.open_timeout_s)
+        while (catching_up := local.catching_up) is not None:
+            before = catching_up.progress
+            await asyncio.wait({catching_up.done}, timeout=self._config.open_timeout_s)
             self._check_running()
-            if filling.done.cancelled():
+            if catching_up.done.cancelled():
                 raise GroupSilent(f"topic {local.spec.name!r}: this node is no member of it any more; try again")
-            if filling.done.done():
-                filling.done.result()
-            elif filling.progress == before:
+            if catching_up.done.done():
+                catching_up.done.result()
+            elif catching_up.progress == before:
                 raise GroupSilent(f"topic {local.spec.name!r} could not be taken up within "
-                                  f"{self._config.open_timeout_s:g} s: it waits for {filling.awaiting()}")
+                                  f"{self._config.open_timeout_s:g} s: it waits for {catching_up.awaiting()}")
 
     async def _until(self, name: str, fulfilled: Callable[[View], bool], request_id: int = 0) -> None:
         waiter = _Waiter(name, fulfilled, asyncio.get_running_loop().create_future(), request_id)
@@ -350,7 +351,7 @@ class TopicTable:
 
     def _keep_for(self, node_id: int, local: LocalTopic, view: View) -> None:
         try:
-            self.desk.giving.pin(Pin(local.spec.name, node_id, view.view_id), local.donate())
+            self.questions.giving.pin(Pin(local.spec.name, node_id, view.view_id), local.donate())
         except (OSError, ValueError) as error:
             # What runs out here must not hold up the group. It gets what is retained when it asks.
             LOG.warning("topic %r: the history for node %d can't be kept as it is now: %s", local.spec.name, node_id,
@@ -359,7 +360,7 @@ class TopicTable:
     def installed(self, view: View) -> None:
         """The new epoch runs: forget topics that this node is out of, answer who waited."""
         self._installed = view
-        self.desk.view_changed(view)
+        self.questions.view_changed(view)
         for name, local in list(self.local.items()):
             topic = view.topic(name)
             if local.member and (topic is None or self._node_id not in topic.members):
@@ -387,7 +388,7 @@ class TopicTable:
         if self._stopped is not None:
             return
         self._stopped = error
-        self.desk.stop()
+        self.questions.stop()
         for waiter in self._waiters:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
@@ -405,7 +406,7 @@ class TopicTable:
             for reader in local.readers:
                 reader.cursor.close()
             local.leave(following)
-        await self.desk.ended()
+        await self.questions.ended()
         await asyncio.gather(*(local.retired() for local in self.local.values()))
 
 

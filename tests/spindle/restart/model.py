@@ -178,7 +178,7 @@ class World:
             common = set.intersection(*(set(one.journal) for one in members))
             self.acknowledged |= {number for _, number in common}
 
-    # --- filling, as spindle.restart.filling does it
+    # --- catching up, as spindle.restart.catching_up does it
 
     def fill(self, node_id: int) -> None:
         """One step of a member that isn't whole."""

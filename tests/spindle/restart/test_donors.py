@@ -33,7 +33,7 @@ def stopping_streams(node: Node, begun: asyncio.Event, chunks: int = 1) -> Any:
     async def hanging(self: Giving, node_id: int, request: pb.HistoryRequest) -> Any:
         count = 0
         async for chunk in original(self, node_id, request):
-            if self is node._changes.topics.desk.giving and count == chunks:
+            if self is node._changes.topics.questions.giving and count == chunks:
                 begun.set()
                 await asyncio.Event().wait()
             count += bool(chunk.messages)

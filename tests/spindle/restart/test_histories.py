@@ -23,12 +23,12 @@ from spindle.errors import GroupSilent, SpindleError
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
-from spindle.restart.filling import WAITING_MAX
+from spindle.restart.catching_up import WAITING_MAX
 from spindle.restart.giving import Giving
 from spindle.restart.history import Donation
 from spindle.restart.pieces import CHUNK_COST_MAX
 from spindle.restart.streams import AHEAD_BYTES
-from spindle.topics.ports import LocalTopic
+from spindle.topics.local_topic import LocalTopic
 from spindle.transport.peers import BULK_QUEUED_MAX
 from spindle.transport.wire import Connection
 from tests.spindle.node.test_node import Group, take, until, with_group, write
@@ -64,7 +64,7 @@ def queued_max() -> Iterator[list[int]]:
 
 def given_all(node: Node) -> bool:
     """True if nothing is left of what a node gave."""
-    giving = node._changes.topics.desk.giving
+    giving = node._changes.topics.questions.giving
     return not giving._pinned and not giving._given
 
 
@@ -184,7 +184,7 @@ async def test_a_log_without_room_stops_the_giver(group: Group) -> None:
         await until(lambda: "t" in second._changes.topics.local, "the topic")
         local = second._changes.topics.local["t"]
         await until(lambda: local.history_waiting > WAITING_MAX, "what waits for room")
-        ((_, window),) = first._changes.topics.desk.giving._given.values()
+        ((_, window),) = first._changes.topics.questions.giving._given.values()
         await until(lambda: window._sent - window._taken >= AHEAD_BYTES, "the giver waits")
         assert local.history_waiting <= WAITING_MAX + CHUNK_COST_MAX
         assert window._sent <= WAITING_MAX + AHEAD_BYTES + 4 * CHUNK_COST_MAX
@@ -200,7 +200,7 @@ def holding(node: Node, begun: asyncio.Event) -> Any:
     async def one_chunk(self: Giving, *arguments: Any) -> Any:
         async for chunk in original(self, *arguments):
             yield chunk
-            if self is node._changes.topics.desk.giving:
+            if self is node._changes.topics.questions.giving:
                 begun.set()
                 await asyncio.Event().wait()
 
@@ -221,7 +221,7 @@ def test_a_newcomer_goes_in_the_middle(runtime_dir: Path, end: str) -> None:
         with holding(nodes[0], begun):
             opening = asyncio.ensure_future(nodes[1].open_reader("t", keep_all=True, from_history=True))
             await begun.wait()
-            assert nodes[0]._changes.topics.desk.giving.pinned == 1
+            assert nodes[0]._changes.topics.questions.giving.pinned == 1
             if end == "dies":
                 nodes[1].fail(SpindleError("on purpose"))
             elif end == "leaves the topic":

@@ -22,7 +22,7 @@ sizes = st.one_of(st.integers(0, 200), st.integers(CHUNK_BYTES - 2, CHUNK_BYTES 
 
 
 def message(number: int, size: int) -> Message:
-    return bytes([number % 251]) * size, number, 2 * number, 3, 4, 5, 6, number % 2
+    return Message(bytes([number % 251]) * size, number, 2 * number, 3, 4, 5, 6, number % 2)
 
 
 def cut(messages: list[Message]) -> list[pb.HistoryChunk]:

@@ -18,7 +18,7 @@ from spindle.group.topics import SIZE_MAX_LIMIT
 from spindle.membership.codec import decode_trim, decode_view, encode_trim, encode_view
 from spindle.membership.machine import Phase
 from spindle.proto import node_pb2 as pb
-from spindle.restart.pieces import CHUNK_COST_MAX, Cutter, Gatherer
+from spindle.restart.pieces import CHUNK_COST_MAX, Cutter, Gatherer, Message
 from spindle.transport.frames import HEADER, FrameDecoder, Limits
 from spindle.transport.peers import FRAME_BYTES_MAX
 from spindle_core.epoch import AREAS
@@ -334,7 +334,7 @@ def test_s34_the_largest_and_the_smallest_messages_pass_a_change_of_view(size: i
 def test_s34_a_message_of_any_size_travels_in_small_frames() -> None:
     """The same for the way over a connection: a message of the greatest size that any topic may have comes out of its
     history whole, and no frame that brings a piece of it is large, whatever is said about it."""
-    message = (bytes(SIZE_MAX_LIMIT), 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 0xFFFF, 2**64 - 1, 2**32 - 1)
+    message = Message(bytes(SIZE_MAX_LIMIT), 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 0xFFFF, 2**64 - 1, 2**32 - 1)
     following = iter([message])
     cutter, gatherer = Cutter(lambda: next(following, None)), Gatherer("t", SIZE_MAX_LIMIT)
     got, more = [], True

@@ -42,7 +42,7 @@ KINDS = (
 LOG = logging.getLogger("spindle.node")
 
 
-class Desk:
+class Questions:
     """See the module. send(node id, message) queues a message to a connected node, send_in_turn one that is behind all
     that wait for their turn; local(name) and view() look up."""
 
@@ -79,8 +79,8 @@ class Desk:
         if self.directory is None:
             return Summary(problem=NO_JOURNALS)
         local = self._local(topic)
-        if local is not None and local.filling is not None:
-            return await local.filling.summary()
+        if local is not None and local.catching_up is not None:
+            return await local.catching_up.summary()
         if local is not None and local.whole:
             return Summary(self.ledger(topic).read(), serving=True)
         if local is not None:
@@ -116,14 +116,14 @@ class Desk:
     # --- questions of this node
 
     def ask(self, node_id: int, topic: str, view_id: int) -> None:
-        """Has a node's summary brought to the topic's filling here."""
+        """Has a node's summary brought to the topic that catches up here."""
         if node_id == self.node_id:
             self._spawn(self._answer_query(node_id, topic, view_id))
         else:
             self._send(node_id, pb.PeerMessage(restart_query=pb.RestartQuery(topic=topic, view_id=view_id)))
 
     def record(self, node_id: int, topic: str, view_id: int, successor: Successor) -> None:
-        """Has a node (this one too) write down who goes on with the topic; the filling here hears when another has."""
+        """Has a node (this one too) write down who goes on with the topic; what catches up here hears of it."""
         record = pb.RestartRecord(topic=topic, view_id=view_id, successor=successor_to_wire(successor))
         if node_id == self.node_id:
             self._spawn(self._write_down(node_id, record))
@@ -168,13 +168,13 @@ class Desk:
             self._heard(summary.topic, node_id, summary.view_id, summary_from_wire(summary))
         elif kind == "restart_recorded":
             local = self._local(message.restart_recorded.topic)
-            if local is not None and local.filling is not None:
-                local.filling.recorded(node_id, message.restart_recorded.view_id)
+            if local is not None and local.catching_up is not None:
+                local.catching_up.recorded(node_id, message.restart_recorded.view_id)
 
     def _heard(self, topic: str, node_id: int, view_id: int, summary: Summary) -> None:
         local = self._local(topic)
-        if local is not None and local.filling is not None:
-            local.filling.heard(node_id, view_id, summary)
+        if local is not None and local.catching_up is not None:
+            local.catching_up.heard(node_id, view_id, summary)
         asked_in, members, answers = self._asked.get(topic, (-1, (), {}))
         if view_id == asked_in and node_id in members:
             answers[node_id] = summary.serving

@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import JournalError, SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
-from spindle.restart.archive import in_thread, order_of, plain
+from spindle.restart.archive import in_thread, plain
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
-from spindle.restart.desk import Desk
 from spindle.restart.pieces import Gatherer
+from spindle.restart.questions import Questions
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
 from spindle.restart.streams import Refused, Stream, Unavailable
 
 if TYPE_CHECKING:
     from spindle.group.view import Topic, View
-    from spindle.restart.disk import Found
+    from spindle.restart.disk import TakenUp
     from spindle.restart.history import Message
     from spindle.restart.topic import TopicHere
 
@@ -57,16 +57,16 @@ def still_there(order: tuple[int, ...], topic: Topic) -> tuple[int, ...]:
     return tuple(node_id for node_id in order if node_id in topic.members and node_id not in topic.fresh)
 
 
-class Filling:
+class CatchingUp:
     """See the module. Runs from the moment it is made. `done` ends when the topic is whole, or with why it can't be.
 
     entered  view with which the node became a member
     order    whom to ask, in this order, this node among them: see `guides`
     """
 
-    def __init__(self, local: TopicHere, desk: Desk, view: View, topic: Topic, *, entered: int,
+    def __init__(self, local: TopicHere, questions: Questions, view: View, topic: Topic, *, entered: int,
                  order: tuple[int, ...]) -> None:
-        self.local, self._desk, self._me = local, desk, local.node_id
+        self.local, self._questions, self._me = local, questions, local.node_id
         self._entered = entered
         self._view, self._topic = view, topic
         self._order = order
@@ -75,7 +75,7 @@ class Filling:
         self._stream: Stream | None = None
         self._restorer: Restorer | None = None
         self._inputs: asyncio.Queue[Callable[[Restorer], None]] = asyncio.Queue()
-        self._found: Found | None = None
+        self._found: TakenUp | None = None
         self._looked = asyncio.get_running_loop().create_future()  # the journal is in order; its error if it can't be
         self._looked.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._lives: tuple[Life, ...] = ()
@@ -122,16 +122,16 @@ class Filling:
     async def summary(self) -> Summary:
         """What this node has on disk, while it isn't whole."""
         try:
-            found: Found = await asyncio.shield(self._looked)
+            found: TakenUp = await asyncio.shield(self._looked)
         except (JournalError, OSError) as error:
-            return await in_thread(self._desk.damaged, self.local.spec.name, error)
+            return await in_thread(self._questions.damaged, self.local.spec.name, error)
         if not self._conformed:
-            return Summary(self._desk.ledger(self.local.spec.name).read(), found.begin, found.end,
+            return Summary(self._questions.ledger(self.local.spec.name).read(), found.begin, found.end,
                            found.recovery.position)
         await self.local.journal_is_durable()
         journal = await self.local.journal()
         begin = found.begin if found.begin != NOTHING else self.local.first_order
-        return Summary(self._desk.ledger(self.local.spec.name).read(), begin, journal.last,
+        return Summary(self._questions.ledger(self.local.spec.name).read(), begin, journal.last,
                        int(str(journal.status()["position"])))
 
     def cancel(self) -> None:
@@ -197,8 +197,8 @@ class Filling:
 
         name = self.local.spec.name
         await self.local.retired()  # the journal of an earlier membership has its last commits to write
-        async with self._desk.lock(name):
-            found = self._found = await in_thread(take_up, self._desk.store(name), self._desk.ledger(name))
+        async with self._questions.lock(name):
+            found = self._found = await in_thread(take_up, self._questions.store(name), self._questions.ledger(name))
         self.last, self._lives = found.end, found.standing.lives
         self._looked.set_result(found)
 
@@ -208,7 +208,7 @@ class Filling:
             topic=self.local.spec.name, view_id=self._entered, empty=self.last == NOTHING,
             lives=lives_to_wire(self._lives), end=order_to_wire(self.last))
         gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
-        stream = self._desk.stream(guide, request)
+        stream = self._questions.stream(guide, request)
         with stream:
             self._stream = stream
             try:
@@ -236,7 +236,7 @@ class Filling:
         return Holders(self._view.view_id, self._topic.members)
 
     async def _update(self, **changes: Any) -> None:
-        ledger = self._desk.ledger(self.local.spec.name)
+        ledger = self._questions.ledger(self.local.spec.name)
         await in_thread(lambda: ledger.update(**changes))
 
     async def _cut(self, agreed: Order) -> None:
@@ -248,11 +248,11 @@ class Filling:
             raise JournalError(f"topic {name!r}: what this node got of it conflicts with what its other members agreed "
                                "on later; start this node again")
         await self._update(whole=False)
-        store = self._desk.store(name)
+        store = self._questions.store(name)
         count, kept = await in_thread(cut_after, store, agreed)
         LOG.warning("topic %r: the last %d messages of this node's journal conflict with what the group went on with; "
                     "they are kept in %s", name, count, ", ".join(map(str, kept)))
-        self._found = await in_thread(take_up, store, self._desk.ledger(name))
+        self._found = await in_thread(take_up, store, self._questions.ledger(name))
         self._looked = asyncio.get_running_loop().create_future()
         self._looked.set_result(self._found)
         self.last = self._found.end
@@ -266,7 +266,7 @@ class Filling:
         self.local.lives = lives
         if self._conformed:
             return
-        store, spec = self._desk.store(self.local.spec.name), self.local.spec
+        store, spec = self._questions.store(self.local.spec.name), self.local.spec
         end = self.last
         tail = [] if end == NOTHING else await in_thread(
             last_messages, store, spec.history_depth, *self.local.retained_bytes)
@@ -287,9 +287,9 @@ class Filling:
             messages = gatherer.take(chunk)
         except WireError as error:
             raise Refused(f"node {node_id}: {error}") from error
-        new = [one for one in messages if order_of(one) > self.last]
+        new = [one for one in messages if one.order > self.last]
         if new:
-            self.last = order_of(new[-1])
+            self.last = new[-1].order
             await self._append(new)
 
     async def _append(self, messages: list[Message]) -> None:
@@ -304,7 +304,7 @@ class Filling:
     async def _restore(self) -> bool:
         """Restarts the topic here; False if somebody is whole after all."""
         view, topic = self._view, self._topic
-        restorer = self._restorer = Restorer(self._me, self._desk.config.journal_restart)
+        restorer = self._restorer = Restorer(self._me, self._questions.config.journal_restart)
         self._inputs = asyncio.Queue()
         restorer.begin(self._group, view.view_id, view.node_ids, topic.members)
         filling: asyncio.Task[None] | None = None
@@ -316,9 +316,9 @@ class Filling:
                         self._follow = action.node_id
                         return False
                     if isinstance(action, Ask):
-                        self._desk.ask(action.node_id, self.local.spec.name, action.view_id)
+                        self._questions.ask(action.node_id, self.local.spec.name, action.view_id)
                     elif isinstance(action, Record):
-                        self._desk.record(action.node_id, self.local.spec.name, action.view_id, action.successor)
+                        self._questions.record(action.node_id, self.local.spec.name, action.view_id, action.successor)
                     elif isinstance(action, Settle):
                         standing = action.standing
                         await self._update(lives=standing.lives, holders=standing.holders, whole=True, successor=None,
@@ -363,7 +363,7 @@ class Filling:
                     topic=self.local.spec.name, view_id=view_id, from_disk=True, empty=self.last == NOTHING,
                     end=order_to_wire(self.last), until=order_to_wire(decision.end))
                 gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
-                with self._desk.stream(decision.source, request) as stream:
+                with self._questions.stream(decision.source, request) as stream:
                     last = False
                     while not last:
                         chunk = await stream.take()

@@ -1,0 +1,460 @@
+"""What one node has of one topic: log, readers, writers, journal, and what must be delivered before live messages.
+
+Why apart from the node: a topic's memory outlives views, while subgroups come and go with them. The node says when a
+view begins and ends; what that means for the topic's log and its readers is here.
+
+Rules:
+- A topic has a log while it has local readers, and, if its level keeps history, while the node is a member.
+- What comes before live messages is appended here while the engine holds the topic's delivery: first the history that
+  others give, then (the backlog) what a full log could not take at the end of an epoch. Then delivery is released.
+- New readers are placed when the history is whole and before anything later, so that they miss nothing. One that goes
+  on from elsewhere is placed where it stood; whether anything may be missing in between is said, never guessed: only
+  what the log still holds, or has held since before that place, is proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import SpindleError, TopicLimit
+from spindle.group.levels import Level
+from spindle.group.position import Position
+from spindle.group.topics import SLOT_OVERHEAD
+from spindle.restart.catching_up import CatchingUp, guides
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
+from spindle.restart.history import Donation, Message, local_reader
+from spindle.topics.ports import ReaderPort, WriterPort
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.view import Topic, View
+    from spindle.journal import Journal
+    from spindle.restart.questions import Questions
+    from spindle_core.delivery import Cursor, DeliveryLog
+    from spindle_core.engine import Engine
+
+LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, whatever log_capacity says
+ROOM_POLL_S = 0.002  # between two looks at a full log
+APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
+DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
+LOG = logging.getLogger("spindle.node")
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Where in the order a reader begins, and whether it goes on without a gap from where it was."""
+
+    view_id: int
+    sequence: int
+    continued: bool
+
+
+def ends_of(lives: Sequence[Life]) -> tuple[Position, ...]:
+    """Where the order of each life but the last ends, for whoever has had all of it."""
+    return tuple(
+        Position(life.group_id, later.after[0], later.after[1] + 1)
+        for life, later in itertools.pairwise(lives) if later.after != NOTHING)
+
+
+class LocalTopic:
+    """One topic on this node. Made with the first local interest in it; `drop()` ends it.
+
+    Invariant: delivery of the topic is held in the engine while `busy`.
+    """
+
+    def __init__(self, engine: Engine, config: NodeConfig, node_id: int, topic: Topic,
+                 on_failure: Callable[[Exception], None], questions: Questions) -> None:
+        self.engine, self.config, self.node_id, self._questions = engine, config, node_id, questions
+        self._on_failure = on_failure  # of the journal; on the loop
+        self.spec, self.topic_id = topic.spec, topic.topic_id
+        self.log: DeliveryLog | None = None
+        self.writers: list[WriterPort] = []
+        self.readers: list[ReaderPort] = []
+        self.writers_wanted = 0  # open, opening and draining ones
+        self.readers_wanted = 0
+        self.journal_task: asyncio.Task[Journal] | None = None
+        self._journal_cursor: Cursor | None = None
+        self._retiring: asyncio.Task[None] | None = None
+        self.member = False  # in the installed view
+        self._waiting: list[tuple[Cursor, Sequence[Position], asyncio.Future[Placed]]] = []  # readers to be placed
+        self.lives: tuple[Life, ...] = ()  # of a logged topic: also groups that it was restored from
+        self._group_id = 0  # whose order the log has
+        self._history: deque[Message] = deque()
+        self._history_bytes = 0  # of the payloads in it
+        self._history_of: int | None = None  # view id whose history is still coming
+        self.first_order: Order = NOTHING  # of this membership's log
+        self.catching_up: CatchingUp | None = None  # while the topic isn't whole here
+        self._noted: Holders | None = None  # whom the ledger is to name; None while this node isn't whole
+        self._entered = -1  # view id with which the node became a member last
+        self._backlog: deque[Message | Donation] = deque()
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while something must be delivered before live messages."""
+        return self._history_of is not None or bool(self._history or self._backlog)
+
+    # --- what a view change does
+
+    @property
+    def whole(self) -> bool:
+        """True if this node is a member and has all that came before it was one."""
+        return self.member and self._history_of is None
+
+    def enter(self, view: View, topic: Topic) -> None:
+        """The node becomes a member with this view; before Engine.install."""
+        self.member = True
+        self._group_id = view.group_id
+        if self.spec.level.keeps_history or self._waiting:
+            self.make_log()
+        self._entered = view.view_id
+        self.first_order = NOTHING
+        if self.spec.level is Level.LOGGED or topic.donor is not None:
+            self.engine.hold_delivery(self.topic_id)
+            self._history_of = view.view_id
+            self.catching_up = CatchingUp(self, self._questions, view, topic, entered=view.view_id, order=guides(topic))
+        else:
+            self._place_waiting()
+
+    def view_changed(self, view: View, topic: Topic) -> None:
+        """Another view is installed, in which this node is a member as before."""
+        if self.catching_up is not None:
+            self.catching_up.view_changed(view, topic)
+        if self._noted is not None and self._noted.members != topic.members:
+            self._note(Holders(view.view_id, topic.members))
+
+    def filled(self, until_view: int) -> None:
+        """The history is whole, up to the messages of view `until_view`. What came live of earlier views, from members
+        that are gone, isn't part of what the topic went on with."""
+        self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one.view_id >= until_view)
+        self._history_of = self.catching_up = None
+        if self.spec.level is Level.LOGGED:
+            view, members = self._questions.holders(self.spec.name)
+            self._note(Holders(view, members))
+        self._start_pump()
+
+    def keep(self, messages: list[tuple[Any, ...]]) -> None:
+        """The end of an epoch left these to be delivered first in the next; before Engine.install."""
+        self._backlog.extend(map(Message._make, messages))
+        self._hold_if_busy()
+
+    def donate(self) -> Donation:
+        """The history up to here, for a fresh member; after the old epoch's last message, before Engine.install. Raises
+        OSError or ValueError if it can't be kept."""
+        assert self.log is not None
+        donation = Donation(self.engine, self.topic_id, self.log)
+        if self.busy:
+            self._backlog.append(donation)
+        else:
+            donation.cut = self.log.delivered
+        return donation
+
+    def _hold_if_busy(self) -> None:
+        if self.busy:
+            self.engine.hold_delivery(self.topic_id)
+            self._start_pump()
+
+    # --- history and backlog
+
+    def append_history(self, messages: list[Message]) -> None:
+        """Messages that come before all that is delivered here, in their order."""
+        self._history.extend(messages)
+        self._history_bytes += sum(len(one.payload) for one in messages)
+        relayed = [(one.relayed_writer, one.source_ns) for one in messages if one.relay]
+        if relayed:
+            with self.engine.parked():
+                for writer, source_ns in relayed:
+                    self.engine.relayed.note(writer, source_ns)
+        if messages and self.first_order == NOTHING:
+            self.first_order = messages[0].order
+        self._start_pump()
+
+    def forget_history(self) -> None:
+        """Nobody is left who has the rest of it. No reader has been placed; but who joined meanwhile may have been
+        promised what is in the log, and then it stays."""
+        if any(isinstance(one, Donation) for one in self._backlog):
+            return
+        self._history.clear()
+        self._history_bytes = 0
+        self.first_order = NOTHING
+        if self.log is not None and self.log.delivered:
+            self._close_log()
+            self.make_log()
+
+    @property
+    def history_waiting(self) -> int:
+        """Bytes of the history that are not in the log yet."""
+        return self._history_bytes
+
+    def _start_pump(self) -> None:
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._run_pump())
+
+    async def _run_pump(self) -> None:
+        """Appends history, places new readers, appends the backlog, releases delivery."""
+        while self._history:
+            await self._append(self._history)
+        if self._history_of is not None:
+            return  # the next chunk starts it again
+        self._place_waiting()
+        while self._backlog:
+            if isinstance(self._backlog[0], Donation):
+                donation = self._backlog.popleft()
+                assert isinstance(donation, Donation) and self.log is not None
+                donation.cut = self.log.delivered
+            else:
+                await self._append(self._backlog)
+        self.engine.release_delivery(self.topic_id)
+
+    async def _append(self, queue: deque[Message] | deque[Message | Donation]) -> None:
+        """Appends messages from the front of `queue` as far as there is room, then waits a little."""
+        taken = 0
+        while queue and not isinstance(queue[0], Donation):
+            message = queue[0]
+            if self.log is not None and not self.log.append(*message):
+                await asyncio.sleep(ROOM_POLL_S)
+                return
+            queue.popleft()
+            if queue is self._history:
+                self._history_bytes -= len(message.payload)
+            taken += len(message.payload) + SLOT_OVERHEAD
+            if taken >= APPEND_BYTES:
+                taken = 0
+                await asyncio.sleep(0)  # others' turn on the loop
+
+    # --- log and readers
+
+    def make_log(self) -> DeliveryLog:
+        """The topic's log, made and bound if there is none."""
+        if self.log is None:
+            from spindle_core.delivery import DeliveryLog
+
+            capacity = max(self.config.log_capacity, self.spec.history_bytes,
+                           LOG_MESSAGES_MIN * (self.spec.size_max + SLOT_OVERHEAD))
+            self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
+                                   keep_history=self.spec.level.keeps_history, history_depth=self.spec.history_depth)
+            self.engine.bind_log(self.topic_id, self.log)
+        return self.log
+
+    def place_reader(self, cursor: Cursor, after: Sequence[Position] = ()) -> asyncio.Future[Placed]:
+        """Places the cursor now, or when the node is a member and history is whole; the future tells.
+
+        after: where the reader goes on, that of another node or of another life of this one; in each group where it
+            has been. Groups that a topic's journals outlive have one order: then the farthest counts.
+        """
+        future: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        self._waiting.append((cursor, after, future))
+        if self.member and self._history_of is None and not self._history:
+            self._place_waiting()
+        return future
+
+    def _place_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for cursor, after, future in waiting:
+            if future.done():  # given up meanwhile
+                continue
+            self.make_log()
+            try:
+                known = [place for one in after if (place := self._place_of(one)) is not None]
+                if after and self.spec.level is not Level.UNORDERED:
+                    # In another order everything is new to it, from the oldest that is kept.
+                    cursor.after = max(known, default=(0, 0))
+                self.engine.add_reader(self.topic_id, cursor)
+                view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
+                future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
+            except ValueError as error:
+                future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
+
+    def _place_of(self, position: Position) -> Order | None:
+        """The place in the log's order; None if that was another order."""
+        place = place_in(self.lives, position.group_id, position.place)
+        return position.place if place is None and position.group_id == self._group_id else place
+
+    def _is_whole(self, cursor: Cursor) -> bool:
+        """True if nothing is missing between the place that a reader goes on from and the oldest message for it."""
+        from spindle_core.delivery import KEPT_BEFORE, KEPT_WHOLE
+
+        if cursor.kept == KEPT_WHOLE:  # since the node became a member, if the log has been there since
+            return self.spec.level.keeps_history and self._entered <= cursor.after[0]
+        return bool(cursor.kept == KEPT_BEFORE)
+
+    def remove_reader(self, port: ReaderPort) -> None:
+        self.engine.remove_reader(self.topic_id, port.cursor)
+        port.cursor.close()
+        self.readers.remove(port)
+        if not self.readers_wanted and not self.spec.level.keeps_history:
+            self._close_log()
+
+    def _close_log(self) -> None:
+        if self.log is not None:
+            self.engine.bind_log(self.topic_id, None)
+            self.log.close()
+            self.log = None
+
+    # --- journal
+
+    @property
+    def retained_bytes(self) -> tuple[int, int]:
+        """What of a history is worth having in the log: bytes, and those that each message takes beside its payload."""
+        capacity = self.log.capacity if self.log is not None else self.config.log_capacity
+        return capacity - capacity // 8, 2 * SLOT_OVERHEAD
+
+    def start_journal(self, group: str, held: Order) -> None:
+        """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when it
+        runs, or with the reason why not. The log is empty so far."""
+        from spindle_core.delivery import Cursor
+
+        log = self.log
+        assert log is not None
+        cursor = self._journal_cursor = Cursor(keep_all=True, from_history=True)
+        self.engine.add_reader(self.topic_id, cursor)
+        reader = local_reader(self.engine, log, cursor)
+        loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
+
+        def on_durable(index: int) -> None:
+            self.engine.set_durable(self.topic_id, index, log)  # of a log that is gone: the engine knows
+
+        def on_failure(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._on_failure, error)
+
+        def before_commit(view_id: int) -> None:
+            # Holders first: a message of their view may be acknowledged when it is on disk.
+            noted = self._noted
+            ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
+
+        def make() -> Journal:
+            from spindle.journal import Journal
+
+            assert config.journal_dir is not None
+            return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
+                           fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
+                           max_file_size=config.journal_max_file_size, group=group, held=held,
+                           before_commit=before_commit)
+
+        async def start() -> Journal:
+            return await loop.run_in_executor(None, make)
+
+        self.journal_task = loop.create_task(start())
+        self.journal_task.add_done_callback(_look_at)
+
+    async def journal(self) -> Journal:
+        """The journal, when it runs. Raises JournalError if it can't, SpindleError if this node has left the topic."""
+        if self.journal_task is None:
+            raise self._not_a_member()
+        return await asyncio.shield(self.journal_task)
+
+    def _not_a_member(self) -> SpindleError:
+        return SpindleError(f"this node is no member of topic {self.spec.name!r} any more")
+
+    async def journal_is_durable(self) -> None:
+        """Returns when all that is in the log by now, or on its way there as history, is on disk."""
+        while self._history:
+            await asyncio.sleep(ROOM_POLL_S)
+        journal = await self.journal()
+        if self.log is None:
+            raise self._not_a_member()
+        index = self.log.delivered
+        while not await asyncio.get_running_loop().run_in_executor(None, journal.wait_durable, index, DURABLE_WAIT_S):
+            pass
+
+    async def all_on_disk(self) -> None:
+        """Returns when this member is whole, and all that it has delivered by now, or that a view has left to it, is on
+        disk. Raises JournalError if it can't be, SpindleError if this node has left the topic."""
+        while not self.whole or self.busy:
+            if not self.member:
+                raise self._not_a_member()
+            await asyncio.sleep(ROOM_POLL_S)
+        await self.journal_is_durable()
+
+    def _note(self, holders: Holders) -> None:
+        """Has the ledger name the present members, now and before anything of theirs is acknowledged."""
+        self._noted = holders
+        ledger = self._questions.ledger(self.spec.name)
+
+        def write() -> None:
+            if self._noted == holders:
+                ledger.update(**_holding(holders))
+
+        def look(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._on_failure(Exception(str(error)) if not isinstance(error, Exception) else error)
+
+        asyncio.get_running_loop().run_in_executor(None, write).add_done_callback(look)
+
+    # --- the end
+
+    def leave(self, next_view: View | None = None) -> None:
+        """The installed view is without this node in the topic: forget what its membership had. Readers that are being
+        opened stay, for the next time. `next_view`: that of those who go on, if the node left in order."""
+        successor = self._successor(next_view)
+        self.member, self._noted = False, None
+        if self.catching_up is not None:
+            self.catching_up.cancel()
+            self.catching_up = None
+        if self._pump is not None:
+            self._pump.cancel()
+        self._history.clear()
+        self._history_bytes = 0
+        self._backlog.clear()
+        self._history_of = None
+        self.engine.forget_topic(self.topic_id)
+        log, self.log = self.log, None
+        if log is not None:
+            rest = self._retire(log, self.journal_task, self._retiring, successor)
+            self._retiring = asyncio.get_running_loop().create_task(rest)
+        self.journal_task = self._journal_cursor = None
+
+    def _successor(self, next_view: View | None) -> Successor | None:
+        """Who holds the topic now that this node has left it in order; None if that is nobody who has all of it."""
+        topic = next_view.topic(self.spec.name) if next_view is not None else None
+        if self._noted is None or topic is None or next_view is None or topic.donor is None:
+            return None
+        return Successor(Holders(next_view.view_id, topic.members))
+
+    async def _retire(self, log: DeliveryLog, journal_task: asyncio.Task[Journal] | None,
+                      earlier: asyncio.Task[None] | None, successor: Successor | None) -> None:
+        """Lets the journal write the rest, in a thread as the disk may take its time; then the log goes."""
+        if earlier is not None:
+            await asyncio.wait({earlier})
+        log.stop()
+        if journal_task is not None:
+            try:
+                journal = await journal_task
+                await asyncio.get_running_loop().run_in_executor(None, journal.close)
+                if successor is not None:
+                    ledger = self._questions.ledger(self.spec.name)
+                    await asyncio.get_running_loop().run_in_executor(None, lambda: ledger.update(successor=successor))
+            except (SpindleError, OSError) as error:
+                LOG.error("%s", error)
+        log.close()
+
+    async def retired(self) -> None:
+        """Waits until what `leave` gave up is closed."""
+        if self._retiring is not None:
+            await asyncio.wait({self._retiring})
+
+    def fail_waiting(self, error: SpindleError) -> None:
+        """The node stops: nobody waits for ever."""
+        if self.catching_up is not None and not self.catching_up.done.done():
+            self.catching_up.done.set_exception(error)
+        waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+def _holding(holders: Holders) -> dict[str, Any]:
+    """What the ledger of one of the holders says."""
+    return {"holders": holders, "whole": True, "successor": None}
+
+
+def _look_at(task: asyncio.Task[Journal]) -> None:
+    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
+    if not task.cancelled():
+        task.exception()
