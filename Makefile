@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' 
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly chaos proto netns-test rdma-test clean distclean
+.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos proto netns-test rdma-test clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -107,6 +107,10 @@ sim: setup  ## Simulate groups with faults from SEEDS seeds, and check every pro
 sim-nightly: setup  ## The same with 20,000 seeds, every rare path must have been taken; and every run of the smallest groups
 	@$(BIN)/spindle sim --seeds $(or $(SEEDS),20000) --nightly $(ARGS)
 	@$(BIN)/spindle sim --exhaustive --states $(or $(STATES),20000)
+
+# A nightly affair: a few hundred seconds for each of the shapes on cores that have nothing else to do.
+litmus: setup  ## Race around going to sleep, ROUNDS times (1e9) for each way of being woken: no wake-up may be lost
+	@$(BIN)/python -m spindle_lab.litmus --rounds $(or $(ROUNDS),1e9) $(ARGS)
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
 	@$(BIN)/python -m spindle_lab.chaos --seconds $(SECONDS) $(ARGS)

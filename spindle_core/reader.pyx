@@ -10,6 +10,7 @@ import time
 
 from libc.stdint cimport uint64_t
 
+from spindle_core.arming cimport arm_cursor
 from spindle_core.atomics cimport (
     fence_load_load,
     fence_store_load,
@@ -411,9 +412,7 @@ cdef class LogReader:
         """Asks for one ring of the descriptor with the next message; True if data is there already."""
         if self.closed:
             raise ValueError("this reader is closed")
-        # SYNC POINT: wake. Pairs with log_ring_readers(): it looks at `armed` after the tail.
-        u64_store_release(&self.page.armed, u64_load_relaxed(&self.page.armed) + 1)
-        fence_store_load()
+        arm_cursor(self.page)
         return self.last_tail() > self.position or self.ended()
 
     cdef bint ended(self):

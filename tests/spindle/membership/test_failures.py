@@ -150,7 +150,6 @@ FAULTS = st.lists(
     min_size=1, max_size=12)
 
 
-@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(seed=st.integers(0, 2**32), shared=st.booleans(), members=st.integers(2, 5), faults=FAULTS)
 def test_any_mix_of_faults(seed: int, shared: bool, members: int, faults: list[tuple[str, int, int, int]]) -> None:
