@@ -116,9 +116,16 @@ class NodeConfig:
     suspect_timeout_s: float = _key(
         "membership", "suspect_timeout_s", "float",
         "How long a member may give no sign of life before the others go on without it. Only for members that hang: "
-        "a process that ends is noticed at once. Longer than any pause that is normal on this host; the same on all "
-        "nodes of a domain.",
+        "a process that ends is noticed at once. Longer than any pause that is normal on this host. That of the "
+        "group counts, see `settings_version`.",
         2.0, unit="s", low=0.05, high=60,
+    )  # fmt: skip
+    settings_version: int = _key(
+        "membership", "settings_version", "int",
+        "Of what the whole group goes by: `suspect_timeout_s` and, of [network], `contacts` and `form`. Raise it with "
+        "each change: the first node that starts with a greater version than the group's brings its values in, and "
+        "all go by them at once. A node with another version, or other values, learns the group's and logs them.",
+        1, low=1, high=1 << 31,
     )  # fmt: skip
     rejoin: bool = _key(
         "membership", "rejoin", "bool",
@@ -376,9 +383,9 @@ class NodeConfig:
 
     @property
     def agreed_settings(self) -> dict[str, str]:
-        """What all nodes of a domain must have alike, by name."""
+        """What nodes tell each other when they connect, by name. All must encrypt alike; who looks for its group must
+        form one like the others, and have their contacts but for one (see `spindle.transport.agreeing`)."""
         return {
-            "[membership] suspect_timeout_s": f"{self.suspect_timeout_s:g}",
             "[network] contacts": ", ".join(sorted(self.contacts)) or "none",
             "[network] form": self.form,
             "[network] encrypt": str(self.encrypt).lower(),

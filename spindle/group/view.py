@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TopicInfo, TopicSpec
 
 VIEW_FLOOR_MAX = 1 << 56  # ids of views have 64 bits in the core
@@ -102,6 +103,7 @@ class View:
     view_id: int
     members: tuple[Member, ...] = ()
     topics: tuple[Topic, ...] = ()
+    settings: Settings = UNSAID
 
     @property
     def node_ids(self) -> tuple[int, ...]:

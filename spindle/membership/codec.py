@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from spindle.errors import ConfigError, MembershipError
 from spindle.group.codec import spec_from_wire, spec_to_wire
+from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TOPICS_MAX, TopicSpec
 from spindle.group.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
 from spindle.membership import messages as m
@@ -37,6 +38,23 @@ def member_from_wire(message: pb.Member) -> Member:
                   message.view_floor, message.host, message.endpoint, tuple(message.fabrics), message.rdma_network)
 
 
+def settings_to_wire(settings: Settings) -> pb.Settings | None:
+    if not settings.version:
+        return None
+    return pb.Settings(version=settings.version, suspect_timeout_s=settings.suspect_timeout_s,
+                       contacts=settings.contacts, form=settings.form)
+
+
+def settings_from_wire(message: pb.Settings) -> Settings:
+    """Raises MembershipError if a value is impossible."""
+    if not message.version:
+        return UNSAID
+    try:
+        return Settings(message.version, message.suspect_timeout_s, tuple(message.contacts), message.form)
+    except ConfigError as error:
+        raise MembershipError(f"impossible settings came: {error}") from error
+
+
 def view_to_wire(view: View) -> pb.View:
     return pb.View.FromString(encode_view(view))
 
@@ -47,7 +65,8 @@ def view_from_wire(message: pb.View) -> View:
         topics = tuple([_topic_of(topic.SerializeToString()) for topic in message.topics])
     except ConfigError as error:
         raise MembershipError(f"a view came with an impossible topic: {error}") from error
-    view = View(message.group_id, message.view_id, tuple(member_from_wire(one) for one in message.members), topics)
+    view = View(message.group_id, message.view_id, tuple(member_from_wire(one) for one in message.members), topics,
+                settings_from_wire(message.settings))
     _check(view)
     return view
 
@@ -91,7 +110,8 @@ def _check(view: View) -> None:
 
 def encode_view(view: View) -> bytes:
     head = pb.View(group_id=view.group_id, view_id=view.view_id,
-                   members=[member_to_wire(member) for member in view.members])
+                   members=[member_to_wire(member) for member in view.members],
+                   settings=settings_to_wire(view.settings))
     return b"".join([head.SerializeToString(deterministic=True), *map(_field_of, view.topics)])
 
 
@@ -124,7 +144,8 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
         return pb.PeerMessage(current_view=view_to_wire(message.view))
     if isinstance(message, m.JoinRequest):
         return pb.PeerMessage(join=pb.JoinRequest(
-            member=member_to_wire(message.member), group_id=message.group_id, view_id=message.view_id))
+            member=member_to_wire(message.member), group_id=message.group_id, view_id=message.view_id,
+            settings=settings_to_wire(message.settings)))
     if isinstance(message, m.TopicRequest):
         request = pb.TopicRequest(request_id=message.request_id, view_id=message.view_id)
         if isinstance(message.wish, TopicSpec):
@@ -159,7 +180,8 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
     if kind == "current_view":
         return m.CurrentView(view_from_wire(message.current_view))
     if kind == "join":
-        return m.JoinRequest(member_from_wire(message.join.member), message.join.group_id, message.join.view_id)
+        return m.JoinRequest(member_from_wire(message.join.member), message.join.group_id, message.join.view_id,
+                             settings_from_wire(message.join.settings))
     if kind == "topic_request":
         request = message.topic_request
         wish: TopicSpec | m.Role

@@ -31,15 +31,19 @@ class Detector:
     """Watches the members of one epoch after the other, by rank. See the module's text."""
 
     def __init__(self, timeout_ns: int) -> None:
-        if timeout_ns <= 0:
-            raise ValueError(f"a timeout of {timeout_ns} ns: must be more than 0")
-        self.timeout_ns = timeout_ns
-        self.interval_ns = min(max(timeout_ns // BEATS_PER_TIMEOUT, INTERVAL_MIN_NS), INTERVAL_MAX_NS)
+        self.set_timeout(timeout_ns)
         self.stalled = False  # true after a look that came too late to accuse anybody
         self._beat = 0
         self._looked_ns: int | None = None
         self._beats: dict[int, int] = {}  # by rank: the heartbeat that was seen last
         self._silent_ns: dict[int, int] = {}  # ... and for how long it has stood still
+
+    def set_timeout(self, timeout_ns: int) -> None:
+        """Another timeout; before restart(). ValueError unless it is more than 0."""
+        if timeout_ns <= 0:
+            raise ValueError(f"a timeout of {timeout_ns} ns: must be more than 0")
+        self.timeout_ns = timeout_ns
+        self.interval_ns = min(max(timeout_ns // BEATS_PER_TIMEOUT, INTERVAL_MIN_NS), INTERVAL_MAX_NS)
 
     def beat(self) -> int:
         """The next value of the own heartbeat; it grows across epochs, too."""

@@ -32,7 +32,7 @@ class Machine(Rules):
 
     def form(self, group_id: int) -> None:
         """Becomes the only member of a new group."""
-        first = View(group_id, self.me.view_floor, (self.me,))
+        first = View(group_id, self.me.view_floor, (self.me,), settings=self.settings)
         self.view = View(group_id, first.view_id - 1)
         self._decide(first, ballot=1)
         self._act(m.Prepare(first, 1))
@@ -64,7 +64,7 @@ class Machine(Rules):
         leader = next((one for one in self.view.members if not self._is_gone(one)), None)
         if leader is not None and self._asked != leader.life:
             self._asked = leader.life
-            request = m.JoinRequest(self.me, self.view.group_id, self.view.view_id)
+            request = m.JoinRequest(self.me, self.view.group_id, self.view.view_id, self.settings)
             self._act(m.Send(leader.node_id, request, leader.incarnation))
         elif leader is None and self._other is not None:
             other, self._other = self._other, None
@@ -354,6 +354,7 @@ class Machine(Rules):
             if same_id is None:
                 self._dead.pop(message.member.life, None)  # it was connected before, and left out
             self._wishes.joins[node_id] = message.member
+            self._wishes.propose(message.settings)
 
     # --- outputs
 

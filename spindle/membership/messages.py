@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TopicSpec
 from spindle.group.view import Member, View
 
@@ -23,11 +24,13 @@ class CurrentView:
 
 @dataclasses.dataclass(frozen=True)
 class JoinRequest:
-    """From a node that wants to be a member; of the view that it has been told."""
+    """From a node that wants to be a member; of the view that it has been told. Its settings are for the group, if
+    their version is greater than the group's."""
 
     member: Member
     group_id: int
     view_id: int
+    settings: Settings = UNSAID
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import dataclasses
 
 from spindle.errors import SpindleError, TopicLimit, TopicUnknown, error_to_wire
 from spindle.group.layout import check_memory
+from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TOPICS_MAX, TopicSpec
 from spindle.group.view import NODES_MAX, Member, Topic, View
 from spindle.membership.messages import Rejection, Role, TopicRequest
@@ -27,6 +28,7 @@ class Wishes:
 
     joins: dict[int, Member] = dataclasses.field(default_factory=dict)
     topics: dict[tuple[int, str, str], TopicRequest] = dataclasses.field(default_factory=dict)
+    settings: Settings = UNSAID  # the newest that somebody brought along
 
     def add(self, node_id: int, request: TopicRequest) -> None:
         """The newest wish of a node about a topic replaces its earlier one of the same kind."""
@@ -35,6 +37,11 @@ class Wishes:
         if old is None or old.request_id <= request.request_id:
             self.topics.pop(key, None)
             self.topics[key] = request
+
+    def propose(self, settings: Settings) -> None:
+        """Of two that are equally new the first one counts."""
+        if settings.version > self.settings.version:
+            self.settings = settings
 
     def drop(self, member: Member) -> None:
         """Forgets everything that this life of a node wished: it is gone."""
@@ -81,7 +88,8 @@ class Plan:
 def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
     """One next view out of all `wishes` and the nodes that are leaving or suspected. Joiners beyond NODES_MAX wait, and
     so do those whose node id is in `view` still."""
-    if not (wishes.joins or wishes.topics or leaving):
+    settings = max(view.settings, wishes.settings, key=lambda one: one.version)  # the group's where both are equal
+    if settings is view.settings and not (wishes.joins or wishes.topics or leaving):
         return Plan(None, [])
     stay = tuple(member for member in view.members if member.node_id not in leaving)
     taken = set(view.node_ids)
@@ -106,11 +114,11 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
     topics = tuple(_finish(draft, nodes, before.get(draft.spec.name)) for draft in drafts.values())
     same = [(one.spec, one.members, one.senders) for one in view.topics] == [
         (one.spec, one.members, one.senders) for one in topics]
-    if members == view.members and same:
+    if members == view.members and same and settings is view.settings:
         return Plan(None, rejections)
     # Journals of a joiner may know of later views of an earlier life of the group: view ids never fall behind them.
     view_id = max([view.view_id + 1, *(member.view_floor for member in members if member not in stay)])
-    return Plan(View(view.group_id, view_id, members, topics), rejections)
+    return Plan(View(view.group_id, view_id, members, topics, settings), rejections)
 
 
 def _declare(drafts: dict[str, _Draft], wanted: TopicSpec) -> None:

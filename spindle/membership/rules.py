@@ -41,6 +41,7 @@ import dataclasses
 import enum
 
 from spindle.errors import CastOut, MembershipError, SpindleError, error_to_wire
+from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TopicSpec
 from spindle.group.view import NODES_MAX, Member, View
 from spindle.membership import messages as m
@@ -81,8 +82,9 @@ class Gone:
 class Rules:
     """What a member knows, and the rules that it applies. `Machine` adds the inputs."""
 
-    def __init__(self, me: Member) -> None:
+    def __init__(self, me: Member, settings: Settings | None = None) -> None:
         self.me = me
+        self.settings = settings or UNSAID  # this node's; the group's are in its view
         self.phase = Phase.OUTSIDE
         self.view: View | None = None  # installed; of a joiner: as told by a member
         self.next_view: View | None = None  # acknowledged or admitted to
@@ -208,7 +210,7 @@ class Rules:
         view = plan.view
         if view is None and self.phase is not Phase.STABLE:
             # Nothing else is wished: an epoch like this one takes the place of the proposal that is given up.
-            view = View(self.view.group_id, self.view.view_id + 1, self.view.members, self.view.topics)
+            view = dataclasses.replace(self.view, view_id=self.view.view_id + 1)
         if view is None:
             return False
         table.write_area("proposal", encode_view(view))
@@ -224,7 +226,8 @@ class Rules:
         return any(self._is_dead(member) for member in self.next_view.members)
 
     def _adopt_joiners(self) -> bool:
-        """Makes the joiners of the newest proposal that a live member holds our own; False if it can't be read yet."""
+        """Makes the joiners and settings of the newest proposal that a live member holds our own; False if it can't be
+        read yet."""
         assert self._table is not None and self.view is not None
         table = self._table
         newest = max(self.live_ranks(), key=lambda rank: table.get(rank, "proposed"))
@@ -238,6 +241,7 @@ class Rules:
         for member in proposal.members:
             if member not in self.view.members and not self._is_dead(member):
                 self._wishes.joins.setdefault(member.node_id, member)
+        self._wishes.propose(proposal.settings)
         return True
 
     def _acknowledge(self) -> bool:
@@ -265,6 +269,9 @@ class Rules:
         assert self.view is not None
         if view.group_id != self.view.group_id or view.view_id <= self.view.view_id:
             raise MembershipError(f"view {view.view_id} was proposed after view {self.view.view_id}; {RESTART_ALL}")
+        if view.settings.version < self.view.settings.version:
+            raise MembershipError(f"view {view.view_id} was proposed with settings of version {view.settings.version}, "
+                                  f"after {self.view.settings.version}; {RESTART_ALL}")
         if self.phase in (Phase.WEDGED, Phase.ECHOED):
             raise MembershipError(f"another view {view.view_id} was proposed when it stood already; {RESTART_ALL}")
         if view.rank_of(self.me.node_id) is None and not self.leaving:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle.errors import SpindleError, error_from_wire, shortage
+from spindle.group.settings import Settings
 from spindle.logs import MEMBER_LOST, NODE_LEFT, VIEW_INSTALLED, about
 from spindle.membership import messages as m
 from spindle.membership.codec import message_to_wire
@@ -55,7 +56,8 @@ class Changes:
                  on_installed: Callable[[View, View | None], None], on_left: Callable[[], None],
                  fail: Callable[[SpindleError], None], on_journal_failure: Callable[[Exception], None]) -> None:
         self.engine, self.me, self.peers = engine, me, peers
-        self.machine = Machine(me)
+        self.machine = Machine(me, Settings(
+            config.settings_version, config.suspect_timeout_s, tuple(sorted(config.contacts)), config.form))
         self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail, config.rdma_device,
                               config.suspect_timeout_s)
         self.liveness = Liveness(config, self.machine, self.drive)
@@ -263,7 +265,8 @@ class Changes:
         self._unreachable.clear()
         self._tidy()
         self.machine.installed(epoch)
-        self.liveness.installed(epoch)
+        self._take_settings(view.settings, before)
+        self.liveness.installed(epoch, view.settings.suspect_timeout_s)
         for topic_id, count in unsent.items():
             LOG.warning("topic %d: %d messages of closed writers were not sent", topic_id, count)
         members = " ".join(map(str, view.node_ids))
@@ -277,6 +280,20 @@ class Changes:
         for member in view.members:
             if member.node_id != self.me.node_id and not self._connected(member):
                 self.machine.peer_gone(member, why="it is not connected", ended=False)
+
+    def _take_settings(self, settings: Settings, before: View | None) -> None:
+        """The group's settings are this node's from now on, whatever its file says."""
+        if not settings.version or (before is not None and before.settings == settings):
+            return
+        mine = self.machine.settings
+        self._open_claim_timeout_s = OPEN_CLAIM_SHARE * settings.suspect_timeout_s
+        self.next.set_timeout(settings.suspect_timeout_s)
+        LOG.info("the group's settings are version %d: suspect_timeout_s = %g, form = %s, contacts = %s",
+                 settings.version, settings.suspect_timeout_s, settings.form, ", ".join(settings.contacts) or "none")
+        if differences := settings.differences(mine):
+            LOG.warning("the group has other settings than this node's configuration (version %d), and they count: %s. "
+                        "Change the file; or, to change the group's, give it a [membership] settings_version above %d "
+                        "and start this node again", mine.version, differences, settings.version)
 
     def _tidy(self) -> None:
         """The last posts of the epoch before may still be on their way to members on other hosts."""

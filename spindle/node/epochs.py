@@ -101,6 +101,10 @@ class NextEpoch:
         self._short_until = 0.0  # loop time until which memory for the own row is tried for
         self._again: asyncio.TimerHandle | None = None
 
+    def set_timeout(self, suspect_timeout_s: float) -> None:
+        """The group's agreed suspect_timeout_s, for the views to come."""
+        self._suspect_timeout_s = suspect_timeout_s
+
     def prepare(self, view: View, ballot: int) -> None:
         """Begins; forgets what was prepared before. Calls on_ready at once where there is nobody to wait for."""
         self.discard()

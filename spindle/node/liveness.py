@@ -53,8 +53,11 @@ class Liveness:
         self._minority_ns: int | None = None  # since when
         self._waited_for: set[int] = set()  # ranks that hang and can't be accused
 
-    def installed(self, epoch: Epoch) -> None:
-        """A view is installed."""
+    def installed(self, epoch: Epoch, timeout_s: float = 0.0) -> None:
+        """A view is installed; `timeout_s`: its suspect_timeout_s, 0 for what it was."""
+        if timeout_s:
+            self._timeout_ns = int(timeout_s * NS)
+            self._detector.set_timeout(self._timeout_ns)
         self._epoch = epoch
         self._waited_for.clear()
         self._minority_ns = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ def status_of(config: NodeConfig, changes: Changes, started_s: float) -> dict[st
         "awaiting": machine.awaiting(),
         "view_id": view.view_id if view is not None else -1,
         "group_id": f"{view.group_id:016x}" if view is not None else "",
+        "settings": dataclasses.asdict(view.settings) if view is not None else {},
         "members": [
             {"node_id": member.node_id, "pid": member.pid, "uid": member.uid, "name": member.name,
              "address": member.address, "endpoint": member.endpoint,

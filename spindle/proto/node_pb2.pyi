@@ -96,16 +96,30 @@ class Topic(_message.Message):
     def __init__(self, spec: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., fresh: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("group_id", "view_id", "members", "topics")
+    __slots__ = ("group_id", "view_id", "members", "topics", "settings")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     view_id: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
     topics: _containers.RepeatedCompositeFieldContainer[Topic]
-    def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
+    settings: Settings
+    def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
+
+class Settings(_message.Message):
+    __slots__ = ("version", "suspect_timeout_s", "contacts", "form")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    CONTACTS_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    suspect_timeout_s: float
+    contacts: _containers.RepeatedScalarFieldContainer[str]
+    form: str
+    def __init__(self, version: _Optional[int] = ..., suspect_timeout_s: _Optional[float] = ..., contacts: _Optional[_Iterable[str]] = ..., form: _Optional[str] = ...) -> None: ...
 
 class Trim(_message.Message):
     __slots__ = ("view_id", "subgroups")
@@ -123,14 +137,16 @@ class Trim(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., subgroups: _Optional[_Iterable[_Union[Trim.Subgroup, _Mapping]]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("member", "view_id", "group_id")
+    __slots__ = ("member", "view_id", "group_id", "settings")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     member: Member
     view_id: int
     group_id: int
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., view_id: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...
+    settings: Settings
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., view_id: _Optional[int] = ..., group_id: _Optional[int] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
 
 class TopicRequest(_message.Message):
     __slots__ = ("request_id", "view_id", "declare", "role")

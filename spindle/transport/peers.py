@@ -26,7 +26,7 @@ import dataclasses
 import logging
 import os
 import select
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -50,6 +50,7 @@ from spindle.errors import (
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.security.access import NetworkPeer
+from spindle.transport.agreeing import difference_between, told
 from spindle.transport.local import connect
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import Connection, Frame, Limits
@@ -177,9 +178,15 @@ class Peers:
         if opening.domain_id != self._config.domain_id:
             return ProtocolMismatch(f"node {self.me.node_id} belongs to domain {self._config.domain_id}, the other one "
                                     f"to domain {opening.domain_id}")
-        if difference := settings_difference(self._config.agreed_settings, opening.settings):
-            return ConfigError(f"node {self.me.node_id} has {difference}: set it alike on all nodes of a domain")
+        if difference := difference_between(self._settings, opening.settings):
+            return ConfigError(f"node {self.me.node_id} has {difference}")
         return self.refusing
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        """What this node tells of its settings, and holds against those of others."""
+        of = opening_pb2.OpeningReply
+        return told(self._config.agreed_settings, looks=self.standing in (of.LOOKING, of.FORMING))
 
     def _taken(self, opening: opening_pb2.Opening) -> SpindleError | None:
         """Why this life of a node can't be connected."""
@@ -275,7 +282,7 @@ class Peers:
             conn.send(opening_pb2.Opening(
                 magic=MAGIC, role=role, protocol=PROTOCOL, domain_id=self._config.domain_id,
                 node_id=self.me.node_id, incarnation=self.me.incarnation, name=self.me.name,
-                release=__version__, settings=self._config.agreed_settings).SerializeToString())
+                release=__version__, settings=self._settings).SerializeToString())
             frame = await conn.receive(timeout_s)
             frame.close_fds()
             try:
@@ -479,11 +486,3 @@ class Peers:
             peer.conn.close()
         for peer in list(self._watched):
             self._unwatch(peer)
-
-
-def settings_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """The first setting that both must have alike and don't, for people; "" if there is none."""
-    for name in sorted({*ours, *theirs}):
-        if ours.get(name) != theirs.get(name):
-            return f"{name} = {ours.get(name, 'unknown')}, the other node {theirs.get(name, 'unknown')}"
-    return ""

@@ -22,12 +22,14 @@ class Host:
         self.address = addresses[number - 1]
         self.directory = directory / f"host-{number}"
         self.directory.mkdir(exist_ok=True)
-        self._arguments = [f"network.listen={json.dumps(self.address)}",
-                           f"network.contacts={json.dumps(list(addresses))}", *settings]
+        self.contacts = list(addresses)
+        self.settings = list(settings)
         self.daemon: Daemon | None = None
 
     def start(self) -> Daemon:
-        options = [part for one in self._arguments for part in ("--set", one)]
+        arguments = [f"network.listen={json.dumps(self.address)}", f"network.contacts={json.dumps(self.contacts)}",
+                     *self.settings]
+        options = [part for one in arguments for part in ("--set", one)]
         self.daemon = Daemon(self.number, *options, runtime_dir=self.directory)
         return self.daemon
 
@@ -38,14 +40,17 @@ class Host:
 
 
 @contextmanager
-def hosts(directory: Path, count: int, *settings: str) -> Iterator[list[Host]]:
-    """Nodes 1 to `count`, each on a host of its own, all ready. `settings` as `spindle daemon --set` takes them."""
+def hosts(directory: Path, count: int, *settings: str, run: int = 0) -> Iterator[list[Host]]:
+    """Nodes 1 to `count`, each on a host of its own, all ready; or only the first `run` of them, which then are all
+    contacts. `settings` as `spindle daemon --set` takes them."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     made = [Host(number, directory, addresses, settings) for number in range(1, count + 1)]
+    for host in made:
+        host.contacts = addresses[: run or count]
     try:
-        for host in made:
+        for host in made[: run or count]:
             host.start()
-        for host in made:
+        for host in made[: run or count]:
             host.running.wait_ready()
         yield made
     finally:

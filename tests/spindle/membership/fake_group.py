@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
+from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TopicSpec
 from spindle.group.view import Member, View
 from spindle.membership import messages as m
@@ -124,9 +125,10 @@ class FakeGroup:
 
     # --- what the outside does
 
-    def start(self, node_id: int) -> FakeNode:
+    def start(self, node_id: int, settings: Settings = UNSAID) -> FakeNode:
         """The first node forms the group; the others are told a view by somebody."""
-        machine = Machine(Member(node_id, incarnation=next(self.incarnations), address=f"node-{node_id}"))
+        me = Member(node_id, incarnation=next(self.incarnations), address=f"node-{node_id}")
+        machine = Machine(me, settings)
         if node_id in self.nodes:
             self.former.append(self.nodes[node_id])
         for other in self.nodes:

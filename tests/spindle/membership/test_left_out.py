@@ -96,6 +96,17 @@ def test_of_two_members_that_cannot_exchange_memory_one_stops(wall: set[int], st
     check_properties(group)
 
 
+@pytest.mark.parametrize("silent", [1, 2])
+def test_it_is_enough_if_one_of_two_says_that_it_lacks_the_other(silent: int) -> None:
+    """A member may have mapped, or reached, another one that can't do the same."""
+    group = FakeGroup(16)
+    start(group, 3)
+    group.walls.add(frozenset((1, 2)))
+    group.nodes[silent].machine.lacks = lambda *_: None  # type: ignore[method-assign]
+    change(group, 3)
+    assert group.nodes[1].views[-1].node_ids == (1, 3) and group.nodes[2].failed is not None
+
+
 def test_a_leader_that_reaches_nobody_stops_and_the_others_go_on() -> None:
     group = FakeGroup(12)
     start(group, 3)

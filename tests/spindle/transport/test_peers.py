@@ -65,8 +65,8 @@ def opening(**changes: Any) -> bytes:
     ({"node_id": 1}, "NodeIdTaken", f"pid {os.getpid()}"),
     ({"magic": 1}, "ProtocolMismatch", "not an Opening"),
     ({"role": 7}, "ProtocolMismatch", "not an Opening"),
-    ({"settings": {**NodeConfig().agreed_settings, "[membership] suspect_timeout_s": "7"}}, "ConfigError",
-     "suspect_timeout_s = 2, the other node 7"),
+    ({"settings": {**NodeConfig().agreed_settings, "[network] encrypt": "true"}}, "ConfigError",
+     "encrypt = false, the other node true"),
     ({"settings": {}}, "ConfigError", "the other node unknown"),
 ])
 def test_unfitting_openings_are_refused_in_words(
