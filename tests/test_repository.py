@@ -224,6 +224,25 @@ def test_files_named_in_documents_exist() -> None:
     assert not dead, "\n".join(dead)
 
 
+def test_the_map_of_the_house_names_what_there_is() -> None:
+    """Of ARCHITECTURE.md: every path; every module named in the paragraph of a room; a paragraph for every room."""
+    text = re.sub(r"```.*?```", "", read(Path("ARCHITECTURE.md")), flags=re.DOTALL)
+    known = {str(path) for path in tracked()}
+    stems = {str(path.with_suffix("")) for path in tracked()} | {str(one) for path in tracked() for one in path.parents}
+    paths = re.findall(r"`([a-z_]+/[\w./]*)`", text)
+    wrong = [name for name in paths if name not in known and name.rstrip("/") not in stems]
+    described = set()
+    for paragraph in text.split("\n\n"):
+        opening = re.match(r"\*\*`([a-z_/]+)/`\*\*", paragraph)
+        if opening is not None:
+            described.add(opening[1])
+            words = re.findall(r"`([a-z_]+)`", paragraph)
+            wrong += [f"{opening[1]}/{word}" for word in words if f"{opening[1]}/{word}" not in stems]
+    rooms = {f"spindle/{room}" for room in ROOMS if f"spindle/{room}.py" not in known and room != "proto"}
+    assert not wrong, "ARCHITECTURE.md names what isn't there: " + ", ".join(wrong)
+    assert not rooms - described, f"ARCHITECTURE.md has no paragraph about {rooms - described}"
+
+
 def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
     private = re.compile(r"(?<![\w.$}])/(?:work|root|opt/pypi)/|(?<!\w)/tmp/plan|\.pyenv/|\.\./shared\b")
     wrong = [
