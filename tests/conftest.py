@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 def pytest_configure() -> None:
     # Orphans of a killed child become children of pytest instead of init's, so that left_behind() sees them.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Processes that run tests side by side tell each other of them by name."""
+    own = re.compile(rf"0x[0-9a-f]{{6,}}|\bpid {os.getpid()}\b")
+    if unstable := [item.nodeid for item in items if own.search(item.nodeid)]:
+        raise pytest.UsageError(f"named otherwise in every process (give the parameters ids): {', '.join(unstable)}")
 
 
 @pytest.fixture(autouse=True)
