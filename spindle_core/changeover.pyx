@@ -9,17 +9,17 @@ from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_load_relaxed, u64_load_relaxed, u64_store_release
 from spindle_core.counters cimport C_CORRUPT
+from spindle_core.effects cimport carry_out, evaluate_whole
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, slot_header
-from spindle_core.predicates.deliver cimport deliver, deliver_trimmed, null_rounds
-from spindle_core.predicates.receive cimport receive
-from spindle_core.predicates.send cimport send
+from spindle_core.predicates.deliver cimport deliver_trimmed, null_rounds
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport advance_committed, claim, fill_header, mark_ready, slot_of
-from spindle_core.sst cimport flush_posts, lock_subgroup, post_to_all, unlock_subgroup
+from spindle_core.sst cimport lock_subgroup, post_to_all, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
+from spindle_core.step cimport STAGE_DELIVER, STAGE_RECEIVE, STAGE_SEND
 
 from spindle_core.errors import CoreError
 
@@ -84,16 +84,16 @@ cdef int freeze(Epoch epoch) except -1:
             abort_open_claims(s)
             s.n_inboxes = 0          # what is still in an inbox belongs to the next view
             unlock_subgroup(s)
-            while send(&epoch.node, s):
+            while evaluate_whole(&epoch.node, s, STAGE_SEND):
                 pass
-        while receive(&epoch.node, s):
+        while evaluate_whole(&epoch.node, s, STAGE_RECEIVE):
             pass
         if s.level != LEVEL_UNORDERED:
             for k in range(s.n_senders):
                 u64_store_release(&s.received_by_sender[k], s.senders[k].received)
         # To all: whoever leads computes the trim, a member of this topic or not.
         post_to_all(&epoch.node, s.counts_offset, s.n_senders * sizeof(uint64_t), 0)
-    flush_posts(&epoch.node)
+        carry_out(&epoch.node)
     epoch.node.wedged = True
     return 0
 
@@ -109,9 +109,9 @@ cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except
         counts[k] = trim[k]
     epoch.node.now_ns = now_ns
     if s.level == LEVEL_UNORDERED:
-        while receive(&epoch.node, s):
+        while evaluate_whole(&epoch.node, s, STAGE_RECEIVE):
             pass
-        while deliver(&epoch.node, s):
+        while evaluate_whole(&epoch.node, s, STAGE_DELIVER):
             pass
         for k in range(s.n_senders):
             if s.senders[k].taken < s.senders[k].received:
@@ -121,6 +121,7 @@ cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except
             if counts[k] > s.senders[k].received:
                 raise ValueError(f"topic {s.topic_id}: the trim {list(trim)} is beyond what was received here")
         done = not s.held and deliver_trimmed(&epoch.node, s, counts)
+        carry_out(&epoch.node)
         if done and s.my_sender >= 0:
             s.senders[s.my_sender].taken = counts[s.my_sender]
     if s.log != NULL and done:

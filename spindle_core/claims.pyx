@@ -10,13 +10,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.activity cimport note
 from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed, u32_store_relaxed
+from spindle_core.effects cimport evaluate_whole
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
-from spindle_core.predicates.receive cimport receive
-from spindle_core.predicates.send cimport send
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport subgroup_t
+from spindle_core.step cimport STAGE_RECEIVE, STAGE_SEND
 from spindle_core.thread cimport commits_asleep, driver_t, stop_driving, try_to_drive
 
 cdef int YIELDS_BEFORE_SLEEP = 16
@@ -96,8 +96,8 @@ cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
         return
     if try_to_drive(driver):
         if driver.node == s.node and not s.node.wedged:
-            send(s.node, s)
-            receive(s.node, s)
+            evaluate_whole(s.node, s, STAGE_SEND)
+            evaluate_whole(s.node, s, STAGE_RECEIVE)
         stop_driving(driver)
     event_ring(driver.bell_fd)
 

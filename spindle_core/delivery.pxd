@@ -39,7 +39,7 @@ cdef void log_refresh_cursors(log_t *log) noexcept nogil
 cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil
 cdef void log_commit(log_t *log, uint64_t size) noexcept nogil
 cdef void log_publish(log_t *log) noexcept nogil
-cdef int log_ring_readers(log_t *log) noexcept nogil
+cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept nogil
 cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil
 
 

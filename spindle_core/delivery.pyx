@@ -203,11 +203,11 @@ cdef void log_publish(log_t *log) noexcept nogil:
     u64_store_release(&h.tail, log.tail)
 
 
-cdef int log_ring_readers(log_t *log) noexcept nogil:
-    """Rings the readers that armed since they were last rung; returns how many. After log_publish()."""
-    cdef uint32_t i
+cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept nogil:
+    """Descriptors of readers that armed since they were last rung, who are to be rung now; returns how many, at most
+    `most`: the others wait until the next message. After log_publish()."""
+    cdef uint32_t i, n = 0
     cdef uint64_t armed
-    cdef int rung = 0
     cdef cursor_t *c
     if log.n_cursors == 0:
         return 0
@@ -216,11 +216,11 @@ cdef int log_ring_readers(log_t *log) noexcept nogil:
     for i in range(log.n_cursors):
         c = &log.cursors[i]
         armed = u64_load_acquire(&c.page.armed)
-        if armed != c.rung:
+        if armed != c.rung and n < most:
             c.rung = armed
-            event_ring(c.data_fd)
-            rung += 1
-    return rung
+            readers[n] = c.data_fd
+            n += 1
+    return n
 
 
 cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil:
@@ -451,7 +451,10 @@ cdef class DeliveryLog:
         finally:
             PyBuffer_Release(&buffer)
         log_publish(&self.state)
-        log_ring_readers(&self.state)
+        cdef int readers[CURSORS_MAX]
+        cdef uint32_t i
+        for i in range(log_take_armed(&self.state, readers, CURSORS_MAX)):
+            event_ring(readers[i])
         return True
 
     @property

@@ -19,12 +19,12 @@ from spindle_core.atomics cimport (
     u32_store_release,
 )
 from spindle_core.counters cimport Counters
+from spindle_core.effects cimport tell_control, whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.state cimport subgroup_t
-from spindle_core.step cimport step
 from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive
 
 from spindle_core.switches import Switches
@@ -111,10 +111,8 @@ cdef class Driving:
             announce_sleep(&self.driver)
         if self.epoch is None:
             return 0
-        done = step(&self.epoch.node, self.now_ns())
-        if self.epoch.node.control_changed:
-            self.epoch.node.control_changed = False
-            event_ring(self.control_fd)
+        done = whole_pass(&self.epoch.node, self.now_ns())
+        tell_control(&self.epoch.node)
         return done
 
     cdef uint64_t now_ns(self) noexcept:

@@ -17,12 +17,12 @@ from spindle_core.changeover cimport (
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID
 from spindle_core.direct cimport open_claim, silence
 from spindle_core.driving cimport make_space_fd
+from spindle_core.effects cimport whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox
 from spindle_core.relayed cimport RelayedTable
 from spindle_core.state cimport subgroup_t
-from spindle_core.step cimport step
 
 from spindle_core.bindings import Binding
 from spindle_core.epoch import SubgroupSpec  # no-cython-lint: part of this module's surface
@@ -75,7 +75,7 @@ cdef class Engine(Bindings):
         cdef double until = time.monotonic() + drain_s
         cdef list epochs = [one for one in (self.past, self.epoch) if one is not None]
         if self.epoch is not None and (<Epoch>self.epoch).node.wedged:
-            step(&(<Epoch>self.epoch).node, self.now_ns())    # a leaver's echo: the others wait for it
+            whole_pass(&(<Epoch>self.epoch).node, self.now_ns())    # a leaver's echo: the others wait for it
             (<Epoch>self.epoch).fabric.goodbye()
         while not all([epoch.drain() for epoch in epochs]) and time.monotonic() < until:
             time.sleep(0.0005)
@@ -151,7 +151,7 @@ cdef class Engine(Bindings):
             if old is not None and old.node.wedged:
                 # The last columns of the old epoch are this node's echo: others wait for it, and nobody steps the old
                 # epoch after this.
-                step(&old.node, self.now_ns())
+                whole_pass(&old.node, self.now_ns())
             self.take_over_fabric(old, epoch)
             self.epoch = epoch
             self.driver.node = &epoch.node
@@ -259,7 +259,7 @@ cdef class Engine(Bindings):
         self.park()
         try:
             if self.thread is not None:
-                step(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
+                whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
             return deliver_trim(epoch, s, trim, self.now_ns())
         finally:
             self.resume()
@@ -274,7 +274,7 @@ cdef class Engine(Bindings):
         self.park()
         try:
             if self.thread is not None:
-                step(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
+                whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
             for topic_id, trim in trims.items():
                 s = epoch.subgroup(topic_id)
                 if s.mine != NULL and not deliver_trim(epoch, s, trim, self.now_ns()):

@@ -1,8 +1,8 @@
 """Shared state table: pushes of parts of the own row.
 
 Columns are stored into the own row with release order first; a push then tells the fabric which ranges the other
-members need. Posts are collected and handed over as one list, by every predicate at its end: after it has released
-its lock, or (switch `post_after_unlock` off) while it still holds it.
+members need. Posts are collected, and left to who drives the predicates as one list at the end of each of them: after it
+has released its lock, or (switch `post_after_unlock` off) while it is still held.
 
 Why the lock can go before the post (paper, section 3.4): columns only grow, so a later post can only carry more.
 """
@@ -17,7 +17,7 @@ from spindle_core.atomics cimport (
     u32_store_release,
     u64_load_acquire,
 )
-from spindle_core.counters cimport C_POSTED_BYTES, C_POSTS, C_PUSHES, C_RINGS
+from spindle_core.counters cimport C_POSTED_BYTES, C_PUSHES
 from spindle_core.events cimport sched_yield
 from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_RING, counts_lane, post_t, slots_lane
 from spindle_core.layout cimport COLUMNS_ACKNOWLEDGED_SIZE, COLUMNS_PUBLISHED_SIZE
@@ -26,30 +26,21 @@ from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
 cdef int SPINS_BEFORE_YIELD = 32
 
 
-cdef void flush_posts(node_t *node) noexcept nogil:
-    """Hands over all collected posts."""
-    cdef int rung
-    if node.n_posts == 0:
-        return
-    rung = node.fabric.post_list(node.fabric.self, node.posts, node.n_posts)
-    node.counters[C_POSTS] += node.n_posts
-    if rung > 0:
-        node.counters[C_RINGS] += <uint64_t>rung
-    node.n_posts = 0
-
-
 cdef void push(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
     """Collects posts of a range of my row to every other member of the subgroup; counts one push."""
     node.counters[C_PUSHES] += 1
     push_more(node, s, offset, length, flags)
 
 
+cdef bint room_to_push(node_t *node, subgroup_t *s, uint32_t pushes) noexcept nogil:
+    """So many more ranges can be collected in this step. Only who pushes slots needs to ask: see POSTS_MAX."""
+    return node.n_posts + pushes * s.n_members <= POSTS_MAX
+
+
 cdef void push_more(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil:
     """A further range of the same push."""
     cdef uint32_t i
     cdef post_t *p
-    if node.n_posts + s.n_members > POSTS_MAX:
-        flush_posts(node)
     for i in range(s.n_members):
         if s.members[i] == node.my_rank:
             continue
@@ -82,8 +73,6 @@ cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t f
     """Collects posts of a range of my row to every other member of the view."""
     cdef uint32_t i
     cdef post_t *p
-    if node.n_posts + node.n_rows > POSTS_MAX:
-        flush_posts(node)
     for i in range(node.n_rows):
         if i == node.my_rank:
             continue
@@ -110,8 +99,6 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
     node.counters[C_PUSHES] += 1
     mark(node, s)                # before the fence: who is not rung looks for it
     fence_store_load()
-    if node.n_posts + s.n_members > POSTS_MAX:
-        flush_posts(node)
     for i in range(s.n_members):
         if s.members[i] == node.my_rank:
             continue
@@ -148,8 +135,7 @@ cdef void lock_to_post(node_t *node, subgroup_t *s) noexcept nogil:
         lock_subgroup(s)
 
 
-cdef void hand_over_posts(node_t *node, subgroup_t *s) noexcept nogil:
-    """The end of what lock_to_post() began."""
-    flush_posts(node)
+cdef void hold_until_posted(node_t *node, subgroup_t *s) noexcept nogil:
+    """The end of what lock_to_post() began, or lock_subgroup(): who posts what was collected releases the lock."""
     if not node.post_after_unlock:
-        unlock_subgroup(s)
+        node.release = &s.lock

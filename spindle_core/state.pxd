@@ -5,17 +5,18 @@ sequence number k * n_senders + r.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from spindle_core.delivery cimport log_t
+from spindle_core.delivery cimport CURSORS_MAX, log_t
 from spindle_core.fabric.fabric cimport fabric_t, post_t
 from spindle_core.inbox cimport inbox_t
-from spindle_core.layout cimport row_header, slot_header, subgroup_columns
+from spindle_core.layout cimport NODES_MAX, row_header, slot_header, subgroup_columns
 from spindle_core.relayed cimport relayed_t
 
 cdef enum:
-    POSTS_MAX = 1024             # posts collected before they are handed over; flushed when full
+    POSTS_MAX = 1024    # posts that a step leaves at most; each but send's slots pushes four times or less
     INBOXES_MAX = 256            # writers of one topic on one node
     PERSIST_MARKS = 1024
     UPCALL_BATCH = 512           # messages per batched delivery upcall
+    WRITERS_MAX = INBOXES_MAX + 1   # that a step leaves to be woken: of inboxes, and who claims slots in place
 
 cdef enum:
     TOPIC_WORDS = 4              # of a set of topics, a bit for each place in the view
@@ -79,7 +80,10 @@ cdef struct subgroup_t:
     bint claim_one               # batch_send off: one slot per claim, as one message per send
     uint64_t claimed             # indices taken, by applications, inboxes and nulls
     uint64_t committed           # indices below are filled, without a gap
-    uint64_t published           # indices below are with the others
+    uint64_t published           # indices below are to be published in this pass, or have been
+    uint64_t pushed              # indices below have been: slots and the count that guards them were left as posts
+    uint64_t piece_end           # of the slots that go with the next count
+    uint64_t piece_pushed        # indices below, of that piece, were left as posts
     uint64_t limit               # indices below may be claimed, as far as last looked
     uint64_t *ready              # per slot: index + 1 of the message filled in it
     uint64_t nulls_unpublished   # of published..committed, for counting
@@ -91,6 +95,7 @@ cdef struct subgroup_t:
 
     # Receiving and delivering
     uint64_t received            # sequence numbers that I have without a gap
+    uint32_t receive_next        # sender rank to go on with in this pass (batch_receive off)
     uint64_t deliver_index       # of the next message in the delivery order
     uint32_t deliver_rank        # and its sender rank
     uint64_t delivered           # sequence numbers delivered
@@ -154,5 +159,19 @@ cdef struct node_t:
     uint32_t vouched             # raised by the control thread whenever it comes by
     uint32_t vouched_seen
     bint beat_posted             # rows are copied: it isn't enough to store it
+
+    # A pass: where it is (step), and what its last step has left to be carried out (effects).
+    uint32_t stage, place        # what is next, and in which topic
+    uint64_t topics[TOPIC_WORDS] # that are still to be visited
+    int done_there               # in that topic
+    bint unfinished              # that predicate goes on when what it has left is carried out
+    int done
     post_t posts[POSTS_MAX]
     uint32_t n_posts
+    uint32_t *release            # a lock that is held until these are posted; NULL: none
+    int readers[CURSORS_MAX]     # descriptors to be rung: there are messages for them,
+    uint32_t n_readers
+    uint32_t peers[NODES_MAX]    # row ranks: what they wait for has come,
+    uint32_t n_peers
+    int writers[WRITERS_MAX]     # and slots or acknowledgements
+    uint32_t n_writers

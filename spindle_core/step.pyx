@@ -1,7 +1,12 @@
-"""One pass over all predicates, in one fixed order. Sans-IO: memory in, posts out.
+"""One pass over all predicates, in one fixed order. Sans-IO: memory in, posts and wake-ups out.
 
-No clock, allocation, lock on a cold object, Python object, file or blocking call is in here: the predicate thread
-drives it, and so does the simulator. The caller gives the time.
+No clock, allocation, system call or Python object is in here, and no wait but for a topic's lock, which application
+threads hold for a few stores. step() goes on until something has to leave, leaves that in the node as data, and returns;
+whoever drives it carries it out (effects) and calls it again, until the pass is over. The caller gives the time. Only an
+embedded receiver's upcalls happen in the middle.
+
+Why not all at the end of a pass: columns are read when they are posted. A predicate that goes on before its posts are out
+would change what they carry; and a count that grows meanwhile would overtake the slots that it guards.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -9,7 +14,6 @@ from spindle_core.activity cimport take_changed, visited
 from spindle_core.atomics cimport (
     u32_exchange_acquire,
     u32_load_relaxed,
-    u32_store_release,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
@@ -30,7 +34,7 @@ from spindle_core.predicates.null_send cimport null_send
 from spindle_core.predicates.persist cimport persist
 from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
-from spindle_core.sst cimport flush_posts, post_to_all
+from spindle_core.sst cimport post_to_all
 from spindle_core.state cimport TOPIC_WORDS, node_t, subgroup_t
 
 
@@ -70,23 +74,22 @@ cdef bint push_control(node_t *node) noexcept nogil:
     post_to_all(node, CACHE_LINE, sizeof(row_header) - CACHE_LINE, 0)
     post_to_all(node, 0, CACHE_LINE, POST_RING)
     node.counters[C_PUSHES] += 1
-    flush_posts(node)
-    u32_store_release(&node.control_lock, 0)
+    node.release = &node.control_lock    # while it is posted, too
     return True
 
 
-cdef inline void beat(node_t *node, uint64_t now_ns) noexcept nogil:
+cdef inline void beat(node_t *node) noexcept nogil:
     """Raises my heartbeat when it is time, as long as the control thread gives signs of life, too.
 
-    Rings nobody. `now_ns` may jump: the difference of two times is taken without a sign, so a clock that was set back
+    Rings nobody. The time may jump: the difference of two times is taken without a sign, so a clock that was set back
     counts as one that is due.
     """
     cdef uint64_t between_ns = u64_load_relaxed(&node.beat_ns)
     cdef uint32_t vouched
     cdef row_header *h
-    if between_ns == 0 or now_ns - node.beat_at_ns < between_ns:
+    if between_ns == 0 or node.now_ns - node.beat_at_ns < between_ns:
         return
-    node.beat_at_ns = now_ns
+    node.beat_at_ns = node.now_ns
     vouched = u32_load_relaxed(&node.vouched)
     if vouched != node.vouched_seen:
         node.vouched_seen = vouched
@@ -99,7 +102,6 @@ cdef inline void beat(node_t *node, uint64_t now_ns) noexcept nogil:
     if node.beat_posted:
         # Alone: what else is in its line may speak of areas that have not been posted yet.
         post_to_all(node, CACHE_LINE, sizeof(uint64_t), POST_AHEAD | POST_GUARD | LANE_BEAT << POST_LANE_SHIFT)
-        flush_posts(node)
 
 
 cdef inline int control(node_t *node) noexcept nogil:
@@ -121,40 +123,85 @@ cdef inline int control(node_t *node) noexcept nogil:
     return changed
 
 
-cdef inline int visit(node_t *node, subgroup_t *s) noexcept nogil:
-    """All predicates of one topic, in their order; returns how much was done."""
-    cdef int done = 0
-    if s.mine == NULL:
-        return 0                 # not a member
-    if not node.wedged:
-        done += send(node, s)
-        done += receive(node, s)
-        done += null_send(node, s)
-        done += deliver(node, s)
-    done += persist(node, s)
-    visited(node, s, done != 0)
-    return done
+cdef inline bint leaves(node_t *node) noexcept nogil:
+    """Something has to be carried out."""
+    return (node.n_posts or node.n_readers or node.n_peers or node.n_writers or node.release != NULL)
 
 
-cdef int step(node_t *node, uint64_t now_ns) noexcept nogil:
-    """Returns how much was done: 0 means that nothing will happen until somebody rings."""
-    cdef int i, done = 0
-    cdef uint64_t topics[TOPIC_WORDS]
-    cdef uint64_t left
-    if node.fabric.enter != NULL:
-        done = node.fabric.enter(node.fabric.self)
-    if node.past != NULL:
-        node.past.enter(node.past.self)
-        node.past.leave(node.past.self)
-    beat(node, now_ns)
-    done += control(node)
+cdef int evaluate(node_t *node, subgroup_t *s, stage which) noexcept nogil:
+    """One predicate of one topic; returns what it says it did. node.unfinished: it goes on when what it has left is
+    carried out."""
+    node.unfinished = False
+    if which == STAGE_SEND:
+        return send(node, s)
+    if which == STAGE_RECEIVE:
+        return receive(node, s)
+    if which == STAGE_NULL_SEND:
+        return null_send(node, s)
+    if which == STAGE_DELIVER:
+        return deliver(node, s)
+    return persist(node, s)
+
+
+cdef void begin_pass(node_t *node, uint64_t now_ns) noexcept nogil:
     node.now_ns = now_ns
-    take_changed(node, topics)
+    node.stage = STAGE_BEAT
+    node.done = 0
+
+
+cdef bint next_topic(node_t *node) noexcept nogil:
+    """The next one of this pass; False if there is none."""
+    cdef int i
     for i in range(TOPIC_WORDS):
-        left = topics[i]
-        while left:
-            done += visit(node, &node.subgroups[<uint32_t>i << 6 | first_bit(left)])
-            left &= left - 1
-    if node.fabric.leave != NULL:
-        node.fabric.leave(node.fabric.self)
-    return done
+        if node.topics[i]:
+            node.place = <uint32_t>i << 6 | first_bit(node.topics[i])
+            node.topics[i] &= node.topics[i] - 1
+            node.done_there = 0
+            return True
+    return False
+
+
+cdef bint visit(node_t *node, subgroup_t *s) noexcept nogil:
+    """Goes on with the predicates of one topic, in their order; True when something has to be carried out first."""
+    cdef int done
+    if node.wedged and node.stage < STAGE_PERSIST:
+        node.stage = STAGE_PERSIST
+    while node.stage <= STAGE_PERSIST:
+        done = evaluate(node, s, <stage>node.stage)
+        node.done_there += done
+        node.done += done
+        node.stage += not node.unfinished
+        if leaves(node):
+            return True
+    visited(node, s, node.done_there != 0)
+    return False
+
+
+cdef bint step(node_t *node) noexcept nogil:
+    """Goes on with the pass: True when something has to be carried out first, False when the pass is over.
+
+    Then node.done is how much was done: 0 means that nothing will happen until somebody rings.
+    """
+    if node.stage == STAGE_BEAT:
+        node.stage = STAGE_CONTROL
+        beat(node)
+        if leaves(node):
+            return True
+    if node.stage == STAGE_CONTROL:
+        node.stage = STAGE_TOPICS
+        node.done += control(node)
+        if leaves(node):
+            return True
+    if node.stage == STAGE_TOPICS:
+        take_changed(node, node.topics)
+        node.stage = STAGE_NEXT
+    while True:
+        if node.stage == STAGE_NEXT:
+            if not next_topic(node):
+                return False
+            if node.subgroups[node.place].mine == NULL:
+                continue         # not a member
+            node.stage = STAGE_SEND
+        if visit(node, &node.subgroups[node.place]):
+            return True
+        node.stage = STAGE_NEXT

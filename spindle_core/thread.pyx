@@ -1,4 +1,4 @@
-"""The predicate thread: step, and when there is nothing to do, get out of the way.
+"""The predicate thread: step, carry out, and when there is nothing to do, get out of the way.
 
 One thread evaluates all predicates of a node. It never takes the GIL, allocates, logs or waits for anybody. After
 `busy_poll_ns` without work it blocks on its doorbell; until then it gives its core away between passes, because on a
@@ -27,9 +27,9 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
-from spindle_core.events cimport event_ring, event_wait, event_wait_at, sched_yield
+from spindle_core.effects cimport tell_control, whole_pass
+from spindle_core.events cimport event_wait, event_wait_at, sched_yield
 from spindle_core.state cimport TOPIC_WORDS, node_t
-from spindle_core.step cimport step
 
 cdef int RELAXES_BEFORE_YIELD = 4
 cdef uint64_t PATIENCE_NS = 150_000
@@ -44,12 +44,6 @@ cdef bint expecting(node_t *node) noexcept nogil:
     for i in range(TOPIC_WORDS):
         topics |= node.expecting[i]
     return topics != 0 and not node.wedged
-
-
-cdef inline void tell_control(node_t *node) noexcept nogil:
-    if node.control_changed:
-        node.control_changed = False
-        event_ring(node.control_fd)
 
 
 cdef bint try_to_drive(driver_t *d) noexcept nogil:
@@ -107,7 +101,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
     if node != NULL:
         # Read once it is announced: who makes the heartbeat due for the first time after that rings.
         timeout_ms = until_next_beat_ms(node)
-        done = step(node, realtime_ns())
+        done = whole_pass(node, realtime_ns())
         tell_control(node)
     if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
         d.counters[C_SLEEPS] += 1
@@ -137,7 +131,7 @@ cdef void drive(driver_t *d) noexcept nogil:
         if d.node == NULL:
             sleep(d)
             continue
-        done = step(d.node, before + offset)
+        done = whole_pass(d.node, before + offset)
         tell_control(d.node)
         laps += 1
         now = monotonic_ns()

@@ -29,14 +29,13 @@ from spindle_core.counters cimport (
     C_DELIVERY_BATCHES,
     C_DELIVERY_BLOCKED,
     C_DELIVERY_MESSAGES,
-    C_RINGS,
 )
-from spindle_core.delivery cimport log_commit, log_publish, log_reserve, log_ring_readers, log_set_blocked
+from spindle_core.delivery cimport CURSORS_MAX, log_commit, log_publish, log_reserve, log_set_blocked, log_take_armed
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, log_record, slot_header
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport slot_of
-from spindle_core.sst cimport flush_posts, hand_over_posts, lock_to_post, push, push_acknowledged
+from spindle_core.sst cimport hold_until_posted, lock_to_post, push, push_acknowledged
 from spindle_core.state cimport (
     DONE_MAX,
     LEVEL_LOGGED,
@@ -136,7 +135,7 @@ cdef void finish(node_t *node, subgroup_t *s, pass_t *p) noexcept nogil:
         return
     if s.log != NULL:
         log_publish(s.log)
-        node.counters[C_RINGS] += <uint64_t>log_ring_readers(s.log)
+        node.n_readers += log_take_armed(s.log, &node.readers[node.n_readers], CURSORS_MAX - node.n_readers)
     node.counters[C_DELIVERY_BATCHES] += 1
     node.counters[C_DELIVERY_MESSAGES] += p.messages
     node.counters[C_DELIVERED_BYTES] += p.bytes
@@ -172,7 +171,8 @@ cdef void ring_wanting(node_t *node, subgroup_t *s) noexcept nogil:
         wanted = u64_load_acquire(&s.member_columns[i].delivered_wanted)
         if wanted > s.wanted_rung[i] and s.delivered >= wanted:
             s.wanted_rung[i] = wanted
-            node.counters[C_RINGS] += <uint64_t>node.fabric.ring(node.fabric.self, s.members[i])
+            node.peers[node.n_peers] = s.members[i]
+            node.n_peers += 1
 
 
 cdef inline void mark_persist(subgroup_t *s) noexcept nogil:
@@ -270,7 +270,7 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     mark_persist(s)
     lock_to_post(node, s)
     push_delivered(node, s)
-    hand_over_posts(node, s)
+    hold_until_posted(node, s)
     return <int>(s.delivered - first) if s.delivered - first < DONE_MAX else DONE_MAX
 
 
@@ -315,7 +315,6 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
     u64_store_release(&s.mine.delivered, s.delivered)
     mark(node, s)                # as in sst
     push(node, s, s.counts_offset, s.n_senders * sizeof(uint64_t), POST_RING | POST_GUARD | counts_lane(s.place))
-    flush_posts(node)
     return <int>done if done < DONE_MAX else DONE_MAX
 
 

@@ -11,7 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_relaxed
 from spindle_core.smc cimport claimable, fill_nulls, want_delivered
-from spindle_core.sst cimport flush_posts, lock_subgroup, unlock_subgroup
+from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport DONE_MAX, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
@@ -57,5 +57,4 @@ cdef int null_send(node_t *node, subgroup_t *s) noexcept nogil:
             # The message that asks for it shows that the slot is free, but not all columns have reached me yet.
             want_delivered(node, s)
     unlock_subgroup(s)
-    flush_posts(node)
     return sent

@@ -12,7 +12,7 @@ from libc.stdint cimport uint64_t
 from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.counters cimport C_PERSISTED
 from spindle_core.fabric.fabric cimport POST_RING
-from spindle_core.sst cimport flush_posts, push_acknowledged
+from spindle_core.sst cimport push_acknowledged
 from spindle_core.state cimport LEVEL_LOGGED, PERSIST_MARKS, node_t, subgroup_t
 
 
@@ -34,5 +34,4 @@ cdef int persist(node_t *node, subgroup_t *s) noexcept nogil:
     node.counters[C_PERSISTED] += persisted - before
     u64_store_release(&s.mine.persisted, persisted)
     push_acknowledged(node, s, POST_RING)
-    flush_posts(node)
     return 1

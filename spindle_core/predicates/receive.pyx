@@ -2,7 +2,8 @@
 
 A sender's published count says how many of its messages are whole here, so receiving a batch is reading one line per
 sender; slots are not touched before delivery. My received number is then the first sequence number that I miss.
-With `batch_receive` off every message gets an acknowledgement and a push of its own.
+With `batch_receive` off every message gets an acknowledgement and a push of its own, which leaves before the next one
+is looked at.
 
 A count that is beyond all reason is not believed: the topic stands still on this node and `corrupt_slots` grows.
 """
@@ -10,7 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_acquire, u64_store_release
 from spindle_core.counters cimport C_CORRUPT, C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
-from spindle_core.sst cimport hand_over_posts, lock_to_post, push_received
+from spindle_core.sst cimport hold_until_posted, lock_to_post, push_received
 from spindle_core.state cimport DONE_MAX, INDEX_JUMP_BITS, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
@@ -21,6 +22,9 @@ cdef inline void acknowledge(node_t *node, subgroup_t *s) noexcept nogil:
     """
     cdef uint64_t least = <uint64_t>-1, received
     cdef uint32_t r, first = 0
+    if s.level == LEVEL_UNORDERED:
+        return
+    lock_to_post(node, s)
     for r in range(s.n_senders):
         if s.senders[r].received < least:
             least = s.senders[r].received
@@ -31,6 +35,7 @@ cdef inline void acknowledge(node_t *node, subgroup_t *s) noexcept nogil:
         # SYNC POINT: receive. Pairs with the deliver predicate's minimum.
         u64_store_release(&s.mine.received, received)
         push_received(node, s)
+    hold_until_posted(node, s)
 
 
 cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
@@ -39,7 +44,7 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
     cdef uint64_t published
     cdef sender_t *sender
     cdef uint64_t found = 0
-    for r in range(s.n_senders):
+    for r in range(s.receive_next, s.n_senders):
         sender = &s.senders[r]
         # SYNC POINT: publish. Pairs with the send predicate: the slots below this count are whole.
         published = u64_load_acquire(&sender.columns.published)
@@ -53,19 +58,16 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
             sender.received = published
         else:
             sender.received += 1
-            found += 1
             node.counters[C_RECEIVE_BATCHES] += 1
-            if s.level != LEVEL_UNORDERED:
-                lock_to_post(node, s)
-                acknowledge(node, s)
-                hand_over_posts(node, s)
+            node.counters[C_RECEIVE_MESSAGES] += 1
+            acknowledge(node, s)
+            s.receive_next = r + 1
+            node.unfinished = True
+            return 1
+    s.receive_next = 0
     if found == 0:
         return 0
     node.counters[C_RECEIVE_MESSAGES] += found
-    if node.batch_receive:
-        node.counters[C_RECEIVE_BATCHES] += 1
-        if s.level != LEVEL_UNORDERED:
-            lock_to_post(node, s)
-            acknowledge(node, s)
-            hand_over_posts(node, s)
+    node.counters[C_RECEIVE_BATCHES] += 1
+    acknowledge(node, s)
     return <int>found if found < DONE_MAX else DONE_MAX

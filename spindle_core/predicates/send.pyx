@@ -18,7 +18,6 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_MESSAGES, C_SENT_BYTES, C_STALLS
-from spindle_core.events cimport event_ring
 from spindle_core.fabric.fabric cimport slots_lane
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
@@ -33,8 +32,15 @@ from spindle_core.smc cimport (
     slot_of,
     want_delivered,
 )
-from spindle_core.sst cimport flush_posts, lock_subgroup, push_more, push_published, unlock_subgroup
-from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, node_t, subgroup_t
+from spindle_core.sst cimport (
+    hold_until_posted,
+    lock_subgroup,
+    push_more,
+    push_published,
+    room_to_push,
+    unlock_subgroup,
+)
+from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, subgroup_t
 
 
 cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
@@ -44,7 +50,16 @@ cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
     return n if n <= box.n_slots else 0
 
 
-cdef inline void inbox_progressed(inbox_t *box) noexcept nogil:
+cdef inline void wake_writer(node_t *node, int fd) noexcept nogil:
+    """Each at most once in a step: of one inbox, what was acknowledged and what was taken over come one after the other."""
+    if node.n_writers and node.writers[node.n_writers - 1] == fd:
+        return
+    if node.n_writers < WRITERS_MAX:
+        node.writers[node.n_writers] = fd
+        node.n_writers += 1
+
+
+cdef inline void inbox_progressed(node_t *node, inbox_t *box) noexcept nogil:
     """Rings a writer that waits for slots or acknowledgements, once for each time it began to wait."""
     cdef uint64_t waiting
     # Pairs with the writer's fence between space_waiting and its last look.
@@ -52,7 +67,7 @@ cdef inline void inbox_progressed(inbox_t *box) noexcept nogil:
     waiting = u64_load_acquire(&box.header.space_waiting)
     if waiting != box.space_rung:
         box.space_rung = waiting
-        event_ring(box.space_fd)
+        wake_writer(node, box.space_fd)
 
 
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
@@ -95,11 +110,11 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
     if taken:
         # SYNC POINT: reuse. Pairs with InboxWriter.free_slot(): we are done with these slots.
         u64_store_release(&box.progress.consumed, box.consumed)
-        inbox_progressed(box)
+        inbox_progressed(node, box)
     return taken
 
 
-cdef void acknowledge(subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t persisted) noexcept nogil:
+cdef void acknowledge(node_t *node, subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t persisted) noexcept nogil:
     """Tells a writer what all members have delivered (and have on disk).
 
     One pair (messages consumed, index of the last one) is remembered at a time; when it is reached, the next one is
@@ -123,7 +138,7 @@ cdef void acknowledge(subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t p
             u64_store_release(&box.progress.persisted, box.persist_count)
             changed = True
     if changed:
-        inbox_progressed(box)
+        inbox_progressed(node, box)
 
 
 cdef int64_t persisted_min(subgroup_t *s) noexcept nogil:
@@ -159,7 +174,7 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
                 delivered = delivered_min(s)
                 if s.level == LEVEL_LOGGED:
                     persisted = persisted_min(s)
-            acknowledge(s, box, delivered, persisted)
+            acknowledge(node, s, box, delivered, persisted)
             open_ends = True
         if most:
             taken = take_inbox(node, s, box, most)
@@ -182,9 +197,9 @@ cdef inline bint worth_waking(subgroup_t *s) noexcept nogil:
     return n >= quarter or (n > 0 and delivered_min(s) >= s.committed)
 
 
-cdef void push_slots(node_t *node, subgroup_t *s, uint64_t first, uint64_t n) noexcept nogil:
-    """The slots of messages first..first+n-1, whole: at most two ranges."""
-    cdef uint64_t start = first % s.window, run
+cdef bint push_slots(node_t *node, subgroup_t *s, uint64_t end) noexcept nogil:
+    """The slots of messages piece_pushed..end-1, whole: at most two ranges."""
+    cdef uint64_t start = s.piece_pushed % s.window, n = end - s.piece_pushed, run
     cdef uint32_t lane = slots_lane(s.place)
     if n > s.window:
         n = s.window              # a run of nulls longer than the ring: it has one slot only
@@ -194,33 +209,37 @@ cdef void push_slots(node_t *node, subgroup_t *s, uint64_t first, uint64_t n) no
     push_more(node, s, s.slots_offset + start * s.stride, run * s.stride, lane)
     if n > run:
         push_more(node, s, s.slots_offset, (n - run) * s.stride, lane)
+    return True
 
 
-cdef void push_used(node_t *node, subgroup_t *s, uint64_t first, uint64_t n) noexcept nogil:
+cdef bint push_used(node_t *node, subgroup_t *s, uint64_t end) noexcept nogil:
     """The same where bytes cost: of each slot what is used of it. A run of nulls has one slot, and of that the header.
 
-    Unused bytes between two slots go along as long as they cost less than another range.
+    Unused bytes between two slots go along as long as they cost less than another range. False where there is no room
+    for all: to be called again when what was collected is posted.
     """
-    cdef uint64_t index = first, end = first + n, begin = 0, length = 0, at, used
+    cdef uint64_t index = s.piece_pushed, begin = 0, length = 0, at, used
     cdef uint32_t lane = slots_lane(s.place)
     cdef slot_header *h
     while index < end:
         h = slot_of(s.senders[s.my_sender].slots, s, index)
         at = <uint64_t>(<char *>h - s.senders[s.my_sender].slots)
         used = sizeof(slot_header)
-        if h.kind == SLOT_NULL:
-            index += h.run
-        else:
+        if h.kind != SLOT_NULL:
             used += align_up(h.size, sizeof(uint64_t))
-            index += 1
         if length and begin + length <= at <= begin + length + node.fabric.range_cost:
             length = at + used - begin
-            continue
-        if length:
-            push_more(node, s, s.slots_offset + begin, length, lane)
-        begin = at
-        length = used
+        else:
+            if length:
+                push_more(node, s, s.slots_offset + begin, length, lane)
+                s.piece_pushed = index
+                if not room_to_push(node, s, 2):
+                    return False
+            begin = at
+            length = used
+        index += h.run if h.kind == SLOT_NULL else 1
     push_more(node, s, s.slots_offset + begin, length, lane)
+    return True
 
 
 cdef uint64_t piece_end(node_t *node, subgroup_t *s, uint64_t first, uint64_t end) noexcept nogil:
@@ -238,22 +257,33 @@ cdef uint64_t piece_end(node_t *node, subgroup_t *s, uint64_t first, uint64_t en
     return end
 
 
-cdef void publish(node_t *node, subgroup_t *s, uint64_t first, uint64_t end) noexcept nogil:
-    """Pushes messages first..end-1 and posts them, piece by piece, each with its count behind it."""
-    cdef uint64_t upto
-    # What was collected before reads my line when it is handed over: with the new count it would overtake the slots.
-    flush_posts(node)
-    while first < end:
-        upto = piece_end(node, s, first, end)
+cdef void publish(node_t *node, subgroup_t *s) noexcept nogil:
+    """Goes on with what is to be published: the next piece's slots, then its count. Unfinished until all pieces are left
+    as posts; without `post_after_unlock` the lock is held as long.
+
+    What was collected before reads my line when it is posted: with the new count it would overtake the slots. So it has
+    to be out first.
+    """
+    cdef bint whole
+    node.unfinished = True
+    if node.n_posts:
+        return
+    if s.piece_end == s.pushed:
+        s.piece_end = piece_end(node, s, s.pushed, s.published)
+        s.piece_pushed = s.pushed
         # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
-        u64_store_release(&s.mine.published, upto)
-        if node.fabric.range_cost >= s.window * s.stride:
-            push_slots(node, s, first, upto - first)
-        else:
-            push_used(node, s, first, upto - first)
-        push_published(node, s)
-        flush_posts(node)
-        first = upto
+        u64_store_release(&s.mine.published, s.piece_end)
+    if node.fabric.range_cost >= s.window * s.stride:
+        whole = push_slots(node, s, s.piece_end)
+    else:
+        whole = push_used(node, s, s.piece_end)
+    if not whole:
+        return
+    push_published(node, s)
+    s.pushed = s.piece_end
+    node.unfinished = s.pushed < s.published
+    if not node.unfinished:
+        hold_until_posted(node, s)
 
 
 cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
@@ -262,6 +292,9 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     cdef slot_header *h
     cdef bint again = False
     if s.my_sender < 0:
+        return 0
+    if s.pushed < s.published:
+        publish(node, s)
         return 0
     if s.n_inboxes == 0 and u64_load_relaxed(&s.claimed) == s.published and not u32_load_relaxed(&s.claim_waiting):
         return 0
@@ -276,14 +309,13 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
             want_delivered(node, s)
         if worth_waking(s):         # again: a member may have delivered before it could see that I wait
             u32_store_relaxed(&s.claim_waiting, 0)
-            event_ring(s.space_fd)
+            wake_writer(node, s.space_fd)
     if s.claimed != s.published:
         advance_committed(s)
     first = s.published
     n = s.committed - first
     if n == 0:
         unlock_subgroup(s)
-        flush_posts(node)
         return again
     # A batch is a push with messages in it; one that carries nulls only is counted as a push.
     if node.batch_send:
@@ -308,8 +340,5 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
     s.published = first + n
     if node.post_after_unlock:
         unlock_subgroup(s)
-        publish(node, s, first, first + n)
-    else:
-        publish(node, s, first, first + n)
-        unlock_subgroup(s)
+    publish(node, s)
     return <int>n if n < DONE_MAX else DONE_MAX

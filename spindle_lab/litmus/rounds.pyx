@@ -7,7 +7,7 @@ runs often enough to meet it.
 
 Method: nobody sleeps here. In each round all meet, wait for some moments by chance, and do what production does, by
 calling it: announce_sleep() and commits_asleep() (applications), a fabric's post_list() (peers of one host), a reader's
-arm_cursor() and log_ring_readers(). A round is lost if the one who would sleep has not seen the work and nobody would
+arm_cursor() and log_take_armed(). A round is lost if the one who would sleep has not seen the work and nobody would
 have rung. How often each of the other outcomes came shows how close the race was.
 
 Rules: all memory is laid out as in production: the doorbell in a page of its own, the work in another.
@@ -23,7 +23,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
-from spindle_core.delivery cimport log_ring_readers, log_t
+from spindle_core.delivery cimport log_t, log_take_armed
 from spindle_core.events cimport sched_yield
 from spindle_core.fabric.fabric cimport POST_RING, Fabric, post_t
 from spindle_core.fabric.shm import ShmFabric
@@ -167,6 +167,7 @@ cdef void run_sleeper(Race race) noexcept nogil:
 
 cdef void run_worker(Race race, uint32_t k) noexcept nogil:
     cdef uint64_t n, chance = race.chance + 2 * (k + 1), rings
+    cdef int reader
     cdef post_t post
     post.peer = 1
     post.flags = POST_RING
@@ -180,6 +181,6 @@ cdef void run_worker(Race race, uint32_t k) noexcept nogil:
         elif race.shape == PEER:
             rings = race.fabric.table.post_list(race.fabric.table.self, &post, 1)
         else:
-            rings = log_ring_readers(&race.log)
+            rings = log_take_armed(&race.log, &reader, 1)
         u64_store_release(&race.places[1 + k].ended, n << 1 | rings)
         wait_for(&race.places[0].ended, n << 1)

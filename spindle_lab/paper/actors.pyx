@@ -1,6 +1,6 @@
 """Who acts in virtual time: the predicate thread and the applications of each node.
 
-The predicate thread is the production core: step(), and what that calls. Around it there is nothing but the time that
+The predicate thread is the production core: a pass, step by step, and what those leave to be posted. Around it there is nothing but the time that
 passes: for a pass, by how many lines it looks at and how many of those have changed; for a list of posts, in its
 middle, so that others act meanwhile; for each message delivered. An application claims a slot under the subgroup's lock
 with the core's own functions, fills it and commits it.
@@ -36,10 +36,10 @@ from spindle_core.counters cimport (
     C_SEND_BATCHES,
     C_SEND_MESSAGES,
 )
+from spindle_core.effects cimport whole_pass
 from spindle_core.layout cimport ROW_SUBGROUPS_OFFSET, subgroup_columns
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready
 from spindle_core.state cimport LEVEL_UNORDERED, delivery_t, subgroup_t
-from spindle_core.step cimport step
 
 cdef uint32_t RELAXES_BEFORE_YIELD = 4   # of passes that find nothing, as in thread.pyx
 cdef uint64_t DEBT_MAX_PS = 500_000      # what may be spent before others act
@@ -398,7 +398,7 @@ cdef void predicates(void *self) noexcept nogil:
             spend_until(a, a.held_until_ps)
         if a.n_waiting and not run.lock_free and not run.cores.n:
             a.debt_ps += run.costs.handover      # who waits for a slot takes the lock to look
-        done = step(a.node, a.now_ps // 1000)
+        done = whole_pass(a.node, a.now_ps // 1000)
         a.laps += 1
         count_batches(a)
         owe_triggers(a)

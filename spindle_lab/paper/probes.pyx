@@ -21,6 +21,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
 from spindle_core.engine cimport Engine
+from spindle_core.effects cimport whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, Fabric, post_t
@@ -29,7 +30,6 @@ from spindle_core.predicates.receive cimport receive
 from spindle_core.predicates.send cimport send
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport delivery_t, subgroup_t
-from spindle_core.step cimport step
 
 cdef enum:
     LINE = 8                     # words
@@ -75,7 +75,7 @@ def passes(Epoch epoch not None, uint64_t rounds, uint64_t of=100):
         start = monotonic_ns()
         with nogil:
             for _k in range(of):
-                step(&epoch.node, 1)
+                whole_pass(&epoch.node, 1)
         found.append((monotonic_ns() - start) / <double>of)
     return found
 
