@@ -283,6 +283,25 @@ def latency(repeat: int, as_json: bool, **values: Any) -> None:
     check(result)
 
 
+@bench.command("idle-topics")
+@nodes_option
+@size_option
+@click.option("--topics", "idle_topics", type=click.IntRange(1, IDLE_TOPICS_MAX), default=200, show_default=True,
+              help="How many of them there are.")
+@click.option("--api", type=click.Choice(APIS), default="core", show_default=True, help="core: bare loops in C.")
+@click.option("--daemon", is_flag=True, help="dds: a daemon per node instead of a node in each process.")
+@fabric_option
+@click.option("--count", type=click.IntRange(0), default=0, help="Messages per sender. [default: about a second]")
+@click.option("--repeat", type=click.IntRange(1, 100), default=3, show_default=True, help="Pairs of runs.")
+@json_option
+def idle_topics_command(repeat: int, as_json: bool, **values: Any) -> None:
+    """What topics in which nothing happens cost one in which something does: its rate and latency, alone and beside."""
+    from spindle_lab.bench import idle_topics
+
+    options = make_options(**values)
+    show(failing_clearly(lambda: idle_topics.run(options, repeat)), as_json)
+
+
 @bench.command()
 @nodes_option
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to look.")

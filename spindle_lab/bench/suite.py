@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spindle_lab.bench import doorbell, idle, limit, memcpy, multicast, startup
+from spindle_lab.bench import doorbell, failover, idle, idle_topics, limit, memcpy, multicast, startup
 from spindle_lab.bench.crew import BenchFailed
 from spindle_lab.bench.options import SWITCHES, MulticastOptions
 from spindle_lab.bench.results import markdown_table, median_run, rate_text
@@ -292,6 +292,56 @@ def idle_section(plan: Plan) -> list[Line]:
     ]
 
 
+def idle_topics_section(plan: Plan) -> list[Line]:
+    options = MulticastOptions(idle_topics=200)
+    scaled = replace(options, count=max(100, int(options.messages_each * plan.scale)))
+    found = idle_topics.run(scaled, plan.repeat)
+    command = f"{COMMAND} idle-topics --repeat {plan.repeat}"
+    return [
+        Line(
+            "core, one active topic beside 200 idle ones",
+            f"{found['rate_ratio']:.2f} of its rate alone: {rate_text(found['messages_per_s'])}/s; "
+            f"{found['latency_ratio']:.2f} times its latency: p50 {found['p50_us']:g} us",
+            "at least 0.95 of its rate, at most 1.1 times its latency",
+            found["rate_ratio"] >= 0.95 and found["latency_ratio"] <= 1.1,
+            command,
+            found,
+        )
+    ]
+
+
+def failover_section(plan: Plan) -> list[Line]:
+    """Kills, hangs, joins and leaves, on one host and over connections."""
+    lines = []
+    rounds = max(1, round(plan.repeat * plan.scale))
+    for fabric in ("shm", "tcp"):
+        options = {"rate": 1000, "size": 256, "suspect_timeout_s": 2.0, "fabric": fabric}
+        found = failover.run(options, kills=rounds, stops=rounds, joins=rounds, say=lambda text: None)
+        for key, what in FAILOVERS.items():
+            figures = found[key]
+            lines.append(
+                Line(
+                    f"{what}{', over TCP' if fabric == 'tcp' else ''}",
+                    f"median {figures['median_ms']:g}, p99 {figures['p99_ms']:g}, max {figures['max_ms']:g} ms "
+                    f"of {figures['samples']}",
+                    f"at most {figures['target_ms']:g} ms",
+                    figures["met"],
+                    f"{COMMAND} failover --fabric {fabric}",
+                    figures,
+                )
+            )
+    return lines
+
+
+FAILOVERS = {
+    "kill_member": "a member is killed: until the others deliver again",
+    "kill_leader": "the leader is killed",
+    "stop_member": "a member hangs",
+    "stop_leader": "the leader hangs",
+    "join_and_leave": "a node joins or leaves: the longest pause of the others",
+}
+
+
 def startup_section(plan: Plan) -> list[Line]:
     found = startup.run(plan.repeat)
     command = f"{COMMAND} startup"
@@ -321,6 +371,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Plan], list[Line]]]] = {
     "dds": ("DDS API in Python", dds_section),
     "latency": ("Latency at a paced rate", latency_section),
     "idle": ("Idle", idle_section),
+    "idle-topics": ("Idle topics", idle_topics_section),
+    "failover": ("Failover", failover_section),
     "startup": ("Start and memory", startup_section),
 }
 
