@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' 
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos proto netns-test rdma-test clean distclean
+.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto netns-test rdma-test clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -114,6 +114,10 @@ litmus: setup  ## Race around going to sleep, ROUNDS times (1e9) for each way of
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
 	@$(BIN)/python -m spindle_lab.chaos --seconds $(SECONDS) $(ARGS)
+
+# Half an hour is the least that says something of memory; what counts is after the first five minutes.
+soak: setup  ## Daemons under programs that come, die and go, for SECONDS (3600): nothing may stay of them
+	@$(BIN)/python -m spindle_lab.soak --seconds $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),3600) $(ARGS)
 
 mutants: setup $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
 	@$(BIN)/python tools/mutants.py $(ARGS)

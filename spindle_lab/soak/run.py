@@ -43,9 +43,9 @@ class Soaked:
                         for one in grown if one.too_much]
 
 
-def soak(seconds: float, *, nodes: int = 2, warm_s: float = WARM_S, seed: int = 0, every_s: float = EVERY_S,
-         say: Callable[[str], None] = print) -> Soaked:
-    """Runs for so long. RuntimeError if a daemon ends; ValueError if the time is too short for a verdict."""
+def soak(seconds: float, *, waves: int = 0, nodes: int = 2, warm_s: float = WARM_S, seed: int = 0,
+         every_s: float = EVERY_S, say: Callable[[str], None] = print) -> Soaked:
+    """Runs for so long, and so many waves. RuntimeError if a daemon ends; ValueError if that was too short to judge."""
     rng = random.Random(seed)
     result = Soaked()
     with tempfile.TemporaryDirectory(prefix="spindle-soak-") as name:
@@ -54,8 +54,9 @@ def soak(seconds: float, *, nodes: int = 2, warm_s: float = WARM_S, seed: int = 
         with Daemons(directory, nodes, settings) as daemons:
             notes: dict[int, list[Note]] = {daemon.node_id: [] for daemon in daemons.members}
             began = noted = said = time.monotonic()
-            while time.monotonic() - began < seconds:
+            while time.monotonic() - began < seconds or waves > 0:
                 wave(directory, nodes, rng, result)
+                waves -= 1
                 now = time.monotonic()
                 if now - noted < every_s:
                     continue

@@ -155,6 +155,39 @@ def test_a_slot_that_comes_free_at_another_host_is_seen(level):
     assert writer.acknowledged == 1
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_an_acknowledgement_alone_is_seen(level):
+    """A member that receives and delivers nothing, or delivers and sends nothing, has marked that: the writer hears of
+    it, and where delivery is held at one member the others deliver."""
+    cluster = Cluster(3, specs(3, [level] * 2, 8))
+    reader, writer = cluster.reader(0, 0), cluster.writer(0, 0)
+    cluster.engines[2].hold_delivery(0)
+    cluster.settle()
+    writer.write(b"message")
+    for engine in cluster.engines:     # each to its end: the last has nobody behind it who would say something, too
+        while engine.step_once():
+            pass
+    cluster.settle()
+    assert [bytes(payload) for payload, _ in reader.take_pairs(8)] == [b"message"] and writer.acknowledged == 0
+    cluster.engines[2].release_delivery(0)
+    cluster.settle()
+    assert writer.acknowledged == 1
+
+
+def test_what_threads_of_the_process_do_is_seen():
+    """Slots that are filled in place and silences that are declared make the next pass visit their topic alone."""
+    cluster = Cluster(2, specs(2, [1] * 5, 8))
+    cluster.settle()
+    for topic, act in ((2, lambda: cluster.engines[0].write(2, b"in place")),
+                       (4, lambda: cluster.engines[0].declare_silence(4, 3)),
+                       (0, lambda: cluster.engines[0].claim(0).abort())):  # fmt: skip
+        act()
+        assert topics_to_visit(cluster.epochs[0]) == [topic]
+        assert cluster.engines[0].step_once() > 0
+        cluster.settle()
+        assert topics_to_visit(cluster.epochs[0]) == []
+
+
 def test_room_that_a_reader_makes_is_seen():
     """Delivery that waits for a reader goes on when it has taken something: the reader rings and names no topic."""
     cluster = Cluster(1, specs(1, [1] * 3, 8))
