@@ -1,7 +1,7 @@
 """Of each writer on a host without a node: the source timestamp of its last message that this node has delivered.
 
 Why: when the node that relays for an application dies, the next one must know what the group has had; the survivors
-know it (spindle/relay/turning.py). The deliver predicate notes it, so that it is as exact as delivery itself.
+know it (spindle/relay/handover.py). The deliver predicate notes it, so that it is as exact as delivery itself.
 
 Rules: the table belongs to the node and outlives views and its part in topics. It is bounded: a writer that hasn't been
 heard of for longest gives way in its bucket. Changed and read only on the predicate thread, or while that is parked.

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from spindle_lab.bench.crew import BenchFailed, Crew, worker_environment
-from spindle_lab.bench.multicast import play
+from spindle_lab.bench.crew import BenchFailed, Crew, play, worker_environment
 from spindle_lab.bench.options import MulticastOptions
 
 DAEMON_READY_TIMEOUT_S = 60.0

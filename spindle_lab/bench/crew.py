@@ -130,3 +130,13 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def play(crew: Crew, timeout_s: float) -> list[dict[str, Any]]:
+    """Ready, go, done, and only then stop: a node that has everything is still needed by those that haven't."""
+    crew.gather("ready", max(READY_TIMEOUT_S, timeout_s))
+    crew.broadcast({"event": "go"})
+    done = crew.gather("done", timeout_s)
+    crew.broadcast({"event": "stop"})
+    crew.gather("stopped")
+    return done

@@ -12,7 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from spindle_lab.bench.crew import READY_TIMEOUT_S, Crew
+from spindle_lab.bench.app_run import run_apps
+from spindle_lab.bench.crew import READY_TIMEOUT_S, Crew, play
 from spindle_lab.bench.options import MulticastOptions
 from spindle_lab.bench.reach import check_fabric, offer_to
 from spindle_lab.bench.results import latency_us, mean, median, median_run, merge_counts
@@ -26,8 +27,6 @@ def run_once(options: MulticastOptions) -> dict[str, Any]:
     if options.api == "core":
         done = run_core(options)
     else:
-        from spindle_lab.bench.app_run import run_apps
-
         done = run_apps(options)
     return assemble(options, done)
 
@@ -49,15 +48,6 @@ def run_core(options: MulticastOptions) -> list[dict[str, Any]]:
                     os.close(fd)
         return play(crew, options.timeout_s)
 
-
-def play(crew: Crew, timeout_s: float) -> list[dict[str, Any]]:
-    """Ready, go, done, and only then stop: a node that has everything is still needed by those that haven't."""
-    crew.gather("ready", max(READY_TIMEOUT_S, timeout_s))
-    crew.broadcast({"event": "go"})
-    done = crew.gather("done", timeout_s)
-    crew.broadcast({"event": "stop"})
-    crew.gather("stopped")
-    return done
 
 
 def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -10,8 +10,6 @@ explains is noted with the daemon's life, so that any other is a violation.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import random
 import shutil
 import signal
@@ -24,30 +22,8 @@ from spindle.errors import CastOut, JoinFailed, JournalError, NodeStopped, NoMaj
 from spindle.restart.repairing import repair_journals
 from spindle_lab.chaos.disk import DISK_BROKEN, DISK_FULL, HARMLESS, Mode, damage_middle, lose_tail, tear
 from spindle_lab.chaos.links import LINK_FAULTS
+from spindle_lab.chaos.schedule import Schedule
 from spindle_lab.chaos.stage import EXTRA_NODES, Process, Stage
-
-
-class Schedule:
-    """What is to be done later, by the clock."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-
-    def later(self, delay_s: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (time.monotonic() + delay_s, next(self._numbers), what))
-
-    def run(self) -> None:
-        """Do what is due."""
-        while self._heap and self._heap[0][0] <= time.monotonic():
-            heapq.heappop(self._heap)[2]()
-
-    @property
-    def next_in_s(self) -> float:
-        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else 1.0
-
-    def clear(self) -> None:
-        self._heap.clear()
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,37 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spindle.errors import CastOut, JoinFailed, NodeStopped, NoMajority
 from spindle_lab.chaos.hosts import Direction, Hosts, between
 from spindle_lab.chaos.lines import Line
 
 if TYPE_CHECKING:
-    from spindle_lab.chaos.faults import Faults
+    import random
+
+    from spindle_lab.chaos.schedule import Schedule
+    from spindle_lab.chaos.stage import Stage
 
 # In a minority, taken for dead, without a group to join, refused by a node that stops.
 EXCUSED = (NoMajority.exit_code, CastOut.exit_code, JoinFailed.exit_code, NodeStopped.exit_code)
 FLAPS = 12
 SLOW = 200e3  # bytes a second; below that, heartbeats may wait too long behind messages
+
+
+class Faults(Protocol):
+    """What the faults of links need of those of a round (`spindle_lab.chaos.faults`)."""
+
+    stage: Stage
+    draw: random.Random
+    suspect_timeout_s: float
+    schedule: Schedule
+
+    def excuse(self, *codes: int) -> None:
+        """Daemons may end with these exit codes from now on."""
+
+    def come_back(self, node: int, delay_s: float) -> None:
+        """A node that has ended is started again later."""
 
 
 def _hosts(faults: Faults) -> Hosts:
