@@ -22,13 +22,15 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
+from spindle.applications.quotas import Quotas
 from spindle.applications.turns import Turns
 from spindle.errors import (
+    AccessDenied,
     ConfigError,
     ConnectionEnded,
     NodeStopped,
@@ -49,7 +51,7 @@ from spindle.group.codec import (
     view_to_wire,
 )
 from spindle.group.endpoints import Endpoint
-from spindle.group.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo, TopicSpec
+from spindle.group.topics import SLOT_OVERHEAD, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import Permissions
@@ -75,6 +77,8 @@ class OpenPort:
     writer: WriterPort | None = None
     reader: ReaderPort | None = None
     guid: bytes = b""  # empty: not announced
+    inbox_bytes: int = 0
+    counted: bool = False  # by the quota of its user
     number: int = 0
 
 
@@ -86,13 +90,15 @@ class Registry(Protocol):
     apps: dict[int, Application]
     relayed: RelayFigures
     turns: Turns
+    quotas: Quotas
+    announced: dict[bytes, tuple[Application, int]]
 
     @property
     def stopping(self) -> bool:
         """True once the node is about to end."""
 
-    def full_status(self) -> dict[str, Any]:
-        """The node's own status and what is attached to it, fit for JSON."""
+    def status_for(self, viewer: Permissions) -> dict[str, Any]:
+        """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
 
 
 class Application:
@@ -111,6 +117,7 @@ class Application:
         self.number = number
         self.name = name[:128] if name.isprintable() else "?"
         self.permissions = permissions
+        self.quota = all_apps.quotas.of(permissions.peer)
         self.watching = False
         self._ended = False
         self._ports: dict[int, OpenPort] = {}
@@ -162,6 +169,8 @@ class Application:
             self._ended = True
             self._conn.close()
             self._all.apps.pop(self.number, None)
+            if self.quota is not None:
+                self.quota.applications -= 1
             LOG.info("%s %s", self, why)
             await self._close_everything()
 
@@ -275,9 +284,13 @@ class Application:
                 known.spec.check_same(wanted)
                 return known
             config = self._node.config
+            spec = wanted.with_window(config.default_size_max, config.default_window)
             try:
-                return await self._node.declare_topic(
-                    wanted.with_window(config.default_size_max, config.default_window))
+                if self.quota is None:
+                    return await self._node.declare_topic(spec)
+                await self.quota.change()
+                with self.quota.declaring(spec, [one.spec.name for one in self._node.topics()]):
+                    return await self._node.declare_topic(spec)
             except TopicMismatch:
                 if attempt == 2:
                     raise  # otherwise somebody was faster: what we left open may be as they want it
@@ -291,9 +304,11 @@ class Application:
         if wanted.slots > WINDOW_MAX or wanted.slots * (spec.size_max + SLOT_OVERHEAD) > INBOX_BYTES_MAX:
             raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
-        with self._room_for_port():
+        slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
+        inbox_bytes = slots * (spec.size_max + SLOT_OVERHEAD)
+        async with self._room_for_port(inbox_bytes) as counted:
             port = await self._node.open_writer(wanted.topic, slots=wanted.slots, relayed=self._identity(wanted))
-            number = await self._keep(OpenPort(wanted.topic, writer=port), endpoint)
+            number = await self._keep(counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
             return None
         inbox, engine = port.inbox, self._node.engine
@@ -314,12 +329,12 @@ class Application:
             raise ConfigError(f"a reader that goes on from {len(wanted.after)} positions: the limit is {POSITIONS_MAX}")
         if wanted.start_index < -1:
             raise ConfigError(f"start index {wanted.start_index} must be an index, or -1 for none")
-        with self._room_for_port():
+        async with self._room_for_port() as counted:
             port = await self._node.open_reader(
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
                 start_index=wanted.start_index,
                 after=[position_from_wire(one) for one in wanted.after])
-            number = await self._keep(OpenPort(wanted.topic, reader=port), endpoint)
+            number = await self._keep(counted(OpenPort(wanted.topic, reader=port)), endpoint)
         if number is None:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(
@@ -338,7 +353,11 @@ class Application:
             try:
                 if port.writer is not None:
                     endpoint = dataclasses.replace(endpoint, writer_id=port.writer.inbox.writer_id)
+                holder = self._all.announced.get(endpoint.guid)
+                if holder is not None and holder[0] is not self and not holder[0]._ended:
+                    raise AccessDenied(f"guid {endpoint.guid.hex()} is announced by another application of this node")
                 self._node.announce_endpoint(endpoint)
+                self._all.announced[endpoint.guid] = (self, number)
             except SpindleError:
                 if self._ports.pop(number, None) is not None:
                     await self._close_logged(port)
@@ -354,8 +373,10 @@ class Application:
         return pb.Reply(done=pb.Done()), []
 
     async def _close_port(self, port: OpenPort) -> None:
-        if port.guid:
+        if port.guid and self._all.announced.get(port.guid) == (self, port.number):
+            del self._all.announced[port.guid]  # otherwise it has been announced anew since
             self._node.withdraw_endpoint(port.guid)
+        self._give_back(port)
         if port.writer is not None:
             await self._node.close_writer(port.writer)
         if port.reader is not None:
@@ -378,7 +399,7 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        return pb.Reply(status=pb.Status(json=json.dumps(self._all.full_status()))), []
+        return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
 
     # --- checks
 
@@ -395,17 +416,37 @@ class Application:
             guid=wanted.guid, node_id=self._node.node_id, is_writer=is_writer, topic=wanted.topic,
             endpoint=wanted.endpoint, app_name=self.name, pid=self.permissions.peer.pid)
 
-    @contextlib.contextmanager
-    def _room_for_port(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _room_for_port(self, inbox_bytes: int = 0) -> AsyncIterator[Callable[[OpenPort], OpenPort]]:
+        """Room for a reader, or a writer with an inbox of so many bytes, within the limits of application and user.
+        What is yielded is to be called with the port: from then on closing that gives the room back."""
         limit = self._node.config.max_endpoints_per_app
         if len(self._ports) + self._opening >= limit:
             raise TopicLimit(f"{self} has {limit} readers and writers open, the limit: close some, or raise [limits] "
                              "max_endpoints_per_app in the node's configuration")
+        taken = self.quota is not None
+        if self.quota is not None:
+            self.quota.take_endpoint(inbox_bytes)
+
+        def counted(port: OpenPort) -> OpenPort:
+            nonlocal taken
+            port.counted, taken = taken, False
+            return port
+
         self._opening += 1
         try:
-            yield
+            if self.quota is not None:
+                await self.quota.change()
+            yield counted
         finally:
             self._opening -= 1
+            if taken and self.quota is not None:
+                self.quota.give_endpoint(inbox_bytes)
+
+    def _give_back(self, port: OpenPort) -> None:
+        if port.counted and self.quota is not None:
+            port.counted = False
+            self.quota.give_endpoint(port.inbox_bytes)
 
 
 def last_word(error: SpindleError) -> bytes:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle import __version__
 from spindle.applications.application import Application
+from spindle.applications.quotas import Quotas
 from spindle.applications.relayed import RelayedApplication
 from spindle.applications.turns import Turns
 from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, WireError, error_to_wire
@@ -46,6 +47,8 @@ class Attachments:
         self.embedded = embedded
         self.apps: dict[int, Application] = {}
         self.turns = Turns()
+        self.quotas = Quotas(node.config)
+        self.announced: dict[bytes, tuple[Application, int]] = {}  # by guid: whose port this is
         self.relayed = RelayFigures()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,6 +94,9 @@ class Attachments:
         if len(self.apps) >= config.max_apps:
             raise SpindleError(f"node {self.node.node_id} has {len(self.apps)} applications, its limit: detach one, or "
                                "raise [limits] max_apps in its configuration")
+        quota = self.quotas.of(credentials)
+        if quota is not None:
+            quota.take_application()
         return permissions
 
     def _answer_opening(self, conn: Connection, error: SpindleError | None) -> None:
@@ -123,6 +129,26 @@ class Attachments:
                 "applications": [app.status() for app in self.apps.values()],
                 "relayed": {"applications": sum(app.external for app in self.apps.values()),
                             **dataclasses.asdict(self.relayed)}}
+
+    def status_for(self, viewer: Permissions) -> dict[str, Any]:
+        """The same as far as the viewer's rights show it: topics with their journals that he may see, and of other
+        users' applications what they have open of these."""
+        status = self.full_status()
+        if viewer.sees_all:
+            return status
+        status["topics"] = [topic for topic in status["topics"] if viewer.may_see(topic["name"])]
+        seen = []
+        for app in self.apps.values():
+            shown = app.status()
+            peer = app.permissions.peer
+            if not (peer.local and viewer.peer.local and peer.uid == viewer.peer.uid):
+                for kind in ("writers", "readers"):
+                    shown[kind] = [topic for topic in shown[kind] if viewer.may_see(topic)]
+                if not (shown["writers"] or shown["readers"]):
+                    continue
+            seen.append(shown)
+        status["applications"] = seen
+        return status
 
     async def close(self, reason: SpindleError | None = None) -> None:
         """Say `reason` to every application as the last word; returns when all connections and ports are closed."""

@@ -167,7 +167,7 @@ class RelayedApplication(Application):
         super().end(reason)
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        status = {**self._all.full_status(), "counters": self._node.counters.snapshot()}
+        status = {**self._all.status_for(self.permissions), "counters": self._node.counters.snapshot()}
         return pb.Reply(status=pb.Status(json=json.dumps(status))), []
 
     # --- writers

@@ -317,6 +317,32 @@ class NodeConfig:
         "limits", "max_endpoints_per_app", "int", "Readers and writers of one application, together.",
         1024, unit="endpoints", low=1, high=65536,
     )  # fmt: skip
+    max_apps_per_user: int = _key(
+        "limits", "max_apps_per_user", "int",
+        "Applications of one user attached to this node at one time. This limit and the following ones are not for the "
+        "node's own user, root and `[access] nodes`; an application of another host counts by its certificate's name.",
+        64, unit="applications", low=1, high=4096,
+    )  # fmt: skip
+    max_endpoints_per_user: int = _key(
+        "limits", "max_endpoints_per_user", "int", "Readers and writers of all applications of one user, together.",
+        4096, unit="endpoints", low=1, high=65536,
+    )  # fmt: skip
+    max_topics_per_user: int = _key(
+        "limits", "max_topics_per_user", "int",
+        "Topics that one user may declare at this node; a group has 255 in all.",
+        64, unit="topics", low=1, high=255,
+    )  # fmt: skip
+    max_bytes_per_user: int = _key(
+        "limits", "max_bytes_per_user", "size",
+        "Memory of the rings of one user's topics (as declared at this node, for one sender each) and open writers.",
+        2 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
+    )  # fmt: skip
+    max_changes_per_user_s: int = _key(
+        "limits", "max_changes_per_user_s", "int",
+        "Topics declared and readers and writers opened by one user at this node in a second, in the long run; what "
+        "comes faster waits. Each may be a change of the group.",
+        100, unit="a second", low=1, high=100_000,
+    )  # fmt: skip
     frame_max: int = _key(
         "limits", "frame_max", "size",
         "Largest request that an application may send. Messages are none: they have the size of their topic.",
@@ -422,6 +448,12 @@ class NodeConfig:
     def may_subscribe(self, uid: int, gids: Iterable[int], topic: str, application: str = "") -> bool:
         """True if an admitted user, or an application of another host, may open a reader of the topic."""
         return self._may("subscribe", uid, list(gids), topic, application)
+
+    def hides_nothing_from(self, uid: int, gids: Iterable[int]) -> bool:
+        """True if there are no rules, or this is the node's own user and no rule is about him."""
+        gids = list(gids)
+        return not self.access_rules or (
+            uid == os.geteuid() and not any(rule.matches(uid, gids) for rule in self.access_rules))
 
     def _may(self, what: str, uid: int, gids: list[int], topic: str, application: str) -> bool:
         if not self.access_rules:

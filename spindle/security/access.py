@@ -148,6 +148,11 @@ class Permissions:
                 self.peer.uid, self.peer.groups, topic, self._application)
         return self._subscribe[topic]
 
+    @property
+    def sees_all(self) -> bool:
+        """True if no rule hides anything from the peer."""
+        return self._everything or self._config.hides_nothing_from(self.peer.uid, self.peer.groups)
+
     def may_see(self, topic: str) -> bool:
         """True if the peer may know that `topic` exists."""
         return self.may_publish(topic) or self.may_subscribe(topic)

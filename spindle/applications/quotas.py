@@ -1,0 +1,146 @@
+"""What one user's applications may use of a node, together: applications, topics, endpoints, memory, and changes of the
+group.
+
+Why at the node that is asked: what is declared or opened costs memory on every node, and each change costs a view; so
+the node that an application is attached to refuses before anybody else hears of it.
+
+Rules:
+- Users of this host are told apart by their number, applications of other hosts by the name in their certificate, or
+  else by their address. Who may be a node is not limited: it could do everything anyway.
+- What is too much is refused with the limit and its key. Changes that come too fast are not refused; they wait.
+- A topic counts for who declared it, through this node, as long as the group has it.
+- Memory is that of the rings: of a declared topic the ring of one sender, of an open writer its inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from spindle.config.keys import size_text
+from spindle.errors import SpindleError, TopicLimit
+from spindle.group.topics import SLOT_OVERHEAD, TopicSpec
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.security.access import Credentials
+
+CHANGES_AT_ONCE_S = 5.0  # so many seconds' worth of changes may come at once
+
+
+@dataclasses.dataclass(eq=False)
+class Quota:
+    """Of one user. `take_*` raise TopicLimit, or SpindleError; what was taken is given back with the other half."""
+
+    who: str
+    config: NodeConfig
+    applications: int = 0
+    endpoints: int = 0
+    writer_bytes: int = 0
+    topics: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes by name
+    _deciding: list[str] = dataclasses.field(default_factory=list)  # of them, those on which the group decides just now
+    _spent: float = 0.0  # changes, beyond what time has given back
+    _spent_at: float = 0.0
+
+    def take_application(self) -> None:
+        limit = self.config.max_apps_per_user
+        if self.applications >= limit:
+            raise SpindleError(f"{self.who} has {limit} applications attached, the limit: detach one, or raise "
+                               "[limits] max_apps_per_user in the node's configuration")
+        self.applications += 1
+
+    def take_endpoint(self, inbox_bytes: int = 0) -> None:
+        """A reader, or a writer with an inbox of so many bytes."""
+        limit = self.config.max_endpoints_per_user
+        if self.endpoints >= limit:
+            raise TopicLimit(f"{self.who} has {limit} readers and writers open, the limit: close some, or raise "
+                             "[limits] max_endpoints_per_user in the node's configuration")
+        self._check_bytes(inbox_bytes)
+        self.endpoints += 1
+        self.writer_bytes += inbox_bytes
+
+    def give_endpoint(self, inbox_bytes: int = 0) -> None:
+        self.endpoints -= 1
+        self.writer_bytes -= inbox_bytes
+
+    @contextlib.contextmanager
+    def declaring(self, spec: TopicSpec, existing: Iterable[str]) -> Iterator[None]:
+        """While the group decides on a topic; if that fails it doesn't count. `existing`: what the group has; what it
+        has no more doesn't count either."""
+        known = {*existing, *self._deciding}
+        self.topics = {name: size for name, size in self.topics.items() if name in known}
+        self._check_topic(spec)
+        self.topics[spec.name] = ring_bytes(spec)
+        self._deciding.append(spec.name)
+        try:
+            yield
+        except BaseException:
+            self.topics.pop(spec.name, None)
+            raise
+        finally:
+            self._deciding.remove(spec.name)
+
+    def _check_topic(self, spec: TopicSpec) -> None:
+        limit = self.config.max_topics_per_user
+        if len(self.topics) >= limit:
+            raise TopicLimit(f"topic {spec.name!r}: {self.who} has declared {limit} topics, the limit: raise [limits] "
+                             "max_topics_per_user in the node's configuration")
+        self._check_bytes(ring_bytes(spec))
+
+    def _check_bytes(self, more: int) -> None:
+        limit = self.config.max_bytes_per_user
+        used = self.writer_bytes + sum(self.topics.values())
+        if used + more > limit:
+            raise TopicLimit(f"{self.who} would use {used + more} bytes for its topics and writers, the limit is "
+                             f"{size_text(limit)}: take smaller messages or windows, close writers, or raise [limits] "
+                             "max_bytes_per_user in the node's configuration")
+
+    async def change(self) -> None:
+        """Returns when one more change of the group is not too much."""
+        wait_s = self.change_due_in_s(time.monotonic())
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def change_due_in_s(self, now: float) -> float:
+        """Counts a change that is asked for at `now`; after how many seconds it may begin."""
+        rate = self.config.max_changes_per_user_s
+        self._spent = max(0.0, self._spent - (now - self._spent_at) * rate) + 1
+        self._spent_at = now
+        return max(0.0, self._spent / rate - CHANGES_AT_ONCE_S)
+
+    @property
+    def idle(self) -> bool:
+        """True if there is nothing to remember."""
+        spent = self._spent - (time.monotonic() - self._spent_at) * self.config.max_changes_per_user_s
+        return not (self.applications or self.endpoints or self.topics or spent > 0)
+
+
+class Quotas:
+    """Of all users of one node."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self._quotas: dict[str, Quota] = {}
+
+    def of(self, who: Credentials) -> Quota | None:
+        """Those of whoever is at the other end; None if it isn't limited."""
+        if who.local:
+            if self._config.is_node_user(who.uid):
+                return None
+            name = f"user {who.uid}"
+        else:
+            identity = who.identity  # type: ignore[union-attr]
+            named = identity is not None and identity.name
+            name = f"application {identity.name!r}" if named else who.address.rpartition(":")[0]  # type: ignore[union-attr]
+        for other in [key for key, quota in self._quotas.items() if quota.idle and key != name]:
+            del self._quotas[other]
+        return self._quotas.setdefault(name, Quota(name, self._config))
+
+
+def ring_bytes(spec: TopicSpec) -> int:
+    """Of one sender's ring, about."""
+    return spec.window * (spec.size_max + SLOT_OVERHEAD)
