@@ -4,9 +4,9 @@ Why apart from the node: all of it is over when the node is a member, and none o
 
 Rules:
 - `enter()` runs under the lock for newcomers of this host (`spindle.joining.bootstrap`). Where there are contacts,
-  their rules
-  (`spindle.joining.contacts`) stand in for it, so it is let go of before they are asked: who is needed for a group
-  may be another newcomer of this host. Newcomers of one host then connect to each other, which is no way in for either.
+  their rules (`spindle.joining.contacts`) stand in for it, so it is let go of before they are asked: who is needed for
+  a group may be another newcomer of this host. Newcomers of one host then connect to each other, which is no way in for
+  either.
 - Whoever is on this host is asked first. A newcomer introduces itself to all members of the view that it is told before
   it asks to join, so that nobody has to look for it later.
 """

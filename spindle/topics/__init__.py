@@ -1,1 +1,1 @@
-"""The topics of a node: their logs, readers, writers, histories and announcements."""
+"""The topics of a node: what each has here, what applications open of it, and who is told."""

@@ -5,8 +5,7 @@ without TLS (only where that is allowed), or a data connection, which carries on
 
 Rules:
 - Control connections are frames (`spindle.transport.wire`) under TLS 1.3 with certificates of both ends, or plain: on
-  loopback,
-  or where `[network] plain` says so. Who comes in another way is told why, if it can be told.
+  loopback, or where `[network] plain` says so. Who comes in another way is told why, if it can be told.
 - A data connection proves that whoever opens it has been told the token that its acceptor sent over their control
   connection, and the acceptor proves the same; a token is good for one connection. So it belongs to two authenticated
   members, one view and one ballot, and a captured one is worth nothing later.
