@@ -19,7 +19,8 @@ field for. Of each message:
                      a writer on a host without a node has 48 bits; the low 16 are what its messages carry as writer
     view id          `view` of its commit; a commit never spans two views
     sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
-    index            place in the node's delivery log: `index` of its commit plus its place in the chunk
+    index            place in the node's delivery log: `index` of its commit plus its place in the chunk. In a file that
+                     a later life went on with it goes on as well
     position         place in this journal, over all files: `position` of its commit plus its place in the chunk
     log_time         time of delivery at this node, never falling within a file, so that reading by time keeps the order
     publish_time     the writer's timestamp, or log_time if it had none

@@ -17,13 +17,14 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mcap.opcode import Opcode
 
 from spindle.journal.errors import JournalError
 from spindle.journal.files import Files
 from spindle.journal.format import (
+    CHANNELS_MAX,
     CHUNK,
     CHUNK_FIXED,
     INDEX,
@@ -48,6 +49,7 @@ from spindle.journal.relays import Relays, identity_of
 
 RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
 RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
+GO_ON_BYTES, GO_ON_COMMITS = 16 << 20, 4096  # of a file that a later life goes on with
 U64_MAX = (1 << 64) - 1
 
 
@@ -75,8 +77,27 @@ class Info(Protocol):
 Pair = tuple[bytes, Info]
 
 
+class Whole(NamedTuple):
+    """What a closed file was found to be, up to its last commit: all that going on with it takes."""
+
+    path: Path
+    head: Head
+    head_bytes: bytes
+    end: int  # of the last commit
+    last: CommitLayout
+    summary: Summary
+    relays: Relays
+    channels: dict[tuple[int, int], int]  # (sender, writer) -> channel id
+
+    @property
+    def small(self) -> bool:
+        """True if it is worth going on with. What a restart reads whole, and what is known of closed files, stays
+        small by that."""
+        return self.end < GO_ON_BYTES and self.summary.commits < GO_ON_COMMITS and len(self.channels) < CHANNELS_MAX
+
+
 class JournalFile:
-    """A live file. Made by `create`."""
+    """A live file. Made by `create` or `go_on`."""
 
     def __init__(self, files: Files, handle: int, path: Path, head: Head, head_bytes: bytes, size: int) -> None:
         self._files = files
@@ -92,6 +113,10 @@ class JournalFile:
         self.position = head.position  # of the next message
         self.relays = Relays(head.relayed)  # up to the last message
         self.last = (head.last_view, head.last_sequence)  # view and sequence number of the last message, here or before
+        self._index_next: int | None = None  # in a file that is gone on with: what the next commit is to begin with
+        self._head_bytes = head_bytes
+        self._last_layout: CommitLayout | None = None
+        self._index_shift = 0  # from the delivery log's index of a message to the file's
 
     @classmethod
     def create(cls, files: Files, directory: Path, head: Head) -> JournalFile:
@@ -112,6 +137,31 @@ class JournalFile:
             files.close(handle)
             raise
         return cls(files, handle, path, head, data, size)
+
+    @classmethod
+    def go_on(cls, files: Files, whole: Whole) -> JournalFile:
+        """Turn a closed file into a live one again, to be appended to: what `finish` does, backwards. On the disk when
+        this returns. A process that dies meanwhile leaves the file whole, closed or live."""
+        handle = files.open(whole.path, writable=True)
+        try:
+            size = _round_up(files.size(handle) + RESERVE_MIN)
+            # Longer first, up to another footer; then the padding that leads there, over the beginning of the summary.
+            files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
+            files.allocate(handle, 0, size)
+            files.sync(handle)
+            files.write(handle, [padding_header(whole.end, size)], whole.end)
+            files.sync(handle)
+        except BaseException:
+            files.close(handle)
+            raise
+        file = cls(files, handle, whole.path, whole.head, whole.head_bytes, size)
+        record = whole.last.record
+        file.end, file._summary, file.relays = whole.end, whole.summary, whole.relays
+        file._channels, file._log_time = dict(whole.channels), whole.last.end_time
+        file.position = record.position + record.count
+        file.last = (record.view_id, record.last_sequence)
+        file._index_next, file._last_layout = record.index + record.count, whole.last
+        return file
 
     @property
     def messages(self) -> int:
@@ -180,7 +230,10 @@ class JournalFile:
         crc = zlib.crc32(body)
         chunk = CHUNK.pack(Opcode.CHUNK, CHUNK_FIXED + len(body), start_time, log_time, len(body), crc, 0, len(body))
         indexes = b"".join(_index_record(channel, pairs) for channel, pairs in entries.items())
-        record = CommitRecord(view_id=view_id, sequence=first_sequence, last_sequence=sequence, index=first_index,
+        if self._index_next is not None:
+            self._index_shift, self._index_next = self._index_next - first_index, None
+        record = CommitRecord(view_id=view_id, sequence=first_sequence, last_sequence=sequence,
+                              index=first_index + self._index_shift,
                               position=self.position, count=len(run), channels=len(channel_records),
                               length=len(chunk) + len(body) + len(indexes))
         index_start = self.end + len(chunk) + len(body)
@@ -193,6 +246,7 @@ class JournalFile:
         )
         self._show(chunk, [body, indexes, seal], layout.end)
         self._summary.add(layout)
+        self._last_layout = layout
         for channel, published in relayed.items():
             self.relays.note(writers[channel], published)
         self.position += len(run)
@@ -216,6 +270,14 @@ class JournalFile:
         self._files.write(self._handle, [LIVE_TRAILER], self.size - len(LIVE_TRAILER))
         self._files.allocate(self._handle, old, self.size - old)
         self._files.write(self._handle, [padding_header(self.end, self.size)], self.end)
+
+    @property
+    def whole(self) -> Whole | None:
+        """What going on with it takes, once it is closed; None without a commit."""
+        if self._last_layout is None:
+            return None
+        return Whole(self.path, self.head, self._head_bytes, self.end, self._last_layout, self._summary, self.relays,
+                     self._channels)
 
     def sync(self) -> None:
         """Return when all commits are on the disk."""

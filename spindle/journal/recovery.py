@@ -5,8 +5,9 @@ so that what is recovered is a prefix of what was written. A torn tail, which a 
 off; its bytes are kept beside the file. Damage with good data behind it is refused: only somebody who knows where
 another copy is may decide to go on without it.
 
-Rules: a file that was left live is closed with its summary, and a new one is begun; a file is only ever appended to by
-the process that made it. Whoever calls `recover` holds the journal's lock.
+Rules: a file that was left live is closed with its summary. Then a new one is begun, or a small one of the same group
+is gone on with (`JournalFile.go_on`), so that reopening a topic often leaves no trail of files, all of which are read
+the next time. Whoever calls `recover` holds the journal's lock.
 """
 
 from __future__ import annotations
@@ -17,13 +18,41 @@ from pathlib import Path
 
 from spindle.journal.errors import JournalCorrupt, NotAJournal
 from spindle.journal.files import Files
-from spindle.journal.format import LIVE_TRAILER, Damage, padding_header
-from spindle.journal.live import _round_up, finish
+from spindle.journal.format import LIVE_TRAILER, Damage, padding_header, parse_channel
+from spindle.journal.live import Whole, _round_up, finish
 from spindle.journal.names import TORN_SUFFIX, UNFINISHED_SUFFIX, file_safe, parse
 from spindle.journal.relays import Relayed, Relays
 from spindle.journal.scan import Scan, State
 
 _log = logging.getLogger(__name__)
+
+
+class Known:
+    """What this process has found of the last files of journals, so that it need not read them whole again while nobody
+    has touched them. A file that is gone on with is known again when it is closed. For one thread at a time a journal.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Path, tuple[tuple[int, ...], Recovery]] = {}
+
+    def note(self, files: Files, path: Path, recovery: Recovery) -> None:
+        """The file is closed, and this is what there is to know."""
+        if recovery.whole is not None and not recovery.whole.small:
+            recovery = dataclasses.replace(recovery, whole=None)
+        handle = files.open(path)
+        try:
+            self._found[path] = files.identity(handle), recovery
+        finally:
+            files.close(handle)
+
+    def look(self, files: Files, handle: int, path: Path) -> Recovery | None:
+        """What is known of an open file; None if it isn't known as it is."""
+        identity, recovery = self._found.get(path, (None, None))
+        return recovery if identity == files.identity(handle) else None
+
+    def forget(self, path: Path) -> None:
+        """It is about to change."""
+        self._found.pop(path, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +65,8 @@ class Recovery:
     group                     life of the group that those two numbers belong to; "" if unknown
     torn_path, torn_bytes     where a torn tail was put, and its size; None and 0 if there was none
     relayed                   how far the writers on hosts without a node have got, see `spindle.journal.relays`
+    whole                     the last file, if it has commits and no tail of it was torn; of a known one only if it is
+                              small
     """
 
     number: int = 1
@@ -46,6 +77,7 @@ class Recovery:
     torn_path: Path | None = None
     torn_bytes: int = 0
     relayed: Relayed = dataclasses.field(default_factory=dict)
+    whole: Whole | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def journal_numbers(files: Files, directory: Path, topic: str, node_id: int) -> list[tuple[int, Path]]:
@@ -58,8 +90,8 @@ def journal_numbers(files: Files, directory: Path, topic: str, node_id: int) -> 
     return sorted(found)
 
 
-def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery:
-    """Put the journal in order and say how it goes on.
+def recover(files: Files, directory: Path, topic: str, node_id: int, known: Known | None = None) -> Recovery:
+    """Put the journal in order and say how it goes on. The last file is not read if it is `known` and untouched.
 
     Raises JournalCorrupt if the last file is damaged before its end, NotAJournal if another file has its name, OSError
     if the disk refuses.
@@ -74,10 +106,16 @@ def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery
     number, path = numbers[-1]
     handle = files.open(path, writable=True)
     try:
+        if known is not None and (recovery := known.look(files, handle, path)) is not None:
+            return recovery
         scan = open_scan(files, handle, path)
         relays = Relays(scan.head.relayed)
+        channels: dict[tuple[int, int], int] = {}
         for layout, body in scan.commits():
             relays.add(layout, body)
+            for record in layout.channel_records:
+                channel, sender, writer = parse_channel(record, layout.offset)
+                channels[sender, writer] = channel
         if scan.head.topic != topic or scan.head.node_id != node_id:
             raise NotAJournal(
                 f"{path} has the name of topic {topic!r} on node {node_id}, but holds topic {scan.head.topic!r} of "
@@ -89,7 +127,10 @@ def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery
     finally:
         files.close(handle)
     last = scan.last.record if scan.last is not None else None
-    return Recovery(
+    whole = None
+    if scan.last is not None and scan.state is not State.TORN:
+        whole = Whole(path, scan.head, scan.head_bytes, scan.end, scan.last, scan.summary, relays, channels)
+    recovery = Recovery(
         # A file with nothing in it is replaced by the next one, so that restarts don't leave a trail of empty files.
         number=number if last is None else number + 1,
         position=scan.next_position,
@@ -99,7 +140,11 @@ def recover(files: Files, directory: Path, topic: str, node_id: int) -> Recovery
         torn_path=torn_path,
         torn_bytes=torn_bytes,
         relayed=relays.last,
+        whole=whole,
     )
+    if known is not None and whole is not None:
+        known.note(files, path, recovery)
+    return recovery
 
 
 def open_scan(files: Files, handle: int, path: Path) -> Scan:

@@ -15,6 +15,7 @@ block; the owner decides in `on_failure` what becomes of the node.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import logging
@@ -34,7 +35,7 @@ from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSchema
 from spindle.journal.live import Info, JournalFile, Pair
 from spindle.journal.names import lock_name
-from spindle.journal.recovery import Recovery, journal_numbers, recover
+from spindle.journal.recovery import Known, Recovery, journal_numbers, recover
 from spindle.journal.relays import Relayed, newest
 
 FSYNC_MODES = ("group", "never")
@@ -93,8 +94,10 @@ class Journal:
     before_commit    called on the journal's thread with the view id of the last message before each commit is written;
                      what it raises ends the journal
     files            the disk
+    known            what this process knows of journals that it has closed; the last file need not be read again then
     Raises JournalError (JournalBusy, JournalCorrupt, NotAJournal) if the journal can't be taken up; nothing runs then.
-    Reads the journal's last file whole, so it may take a second per gigabyte: not for an event loop.
+    Reads the journal's last file whole unless it is known, so it may take a second per gigabyte: not for an event
+    loop.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Journal:
         held: tuple[int, int] | None = None,
         before_commit: Callable[[int], object] | None = None,
         files: Files | None = None,
+        known: Known | None = None,
     ) -> None:
         if fsync not in FSYNC_MODES:
             raise ValueError(f"fsync {fsync!r} is unknown; use one of {', '.join(FSYNC_MODES)}")
@@ -133,10 +137,11 @@ class Journal:
         self._group = group
         self._before_commit = before_commit
         self._files = files or OsFiles()
+        self._known = known
         self._take_count = max(1, min(TAKE_MAX, TAKE_BYTES // spec.size_max))
         self._stopping = False
         self._durable = 0
-        self._earlier_messages = 0  # of this life, in files that are closed
+        self._earlier_messages = 0  # of this life, in files that are closed, less those of others in the present one
         self._commits = 0
         self._skipped = 0
         self._commit_ns_max = 0
@@ -147,7 +152,7 @@ class Journal:
 
         self._lock = self._take_lock()
         try:
-            self.recovery: Recovery = recover(self._files, self.directory, spec.name, node_id)
+            self.recovery: Recovery = recover(self._files, self.directory, spec.name, node_id, known)
             last = (self.recovery.last_view, self.recovery.last_sequence)
             if held is None and not self.recovery.group == group != "":
                 last = (-1, -1)  # order numbers of another life of the group mean nothing in this one
@@ -156,7 +161,10 @@ class Journal:
                                    f"with view {last[0]}, sequence {last[1]}, and a moment ago it ended with {held}: "
                                    "another process changes it. Give each node its own id or journal directory")
             self._held = last  # everything up to this the journal holds already
-            self._file = self._begin_file(self.recovery.number, self.recovery.position, last, self.recovery.relayed)
+            again = self._go_on()
+            self._file = again or self._begin_file(self.recovery.number, self.recovery.position, last,
+                                                   self.recovery.relayed)
+            self._earlier_messages = -self._file.messages
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError as error:
             self._files.close(self._lock)
@@ -245,9 +253,17 @@ class Journal:
             for batch in self._batches():
                 self._commit(batch)
             self._file.close()
+            self._note_closed()
             self._files.close(self._lock)
         except Exception as error:
             self._fail(error)
+
+    def _note_closed(self) -> None:
+        file = self._file
+        if self._known is not None and file.whole is not None:
+            self._known.note(self._files, file.path, Recovery(
+                number=file.head.number + 1, position=file.position, last_view=file.last[0],
+                last_sequence=file.last[1], group=file.head.group, relayed=file.relays.last, whole=file.whole))
 
     def _batches(self) -> Iterator[list[Pair]]:
         """What to commit next, again and again, until the journal is closed or no more can come."""
@@ -332,8 +348,26 @@ class Journal:
         self._skipped += len(batch)
         return []
 
+    def _go_on(self) -> JournalFile | None:
+        """The last file, if it is one that this life may go on with, and small: then reopening is cheap however often
+        it is done, and what a restart reads whole stays small."""
+        whole = self.recovery.whole
+        if whole is None or not self._group or not whole.small or whole.end >= self._max_file_size:
+            return None
+        head = whole.head
+        mine = self._head(head.number, head.position, (head.last_view, head.last_sequence), {})
+        same = dataclasses.replace(mine, file_id=head.file_id, created_ns=head.created_ns, relayed=head.relayed) == head
+        if not same:
+            return None
+        if self._known is not None:
+            self._known.forget(whole.path)
+        return JournalFile.go_on(self._files, whole)
+
     def _begin_file(self, number: int, position: int, last: tuple[int, int], relayed: Relayed) -> JournalFile:
-        head = Head(
+        return JournalFile.create(self._files, self.directory, self._head(number, position, last, relayed))
+
+    def _head(self, number: int, position: int, last: tuple[int, int], relayed: Relayed) -> Head:
+        return Head(
             topic=self.spec.name,
             type_name=self.spec.type_name,
             type_hash=self.spec.type_hash.hex(),
@@ -348,7 +382,6 @@ class Journal:
             schema=self._schema,
             relayed=tuple(newest(relayed).items()),
         )
-        return JournalFile.create(self._files, self.directory, head)
 
     def _rotate(self) -> None:
         """Close the file, begin the next, drop files beyond `keep_files`."""

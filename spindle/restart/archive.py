@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spindle.journal.reading import JournalMessage
+    from spindle.journal.recovery import Known
     from spindle.restart.disk import Store
     from spindle.restart.ledger import Ledger
 
@@ -26,6 +27,7 @@ class Archive:
     def __init__(self, directory: Path | None, node_id: int) -> None:
         self.directory, self._node_id = directory, node_id
         self._ledgers: dict[str, Ledger] = {}
+        self._known: Known | None = None
 
     def ledger(self, topic: str) -> Ledger:
         """The one ledger of this node for the topic."""
@@ -38,10 +40,13 @@ class Archive:
 
     def store(self, topic: str) -> Store:
         """Where this node keeps the topic's journal."""
+        from spindle.journal.files import OsFiles
+        from spindle.journal.recovery import Known
         from spindle.restart.disk import Store
 
         assert self.directory is not None
-        return Store(self.directory, topic, self._node_id)
+        self._known = self._known or Known()
+        return Store(self.directory, topic, self._node_id, OsFiles(), self._known)
 
 
 async def in_thread(work: Callable[..., T], *arguments: object) -> T:

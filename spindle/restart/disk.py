@@ -22,7 +22,7 @@ from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import MESSAGE, CommitLayout, Damage
 from spindle.journal.names import lock_name
 from spindle.journal.reading import Channels, JournalMessage, add_channels, messages_of
-from spindle.journal.recovery import Recovery, corrupt_error, journal_numbers, open_scan, recover, repair
+from spindle.journal.recovery import Known, Recovery, corrupt_error, journal_numbers, open_scan, recover, repair
 from spindle.journal.relays import Relays
 from spindle.journal.scan import State
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary
@@ -41,6 +41,7 @@ class Store(NamedTuple):
     topic: str
     node_id: int
     files: Files = OsFiles()
+    known: Known | None = None
 
 
 class TakenUp(NamedTuple):
@@ -84,7 +85,7 @@ def _lock(store: Store) -> int:
 
 def _found(store: Store, ledger: Ledger, whole: bool) -> TakenUp:
     """Under the lock. `whole` is what a ledger that has to be made says."""
-    recovery = recover(store.files, store.directory, store.topic, store.node_id)
+    recovery = recover(store.files, store.directory, store.topic, store.node_id, store.known)
     standing, begin = ledger.read(), first_message(store)
     if not ledger.exists and begin != NOTHING:
         standing = ledger.update(

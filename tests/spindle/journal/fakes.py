@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -183,6 +184,10 @@ class MemoryFiles:
 
     def size(self, handle: int) -> int:
         return len(self.files[self.handles[handle]])
+
+    def identity(self, handle: int) -> tuple[int, ...]:
+        number = self.handles[handle]
+        return number, len(self.files[number]), zlib.crc32(self.files[number])
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         assert offset >= 0 and size >= 0

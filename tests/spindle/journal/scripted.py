@@ -1,7 +1,7 @@
 """A scripted life of a journal on a recording disk, for the tests that crash it.
 
 Two lives of a node: in the first, commits of many sizes, a view change, growth of the file; it is closed or just
-stops. The second recovers and goes on in a new file.
+stops. The second recovers and goes on in a new file, or in the same one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def batches(sizes: list[int], size: int) -> list[list[tuple[bytes, FakeInfo]]]:
 
 
 def live_through(
-    sizes: list[int], second: list[int], size: int = 60, close_first: bool = True, sync_last: bool = True
+    sizes: list[int], second: list[int], size: int = 60, close_first: bool = True, sync_last: bool = True,
+    same_file: bool = False,
 ) -> Life:
     """Both lives: commits of `sizes` messages, then, after a recovery, of `second`. The last commit of the first life
     is left unsynced, and so not acknowledged, unless `sync_last`."""
@@ -66,7 +67,11 @@ def live_through(
     all_batches = batches(sizes + second, size)
     groups = (all_batches[: len(sizes)], all_batches[len(sizes) :])
     for number, group in enumerate(groups):
-        file = JournalFile.create(files, DIRECTORY, head_after(recover(files, DIRECTORY, SPEC.name, 1), number + 1))
+        recovery = recover(files, DIRECTORY, SPEC.name, 1)
+        if same_file and recovery.whole is not None:
+            file = JournalFile.go_on(files, recovery.whole)
+        else:
+            file = JournalFile.create(files, DIRECTORY, head_after(recovery, number + 1))
         for batch in group:
             file.append(batch)
             life.sent += batch

@@ -53,8 +53,11 @@ def kill_images(trace: list[Change]) -> Iterator[tuple[int, Image]]:
     ids=["small", "growing", "many"],
 )
 @pytest.mark.parametrize("close_first", [True, False], ids=["closed", "killed"])
-def test_a_killed_process_leaves_whole_files(sizes: list[int], second: list[int], size: int, close_first: bool) -> None:
-    life = live_through(sizes, second, size, close_first)
+@pytest.mark.parametrize("same_file", [False, True], ids=["next", "same"])
+def test_a_killed_process_leaves_whole_files(
+    sizes: list[int], second: list[int], size: int, close_first: bool, same_file: bool
+) -> None:
+    life = live_through(sizes, second, size, close_first, same_file=same_file)
     seen = set()
     for length, image in kill_images(life.files.trace):
         journal = {name: data for name, data in image.items() if name.endswith(".mcap")}
@@ -145,8 +148,9 @@ def check_power_loss(life: Life, start: int = 0, also: Callable[[Image], None] =
 
 
 @pytest.mark.parametrize("close_first", [True, False], ids=["closed", "killed"])
-def test_a_dead_machine_leaves_what_was_acknowledged(close_first: bool) -> None:
-    assert check_power_loss(live_through([1, 4, 2, 30, 9], [3, 4], 200, close_first)) > 100
+@pytest.mark.parametrize("same_file", [False, True], ids=["next", "same"])
+def test_a_dead_machine_leaves_what_was_acknowledged(close_first: bool, same_file: bool) -> None:
+    assert check_power_loss(live_through([1, 4, 2, 30, 9], [3, 4], 200, close_first, same_file=same_file)) > 100
 
 
 def test_a_process_dies_and_then_the_machine() -> None:

@@ -29,6 +29,21 @@ def start(directory: Path, node_id: int) -> Session:
     return session
 
 
+def test_a_topic_that_is_reopened_often_has_one_file(tmp_path: Path) -> None:
+    directory = tmp_path / "journal"
+    session = start(tmp_path, 1)
+    try:
+        for number in range(12):
+            writer = session.open_writer(TOPIC)
+            writer.inbox.write(b"%d" % number)
+            writer.close()
+    finally:
+        session.close()
+    assert [payload for _, _, payload in order(directory, 1)] == [b"%d" % number for number in range(12)]
+    report = verify(directory)
+    assert report.ok and len(report.files) == 1
+
+
 def order(directory: Path, node_id: int) -> list[tuple[int, int, bytes]]:
     return [(one.view_id, one.sequence, one.payload) for one in read(directory, topic=TOPIC, node_id=node_id)]
 

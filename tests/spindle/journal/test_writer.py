@@ -10,12 +10,15 @@ import resource
 import threading
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from spindle.errors import JournalError
 from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalSchema, JournalWriteFailed, check_directory
+from spindle.journal.files import OsFiles
 from spindle.journal.format import SEQUENCE_SPAN
+from spindle.journal.recovery import Known, recover
 from spindle.journal.tools import read, verify
 from tests.spindle.journal.fakes import (
     SPEC,
@@ -163,6 +166,51 @@ def test_closing_from_a_callback_does_not_hang(tmp_path: Path) -> None:
     assert done.wait(WAIT_S)
     journal.close()
     assert verify(tmp_path).files[0].closed and not failures
+
+
+def test_lives_of_one_group_go_on_in_one_file(tmp_path: Path) -> None:
+    """However often a topic is reopened, there is one file, and all is in it; the next one begins when it is large,
+    when somebody else's messages would follow, or when it can't be trusted."""
+    known = Known()
+    sent = 0
+    for life in range(20):
+        setup = Setup(tmp_path, group="g", held=(life - 1, 12) if life else (-1, -1), known=known)
+        assert setup.journal.recovery.position == sent
+        setup.put(messages(10, view_id=life, sequence=0))  # every life counts its delivery log from 0
+        status = setup.journal.status()
+        sent += 10
+        assert (status["messages"], status["position"], status["commits"]) == (10, sent, 1)
+        setup.journal.close()
+    got = list(read(tmp_path))
+    assert [one.index for one in got] == [one.position for one in got] == list(range(200))
+    report = verify(tmp_path)
+    assert report.ok and len(report.files) == 1 and report.files[0].closed
+
+    def next_number(**options: object) -> int:
+        setup = Setup(tmp_path, held=(got[-1].view_id, got[-1].sequence), **options)
+        setup.journal.close()
+        return int(setup.journal.path.name.split("-")[-1].split(".")[0])
+
+    assert next_number(group="g", known=known) == 1
+    assert next_number(group="h", known=known) == next_number(group="g", max_file_size=1000) == 2
+    with patch("spindle.journal.live.GO_ON_BYTES", 1000):
+        assert next_number(group="g", known=known) == 2
+
+
+def test_what_is_known_of_a_file_counts_while_nobody_has_touched_it(tmp_path: Path) -> None:
+    known = Known()
+    setup = Setup(tmp_path, group="g", known=known)
+    setup.put(messages(10))
+    setup.journal.close()
+    files, path = OsFiles(), setup.journal.path
+    with patch("spindle.journal.recovery.open_scan", side_effect=AssertionError("read")):
+        found = recover(files, tmp_path, SPEC.name, 1, known)
+    assert found == recover(files, tmp_path, SPEC.name, 1) and found.position == 10
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(JournalCorrupt):
+        recover(files, tmp_path, SPEC.name, 1, known)
 
 
 def test_an_idle_journal_sleeps(tmp_path: Path) -> None:
