@@ -316,6 +316,7 @@ class LocalTopic:
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, log, cursor)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
+        known = self._questions.store(self.spec.name).known
 
         def on_durable(index: int) -> None:
             self.engine.set_durable(self.topic_id, index, log)  # of a log that is gone: the engine knows
@@ -335,7 +336,7 @@ class LocalTopic:
             return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
                            fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
                            max_file_size=config.journal_max_file_size, group=group, held=held,
-                           before_commit=before_commit)
+                           before_commit=before_commit, known=known)
 
         async def start() -> Journal:
             return await loop.run_in_executor(None, make)

@@ -237,6 +237,19 @@ def test_a_newcomer_goes_in_the_middle(runtime_dir: Path, end: str) -> None:
 
 
 @with_group
+async def test_a_newcomer_goes_without_having_asked(group: Group) -> None:
+    first, second = await group.start(), await group.start()
+    spec = TopicSpec("t", level=Level.VOLATILE, size_max=8192)
+    await filled(first, [spec], bytes(8000), 40)
+    giving = first._changes.topics.questions.giving
+    with patch.object(Giving, "asked", lambda *_: None):
+        opening = asyncio.ensure_future(second.open_reader("t", keep_all=True, from_history=True))
+        await until(lambda: giving.pinned, "something kept")
+        opening.cancel()
+        await until(lambda: not giving.pinned, "nothing kept any more")
+
+
+@with_group
 async def test_what_runs_out_at_a_view_change_keeps_nobody_from_joining(group: Group) -> None:
     """No descriptor is left to keep the history at the view: the newcomer gets what is retained when it asks."""
     first, second = await group.start(), await group.start()

@@ -400,3 +400,25 @@ def test_the_end_tells_all_who_wait_for_the_connection() -> None:
             await one.drain()
 
     run(body)
+
+
+def test_descriptors_that_no_frame_announces_are_refused() -> None:
+    decoder = FrameDecoder(SMALL)
+    fd = os.dup(0)
+    with pytest.raises(WireError, match="no frame announces"):
+        decoder.feed(encode(b"x"), [fd])
+    decoder.close()
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_a_closed_thread_s_connection_keeps_no_descriptor_of_what_nobody_took() -> None:
+    a, b = pair()
+    one, other = BlockingConnection(a), BlockingConnection(b)
+    one.send(b"taken")
+    one.send(b"not taken", [0])  # comes with the first
+    assert other.receive(5).body == b"taken" and other._frames
+    before = open_fds()
+    other.close()
+    assert open_fds() == before - 2  # the socket and that descriptor
+    one.close()
