@@ -258,8 +258,7 @@ cdef class Engine(Bindings):
             return True
         self.park()
         try:
-            if self.thread is not None:
-                whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
+            whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
             return deliver_trim(epoch, s, trim, self.now_ns())
         finally:
             self.resume()
@@ -273,8 +272,7 @@ cdef class Engine(Bindings):
             raise ValueError("wedge first")
         self.park()
         try:
-            if self.thread is not None:
-                whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
+            whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
             for topic_id, trim in trims.items():
                 s = epoch.subgroup(topic_id)
                 if s.mine != NULL and not deliver_trim(epoch, s, trim, self.now_ns()):

@@ -195,7 +195,7 @@ class Reader:
             return False
         taken = 0
         for payload, sender, sequence, source_ns, writer_id, view_id in self.backlog:
-            if not self.log.append(payload, sender, sequence, view_id, source_ns, writer_id):
+            if not self.log.append(payload, sender, sequence, view_id, source_ns, writer_id, self._life.now_ns):
                 break
             taken += 1
         del self.backlog[:taken]

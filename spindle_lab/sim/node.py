@@ -93,7 +93,8 @@ class Life:
 
     @property
     def now_ns(self) -> int:
-        return self.world.now_ns + self.clock_skew_ns
+        """The node's clock, as it is set: at least 1, for 0 would be the system's."""
+        return max(1, self.world.now_ns + self.clock_skew_ns)
 
     # --- the predicate thread
 
@@ -104,7 +105,7 @@ class Life:
         return self._pass()
 
     def _pass(self, falls_asleep: bool = False) -> int:
-        done = int(self.engine.step_once(falls_asleep=falls_asleep))
+        done = int(self.engine.step_once(self.now_ns, falls_asleep=falls_asleep))
         if done:
             try:
                 os.eventfd_read(self.engine.control_fd)

@@ -105,3 +105,26 @@ def test_a_push_that_finds_the_row_being_changed_is_made_later() -> None:
         assert network.pending(1, 2) == 0
     cluster.settle()
     assert theirs.get(0, "acked") == 3
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_echo_of_the_trim_leaves_before_the_rest_is_delivered(at_once: bool) -> None:
+    """The others wait for it. Whoever drives the engine, a thread or the caller: the same goes out at the same time.
+
+    Method: copied rows; node 0 echoes and delivers to the trim; what it had posted by then lands at node 1.
+    """
+    network = SimNetwork()
+    cluster = Cluster(2, network=network)
+    cluster.settle()
+    for engine in cluster.engines:
+        engine.wedge()
+    cluster.settle()
+    cluster.epochs[0].set("trim_echoed", 1)
+    cluster.epochs[0].push()
+    assert network.land_all() == 0
+    if at_once:
+        assert cluster.engines[0].deliver_trims({1: [0, 0]}) == []
+    else:
+        assert cluster.engines[0].deliver_to_trim(1, [0, 0])
+    assert network.land_all() > 0
+    assert cluster.epochs[1].get(0, "trim_echoed") == 1

@@ -5,10 +5,13 @@ Method: a few seeds of both kinds of rows, twice; and a planted mistake in the t
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
 
 from spindle.membership import rules
+from spindle_lab.sim.check import Checker
 from spindle_lab.sim.cli import sim
 from spindle_lab.sim.run import run_events, run_seed
 from spindle_lab.sim.schedule import Schedule
@@ -28,6 +31,23 @@ def test_a_seed_gives_the_same_run(fabric: str) -> None:
     for seed in range(5):
         first, second = run_seed(seed, fabric), run_seed(seed, fabric)
         assert (first.hash, first.steps, first.probes) == (second.hash, second.steps, second.probes)
+
+
+@pytest.mark.parametrize("fabric", ["shared", "copied"])
+def test_a_run_has_its_own_clock(fabric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node notes as the time of a delivery is the run's, not the system's: a run that is played tomorrow is the
+    same."""
+    noted: list[int] = []
+    delivered = Checker.delivered
+
+    def look(self: Checker, life: Any, topic_id: int, pairs: list[Any]) -> None:
+        noted.extend(info.reception_timestamp for _, info in pairs)
+        delivered(self, life, topic_id, pairs)
+
+    monkeypatch.setattr(Checker, "delivered", look)
+    for seed in range(1, 8):
+        assert not run_seed(seed, fabric).failed
+    assert noted and max(noted) < 10**15, "that is the year 1970, as the world's clock has it"
 
 
 def test_watching_a_run_changes_nothing() -> None:
