@@ -41,6 +41,21 @@ def test_who_forms_the_group_gives_it_its_settings_and_who_is_newer_others() -> 
     check_properties(group)
 
 
+def test_a_proposal_that_is_given_up_leaves_the_settings_as_they_are() -> None:
+    """The newcomer of a view dies before it is prepared: a view like the present one takes its place."""
+    group = FakeGroup(2)
+    for node_id in (1, 2):
+        group.start(node_id, version(4))
+        group.run()
+    group.start(3, version(4))
+    while group.nodes[1].machine.phase is not Phase.PREPARING:
+        assert group.happen()
+    group.crash(3)
+    group.run()
+    assert agreed(group) == version(4) and group.nodes[1].views[-1].node_ids == (1, 2)
+    assert_together(group)
+
+
 def test_of_two_that_are_equally_new_the_group_s_own_counts() -> None:
     wishes = Wishes()
     wishes.propose(version(2, ("b:1",)))
