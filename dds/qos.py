@@ -15,308 +15,10 @@ immutable, comparable and hashable. Durations are nanoseconds, see `dds.util.dur
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-
-class BasePolicy:
-    """Base of every policy. `__scope__` names what two policies of one Qos must not share."""
-
-    __scope__: ClassVar[str] = ""
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        if cls.__scope__ and cls.__scope__ != cls.__name__:
-            cls.__name__ = f"{cls.__scope__}.{cls.__name__}"
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)  # type: ignore[arg-type]
-        return f"Policy.{type(self).__name__}({fields})"
-
-    def __reduce__(self) -> Any:
-        """Pickled by name: a policy without parameters stays the one object that it is."""
-        return _from_plain, (self.__scope__, _to_plain(self))
-
-
-def _plain(scope: str, name: str) -> Any:
-    """A policy without parameters: one object that stands for itself."""
-    namespace = {"__scope__": scope, "__repr__": lambda self: f"Policy.{scope}.{name}"}
-    cls: Any = dataclass(frozen=True, repr=False)(type(name, (BasePolicy,), namespace))
-    return cls()
-
-
-class _Family:
-    """A scope with several kinds: only its members are policies, itself it can't be made."""
-
-    __scope__: ClassVar[str] = ""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        raise NotImplementedError(f"{type(self).__qualname__} is a name space: use one of its members")
-
-
-def _need_bytes(policy: Any, field: str) -> None:
-    if not isinstance(getattr(policy, field), bytes):
-        raise ValueError(f"{type(policy).__name__}.{field} must be bytes, not {type(getattr(policy, field)).__name__}")
-
-
-class Policy(_Family):
-    """The policies of DDS 1.4, 2.2.3, and those of XTypes and cyclonedds that programs carry along."""
-
-    class Reliability(_Family):
-        __scope__ = "Reliability"
-        BestEffort: ClassVar[Any] = _plain("Reliability", "BestEffort")
-
-        @dataclass(frozen=True, repr=False)
-        class Reliable(BasePolicy):
-            """`max_blocking_time`: how long a write may wait for room before it raises DDSTimeout, ns."""
-
-            __scope__: ClassVar[str] = "Reliability"
-            max_blocking_time: int
-
-    class Durability(_Family):
-        __scope__ = "Durability"
-        Volatile: ClassVar[Any] = _plain("Durability", "Volatile")
-        TransientLocal: ClassVar[Any] = _plain("Durability", "TransientLocal")
-        Transient: ClassVar[Any] = _plain("Durability", "Transient")
-        Persistent: ClassVar[Any] = _plain("Durability", "Persistent")
-
-    class History(_Family):
-        __scope__ = "History"
-        KeepAll: ClassVar[Any] = _plain("History", "KeepAll")
-
-        @dataclass(frozen=True, repr=False)
-        class KeepLast(BasePolicy):
-            """The newest `depth` samples (of each instance, for types with a key)."""
-
-            __scope__: ClassVar[str] = "History"
-            depth: int
-
-    @dataclass(frozen=True, repr=False)
-    class ResourceLimits(BasePolicy):
-        """-1 = no limit of its own."""
-
-        __scope__: ClassVar[str] = "ResourceLimits"
-        max_samples: int = -1
-        max_instances: int = -1
-        max_samples_per_instance: int = -1
-
-    class PresentationAccessScope(_Family):
-        __scope__ = "PresentationAccessScope"
-
-        @dataclass(frozen=True, repr=False)
-        class Instance(BasePolicy):
-            __scope__: ClassVar[str] = "PresentationAccessScope"
-            coherent_access: bool
-            ordered_access: bool
-
-        @dataclass(frozen=True, repr=False)
-        class Topic(BasePolicy):
-            __scope__: ClassVar[str] = "PresentationAccessScope"
-            coherent_access: bool
-            ordered_access: bool
-
-        @dataclass(frozen=True, repr=False)
-        class Group(BasePolicy):
-            __scope__: ClassVar[str] = "PresentationAccessScope"
-            coherent_access: bool
-            ordered_access: bool
-
-    @dataclass(frozen=True, repr=False)
-    class Lifespan(BasePolicy):
-        """A sample expires so many ns after its source timestamp."""
-
-        __scope__: ClassVar[str] = "Lifespan"
-        lifespan: int
-
-    @dataclass(frozen=True, repr=False)
-    class Deadline(BasePolicy):
-        __scope__: ClassVar[str] = "Deadline"
-        deadline: int
-
-    @dataclass(frozen=True, repr=False)
-    class LatencyBudget(BasePolicy):
-        __scope__: ClassVar[str] = "LatencyBudget"
-        budget: int
-
-    class Ownership(_Family):
-        __scope__ = "Ownership"
-        Shared: ClassVar[Any] = _plain("Ownership", "Shared")
-        Exclusive: ClassVar[Any] = _plain("Ownership", "Exclusive")
-
-    @dataclass(frozen=True, repr=False)
-    class OwnershipStrength(BasePolicy):
-        __scope__: ClassVar[str] = "OwnershipStrength"
-        strength: int
-
-    class Liveliness(_Family):
-        __scope__ = "Liveliness"
-
-        @dataclass(frozen=True, repr=False)
-        class Automatic(BasePolicy):
-            __scope__: ClassVar[str] = "Liveliness"
-            lease_duration: int
-
-        @dataclass(frozen=True, repr=False)
-        class ManualByParticipant(BasePolicy):
-            __scope__: ClassVar[str] = "Liveliness"
-            lease_duration: int
-
-        @dataclass(frozen=True, repr=False)
-        class ManualByTopic(BasePolicy):
-            __scope__: ClassVar[str] = "Liveliness"
-            lease_duration: int
-
-    @dataclass(frozen=True, repr=False)
-    class TimeBasedFilter(BasePolicy):
-        __scope__: ClassVar[str] = "TimeBasedFilter"
-        filter_time: int
-
-    @dataclass(frozen=True, repr=False)
-    class Partition(BasePolicy):
-        """One name or a sequence of them; kept as a tuple."""
-
-        __scope__: ClassVar[str] = "Partition"
-        partitions: Any
-
-        def __post_init__(self) -> None:
-            names = (self.partitions,) if isinstance(self.partitions, str) else tuple(self.partitions)
-            object.__setattr__(self, "partitions", names)
-
-    @dataclass(frozen=True, repr=False)
-    class TransportPriority(BasePolicy):
-        __scope__: ClassVar[str] = "TransportPriority"
-        priority: int
-
-    class DestinationOrder(_Family):
-        __scope__ = "DestinationOrder"
-        ByReceptionTimestamp: ClassVar[Any] = _plain("DestinationOrder", "ByReceptionTimestamp")
-        BySourceTimestamp: ClassVar[Any] = _plain("DestinationOrder", "BySourceTimestamp")
-
-    @dataclass(frozen=True, repr=False)
-    class WriterDataLifecycle(BasePolicy):
-        __scope__: ClassVar[str] = "WriterDataLifecycle"
-        autodispose: bool
-
-    @dataclass(frozen=True, repr=False)
-    class ReaderDataLifecycle(BasePolicy):
-        __scope__: ClassVar[str] = "ReaderDataLifecycle"
-        autopurge_nowriter_samples_delay: int
-        autopurge_disposed_samples_delay: int
-
-    @dataclass(frozen=True, repr=False)
-    class DurabilityService(BasePolicy):
-        """What is kept for late joiners; `history` is a policy of the History family."""
-
-        __scope__: ClassVar[str] = "DurabilityService"
-        cleanup_delay: int
-        history: Any
-        max_samples: int
-        max_instances: int
-        max_samples_per_instance: int
-
-    class IgnoreLocal(_Family):
-        __scope__ = "IgnoreLocal"
-        Nothing: ClassVar[Any] = _plain("IgnoreLocal", "Nothing")
-        Participant: ClassVar[Any] = _plain("IgnoreLocal", "Participant")
-        Process: ClassVar[Any] = _plain("IgnoreLocal", "Process")
-
-    @dataclass(frozen=True, repr=False)
-    class Userdata(BasePolicy):
-        __scope__: ClassVar[str] = "Userdata"
-        data: bytes
-
-        def __post_init__(self) -> None:
-            _need_bytes(self, "data")
-
-    @dataclass(frozen=True, repr=False)
-    class Topicdata(BasePolicy):
-        __scope__: ClassVar[str] = "Topicdata"
-        data: bytes
-
-        def __post_init__(self) -> None:
-            _need_bytes(self, "data")
-
-    @dataclass(frozen=True, repr=False)
-    class Groupdata(BasePolicy):
-        __scope__: ClassVar[str] = "Groupdata"
-        data: bytes
-
-        def __post_init__(self) -> None:
-            _need_bytes(self, "data")
-
-    @dataclass(frozen=True, repr=False)
-    class Property(BasePolicy):
-        """A Qos may hold several, with different keys."""
-
-        __scope__: ClassVar[str] = "Property"
-        key: str
-        value: str
-        propagate: bool = False
-
-        def __post_init__(self) -> None:
-            if not isinstance(self.value, str):
-                raise ValueError(f"Property.value must be a str, not {type(self.value).__name__}; see BinaryProperty")
-            object.__setattr__(self, "__scope__", f"Property<{self.key}>")
-
-    @dataclass(frozen=True, repr=False)
-    class BinaryProperty(BasePolicy):
-        """A Qos may hold several, with different keys."""
-
-        __scope__: ClassVar[str] = "BinaryProperty"
-        key: str
-        value: bytes
-        propagate: bool = False
-
-        def __post_init__(self) -> None:
-            _need_bytes(self, "value")
-            object.__setattr__(self, "__scope__", f"BinaryProperty<{self.key}>")
-
-    class TypeConsistency(_Family):
-        __scope__ = "TypeConsistency"
-
-        @dataclass(frozen=True, repr=False)
-        class DisallowTypeCoercion(BasePolicy):
-            __scope__: ClassVar[str] = "TypeConsistency"
-            force_type_validation: bool = False
-
-        @dataclass(frozen=True, repr=False)
-        class AllowTypeCoercion(BasePolicy):
-            __scope__: ClassVar[str] = "TypeConsistency"
-            ignore_sequence_bounds: bool = True
-            ignore_string_bounds: bool = True
-            ignore_member_names: bool = True
-            prevent_type_widening: bool = False
-            force_type_validation: bool = False
-
-    @dataclass(frozen=True, repr=False)
-    class DataRepresentation(BasePolicy):
-        """Which CDR encodings a writer uses or a reader accepts; both False = what is native to the type."""
-
-        __scope__: ClassVar[str] = "DataRepresentation"
-        use_cdrv0_representation: bool = False
-        use_xcdrv2_representation: bool = False
-
-    @dataclass(frozen=True, repr=False)
-    class EntityName(BasePolicy):
-        __scope__: ClassVar[str] = "EntityName"
-        name: str
-
-
-def _scope_of(key: Any) -> str:
-    scope = getattr(key, "__scope__", None)
-    if not scope:
-        raise ValueError(f"{key!r} is not a policy")
-    return str(scope)
-
-
-def _by_name(scope: str, kind: str | None) -> Any:
-    """Policy class or plain policy of that name, or None."""
-    family = getattr(Policy, scope, None)
-    if kind is None:
-        return family if isinstance(family, type) and issubclass(family, BasePolicy) else None
-    return getattr(family, kind, None) if isinstance(family, type) and issubclass(family, _Family) else None
+from dds.qos_policies import BasePolicy, Policy, from_plain, scope_of, to_plain
 
 
 class Qos:
@@ -337,12 +39,12 @@ class Qos:
             raise TypeError(f"base must be a Qos, not {type(base).__name__}")
         found: dict[str, BasePolicy] = {}
         for one in policies:
-            scope = _scope_of(one)
+            scope = scope_of(one)
             if scope in found:
                 raise ValueError(f"two policies of one scope in a Qos: {found[scope]} and {one}")
             found[scope] = one
         for one in base._policies if base is not None else ():
-            found.setdefault(_scope_of(one), one)
+            found.setdefault(scope_of(one), one)
         self._policies: tuple[Any, ...] = tuple(found[scope] for scope in sorted(found))
         self._check()
 
@@ -361,7 +63,7 @@ class Qos:
 
     def __getitem__(self, key: Any) -> Any:
         """The policy of that scope (`qos[Policy.History]`), or None. ValueError if `key` names no policy."""
-        scope = _scope_of(key)
+        scope = scope_of(key)
         for one in self._policies:
             if one.__scope__ == scope:
                 return one
@@ -369,7 +71,7 @@ class Qos:
 
     def __contains__(self, key: Any) -> bool:
         """For a scope: is one of its policies in here; for a policy: is exactly this one."""
-        scope = _scope_of(key)
+        scope = scope_of(key)
         if isinstance(key, type):
             return any(one.__scope__ == scope for one in self._policies)
         return any(one == key for one in self._policies)
@@ -396,12 +98,12 @@ class Qos:
 
     def asdict(self) -> dict[str, Any]:
         """Plain dicts, strings, numbers and booleans, as `fromdict` takes them; bytes in base64."""
-        return {one.__scope__: _to_plain(one) for one in self._policies}
+        return {one.__scope__: to_plain(one) for one in self._policies}
 
     @classmethod
     def fromdict(cls, data: dict[str, Any]) -> Qos:
         """What `asdict` gave. Raises ValueError for anything else."""
-        return cls(*(_from_plain(scope, fields) for scope, fields in data.items()))
+        return cls(*(from_plain(scope, fields) for scope, fields in data.items()))
 
     def domain_participant(self) -> DomainParticipantQos:
         return self._limited(DomainParticipantQos)
@@ -424,47 +126,6 @@ class Qos:
     def _limited(self, kind: type[Any]) -> Any:
         """The part that entities of one kind take."""
         return kind(*(one for one in self._policies if one.__scope__.split("<")[0] in kind.supported_scopes))
-
-
-def _to_plain(policy: Any) -> dict[str, Any]:
-    from base64 import b64encode
-
-    plain: dict[str, Any] = {}
-    if "." in type(policy).__name__:
-        plain["kind"] = type(policy).__name__.split(".")[1]
-    for field in dataclasses.fields(policy):
-        value = getattr(policy, field.name)
-        if isinstance(value, bytes):
-            value = b64encode(value).decode()
-        elif isinstance(value, BasePolicy):
-            value = _to_plain(value)
-        elif isinstance(value, tuple):
-            value = list(value)
-        plain[field.name] = value
-    return plain
-
-
-def _from_plain(scope: str, fields: Any) -> Any:
-    from base64 import b64decode
-
-    scope = scope.split("<")[0]
-    try:
-        values = dict(fields)
-        found = _by_name(scope, values.pop("kind", None))
-        if found is None:
-            raise ValueError("no such policy")
-        if isinstance(found, BasePolicy):
-            if values:
-                raise ValueError(f"it has no parameters, {sorted(values)} given")
-            return found
-        for field in dataclasses.fields(found):
-            if field.type == "bytes" and field.name in values:
-                values[field.name] = b64decode(values[field.name], validate=True)
-            elif field.name == "history":
-                values["history"] = _from_plain("History", values["history"])
-        return found(**values)
-    except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"{scope}: {fields!r} doesn't describe a policy: {error}") from None
 
 
 class LimitedScopeQos(Qos):
