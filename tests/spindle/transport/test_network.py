@@ -284,13 +284,13 @@ async def test_who_is_no_contact_forms_none(site: Site) -> None:
 
 
 @with_site(2)
-async def test_settings_that_differ_are_named_at_both_ends(site: Site) -> None:
+async def test_a_newcomer_learns_the_timeouts_of_its_group_and_another_domain_is_none_of_it(site: Site) -> None:
     site.config["contacts"] = (site.addresses[0],)
     await site.start(0)
-    with pytest.raises(ConfigError, match=r"suspect_timeout_s = 2, the other node 1: set it alike"):
-        await site.start(1, suspect_timeout_s=1.0)
     with pytest.raises(ProtocolMismatch, match="domain 0"):
         await site.start(1, domain_id=5)
+    (newcomer,) = await site.start(1, suspect_timeout_s=1.0)
+    assert newcomer.view().node_ids == (1, 2)
 
 
 @with_site(2)
