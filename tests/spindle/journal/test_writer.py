@@ -173,16 +173,20 @@ def test_lives_of_one_group_go_on_in_one_file(tmp_path: Path) -> None:
     when somebody else's messages would follow, or when it can't be trusted."""
     known = Known()
     sent = 0
+    whose: list[tuple[int, int]] = []
     for life in range(20):
         setup = Setup(tmp_path, group="g", held=(life - 1, 12) if life else (-1, -1), known=known)
         assert setup.journal.recovery.position == sent
-        setup.put(messages(10, view_id=life, sequence=0))  # every life counts its delivery log from 0
+        more = messages(10, view_id=life, sequence=0, senders=1 + life % 4)  # every life counts its log from 0
+        setup.put(more)
+        whose += [(info.sender, info.writer) for _, info in more]
         status = setup.journal.status()
         sent += 10
         assert (status["messages"], status["position"], status["commits"]) == (10, sent, 1)
         setup.journal.close()
     got = list(read(tmp_path))
     assert [one.index for one in got] == [one.position for one in got] == list(range(200))
+    assert [(one.sender, one.writer) for one in got] == whose
     report = verify(tmp_path)
     assert report.ok and len(report.files) == 1 and report.files[0].closed
 
