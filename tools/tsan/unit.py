@@ -17,14 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "spindle_core"
 MODULES = ("delivery", "activity", "sst", "smc", "predicates/receive", "predicates/send", "predicates/null_send",
-           "predicates/deliver", "predicates/persist", "step", "thread", "claims", "fabric/shm")
+           "predicates/deliver", "predicates/persist", "step", "effects", "thread", "claims", "fabric/shm")
 PYTHON_SIDE = re.compile(r"^(?:cdef class |class |# ---- Python's side)", re.MULTILINE)
 IMPORT = re.compile(r"^from (\S+) cimport (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 ANY_IMPORT = re.compile(r"^(?:import .*|from \S+ (?:c?import) (?:\([^)]*\)|.*))\n", re.MULTILINE)
 FUNCTION = re.compile(r"^cdef (?!enum|struct|class|extern|inline)[\w *]*?(\w+)\(", re.MULTILINE)
 CONSTANT = re.compile(r"^cdef (?:int|uint64_t|uint32_t) ([A-Z_0-9]+) = (.+?)(?:\s+#.*)?$", re.MULTILINE)
-DECLARED = re.compile(r"^cdef (?:struct|enum) (\w+)|^cdef inline [\w *]*?(\w+)\(|^    ([A-Z][A-Z_0-9]+)(?: =.*)?$",
-                      re.MULTILINE)
+DECLARED = re.compile(r"^cdef (?:struct|enum) (\w+)|^cdef inline [\w *]*?(\w+)\("
+                      r"|^    ([A-Z][A-Z_0-9]+)(?: =[^#\n]*)?(?:\s+#.*)?$", re.MULTILINE)
 
 
 def nogil_part(path: Path) -> str:
