@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.errors import AccessDenied
 from spindle.security.identity import APPLICATION, NODE, Identity
+from spindle.security.trust import is_loopback
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -65,7 +66,8 @@ class PeerCredentials:
 class NetworkPeer:
     """The other end of a TCP connection. Of process and user nothing is known, so no rule about users fits it.
 
-    `address` is "host:port", with an IPv6 address in brackets; `identity` what its certificate says, None without TLS.
+    `address` is "host:port", with an IPv6 address in brackets; `identity` what its certificate says, None without TLS;
+    `here` the own end's address.
     """
 
     address: str
@@ -74,11 +76,23 @@ class NetworkPeer:
     uid: int = -1
     gid: int = -1
     groups: frozenset[int] = frozenset()
+    here: str = ""
 
     @classmethod
     def of(cls, sock: socket.socket, identity: Identity | None = None) -> NetworkPeer:
         """The peer of `sock`, a connected TCP socket. Raises OSError if the connection has broken already."""
-        return cls(address_text(sock.getpeername()), identity)
+        return cls(address_text(sock.getpeername()), identity, here=address_text(sock.getsockname()))
+
+    @property
+    def host_user(self) -> int | None:
+        """Who it is, if it has no certificate and the connection doesn't leave this host; -1 if that can't be told (any
+        more). None for others."""
+        if self.identity is not None or not self.here or not is_loopback(self.address):
+            return None
+        from spindle.security.loopback import user_at
+
+        found = user_at(self.address, self.here)
+        return -1 if found is None else found
 
     @property
     def local(self) -> bool:

@@ -169,6 +169,7 @@ class Peers:
         assert self.me is not None
         try:  # first of all: to others nothing of the group is told
             self._check_user(conn, opening.node_id)
+            self._check_host_user(conn)
         except AccessDenied as error:
             return error
         if opening.protocol != PROTOCOL:
@@ -224,6 +225,13 @@ class Peers:
         elif not self._config.is_node_user(conn.peer.uid):
             raise AccessDenied(f"{conn.peer} can't be a node beside the node of user {os.geteuid()}; run all nodes of "
                                "a domain as one user, or name the user in [access] nodes")
+
+    def _check_host_user(self, conn: Connection) -> None:
+        """The same where there are no keys, and whoever has connected did so from this host."""
+        user = conn.peer.host_user if isinstance(conn.peer, NetworkPeer) else None
+        if user is not None and not self._config.is_node_user(user):
+            raise AccessDenied(f"user {user} of this host, at {conn.peer}, can't be a node beside the node of user "
+                               f"{os.geteuid()}; name the user in [access] nodes, or set keys in [network]")
 
     def _reply(self, error: SpindleError | None) -> opening_pb2.OpeningReply:
         assert self.me is not None
