@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 from spindle.config.keys import size_text
 from spindle.errors import SpindleError, TopicLimit
 from spindle.group.topics import SLOT_OVERHEAD, TopicSpec
+from spindle.security.access import NetworkPeer
+from spindle.security.identity import NODE
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -128,14 +130,19 @@ class Quotas:
 
     def of(self, who: Credentials) -> Quota | None:
         """Those of whoever is at the other end; None if it isn't limited."""
-        if who.local:
-            if self._config.is_node_user(who.uid):
+        user: int | None = who.uid
+        if isinstance(who, NetworkPeer):
+            user = who.host_user
+            if who.identity is not None and who.identity.role == NODE:
                 return None
-            name = f"user {who.uid}"
+        if user is not None and self._config.is_node_user(user):
+            return None
+        if isinstance(who, NetworkPeer) and who.identity is not None and who.identity.name:
+            name = f"application {who.identity.name!r}"
+        elif isinstance(who, NetworkPeer) and (user is None or user < 0):
+            name = who.address.rpartition(":")[0]
         else:
-            identity = who.identity  # type: ignore[union-attr]
-            named = identity is not None and identity.name
-            name = f"application {identity.name!r}" if named else who.address.rpartition(":")[0]  # type: ignore[union-attr]
+            name = f"user {user}"
         for other in [key for key, quota in self._quotas.items() if quota.idle and key != name]:
             del self._quotas[other]
         return self._quotas.setdefault(name, Quota(name, self._config))

@@ -321,7 +321,7 @@ class NodeConfig:
         "limits", "max_apps_per_user", "int",
         "Applications of one user attached to this node at one time. This limit and the following ones are not for the "
         "node's own user, root and `[access] nodes`; an application of another host counts by its certificate's name.",
-        64, unit="applications", low=1, high=4096,
+        96, unit="applications", low=1, high=4096,
     )  # fmt: skip
     max_endpoints_per_user: int = _key(
         "limits", "max_endpoints_per_user", "int", "Readers and writers of all applications of one user, together.",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import os
 import socket
 import struct
@@ -83,7 +84,7 @@ class NetworkPeer:
         """The peer of `sock`, a connected TCP socket. Raises OSError if the connection has broken already."""
         return cls(address_text(sock.getpeername()), identity, here=address_text(sock.getsockname()))
 
-    @property
+    @functools.cached_property
     def host_user(self) -> int | None:
         """Who it is, if it has no certificate and the connection doesn't leave this host; -1 if that can't be told (any
         more). None for others."""

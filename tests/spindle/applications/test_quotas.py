@@ -129,6 +129,7 @@ def test_whose_quota_it_is() -> None:
     assert one is not None and one is quotas.of(user(54321)) and one is not quotas.of(user(54322))
     named = quotas.of(NetworkPeer("192.0.2.1:5", Identity("pilot", "application")))
     assert named is not None and named is quotas.of(NetworkPeer("192.0.2.9:6", Identity("pilot", "application")))
+    assert quotas.of(NetworkPeer("192.0.2.1:5", Identity("n1", "node"))) is None
     plain = quotas.of(NetworkPeer("192.0.2.1:5"))
     assert plain is not None and plain is quotas.of(NetworkPeer("192.0.2.1:6")) and plain is not named
     plain.change_due_in_s(time.monotonic())
