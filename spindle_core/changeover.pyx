@@ -14,7 +14,7 @@ from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, slot_header
-from spindle_core.predicates.deliver cimport deliver_trimmed, null_rounds
+from spindle_core.predicates.deliver cimport deliver_trimmed, skip_null_rounds, to_next_place
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.smc cimport advance_committed, claim, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport lock_subgroup, post_to_all, unlock_subgroup
@@ -160,7 +160,7 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
 
 cdef list take_trim(Epoch epoch, subgroup_t *s, trim):
     """What deliver_trim could not deliver, copied out in delivery order; see Engine.take_undelivered."""
-    cdef uint64_t rounds = 0, n
+    cdef uint64_t rounds = 0
     cdef uint32_t k
     cdef sender_t *sender
     cdef list kept = []
@@ -175,22 +175,14 @@ cdef list take_trim(Epoch epoch, subgroup_t *s, trim):
     else:
         rounds = max(trim, default=0)
         while s.deliver_index < rounds:
-            if s.deliver_rank == 0:
-                n = min(null_rounds(s), rounds - s.deliver_index)
-                if n:
-                    s.deliver_index += n
-                    s.delivered += n * s.n_senders
-                    continue
+            if s.deliver_rank == 0 and skip_null_rounds(s, rounds - s.deliver_index):
+                continue
             k = s.deliver_rank
             if s.deliver_index < <uint64_t>trim[k]:
                 copy_slot(epoch, s, k, s.deliver_index, kept)
             else:
                 s.senders[k].null_until = <uint64_t>-1
-            s.delivered += 1
-            s.deliver_rank += 1
-            if s.deliver_rank == s.n_senders:
-                s.deliver_rank = 0
-                s.deliver_index += 1
+            to_next_place(s)
         if s.my_sender >= 0:
             s.senders[s.my_sender].taken = trim[<uint32_t>s.my_sender]
     if s.log != NULL:

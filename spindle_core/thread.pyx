@@ -1,14 +1,8 @@
-"""The predicate thread: step, carry out, and when there is nothing to do, get out of the way.
+"""The predicate thread: step, carry out, and when there is nothing to do, get out of the way (idling.pxd says when).
 
 One thread evaluates all predicates of a node. It never takes the GIL, allocates, logs or waits for anybody. After
-`busy_poll_ns` without work it blocks on its doorbell; until then it gives its core away between passes, because on a
-machine with more runnable threads than cores the one that it would spin for may be the one that it keeps from
-running. It is also what raises the node's heartbeat, asleep or not, so that a control thread with much to do, or an
-interpreter that others keep busy, is not taken for dead (step.pyx).
-
-It waits a little longer, up to PATIENCE_NS, while messages are here that some member has not acknowledged: those
-acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
-wake-ups of an idle core). With everything delivered there is nothing to expect, and it sleeps.
+`busy_poll_ns` without work it blocks on its doorbell. It is also what raises the node's heartbeat, asleep or not, so that
+a control thread with much to do, or an interpreter that others keep busy, is not taken for dead (step.pyx).
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -29,21 +23,11 @@ from spindle_core.atomics cimport (
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.effects cimport tell_control, whole_pass
 from spindle_core.events cimport event_wait, event_wait_at, sched_yield
-from spindle_core.state cimport TOPIC_WORDS, node_t
+from spindle_core.idling cimport GIVE_CORE_AWAY, LOOK_AGAIN, after_nothing, idling
+from spindle_core.state cimport node_t
 
-cdef int RELAXES_BEFORE_YIELD = 4
-cdef uint64_t PATIENCE_NS = 150_000
 cdef uint64_t NS_PER_MS = 1_000_000
 cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two clocks is read again
-
-
-cdef bint expecting(node_t *node) noexcept nogil:
-    """Something was received and not delivered: the other members' received numbers will follow soon."""
-    cdef uint64_t topics = 0
-    cdef int i
-    for i in range(TOPIC_WORDS):
-        topics |= node.expecting[i]
-    return topics != 0 and not node.wedged
 
 
 cdef bint try_to_drive(driver_t *d) noexcept nogil:
@@ -116,6 +100,7 @@ cdef void drive(driver_t *d) noexcept nogil:
     """Runs until d.stop. The node may be exchanged while parked."""
     cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0, offset = realtime_ns() - before
     cdef int done, idle = 0
+    cdef idling what
     cdef uint32_t ticket
     resume_driving(d)
     while not u32_load_acquire(&d.stop):
@@ -145,9 +130,10 @@ cdef void drive(driver_t *d) noexcept nogil:
             idle = 0
         else:
             idle += 1
-            if idle <= RELAXES_BEFORE_YIELD:
+            what = after_nothing(d.node, <uint64_t>idle, now - last_work, d.busy_poll_ns)
+            if what == LOOK_AGAIN:
                 cpu_relax()
-            elif now - last_work < d.busy_poll_ns or (now - last_work < PATIENCE_NS and expecting(d.node)):
+            elif what == GIVE_CORE_AWAY:
                 sched_yield()
                 now = monotonic_ns()
             else:

@@ -203,6 +203,26 @@ cdef uint64_t null_rounds(subgroup_t *s) noexcept nogil:
     return least
 
 
+cdef bint skip_null_rounds(subgroup_t *s, uint64_t most) noexcept nogil:
+    """At the begin of a round: goes over the whole rounds from here that are nulls of everybody, at most so many. False
+    if there is none."""
+    cdef uint64_t n = null_rounds(s)
+    if n > most:
+        n = most
+    s.deliver_index += n
+    s.delivered += n * s.n_senders
+    return n != 0
+
+
+cdef void to_next_place(subgroup_t *s) noexcept nogil:
+    """The delivery order goes on: round by round, in rank order."""
+    s.delivered += 1
+    s.deliver_rank += 1
+    if s.deliver_rank == s.n_senders:
+        s.deliver_rank = 0
+        s.deliver_index += 1
+
+
 cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many sequence numbers (nulls included) were delivered."""
     cdef pass_t p
@@ -230,23 +250,13 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     p.messages = p.bytes = 0
     o = TAKEN
     while s.delivered < stable:
-        if s.deliver_rank == 0:
-            n = null_rounds(s)
-            if n > (stable - s.delivered) // s.n_senders:
-                n = (stable - s.delivered) // s.n_senders
-            if n:
-                s.deliver_index += n
-                s.delivered += n * s.n_senders
-                continue
+        if s.deliver_rank == 0 and skip_null_rounds(s, (stable - s.delivered) // s.n_senders):
+            continue
         if s.deliver_index >= s.senders[s.deliver_rank].null_until:
             o = deliver_slot(node, s, &p, s.deliver_rank, s.deliver_index)
             if o == HELD or o == DAMAGED:
                 break
-        s.delivered += 1
-        s.deliver_rank += 1
-        if s.deliver_rank == s.n_senders:
-            s.deliver_rank = 0
-            s.deliver_index += 1
+        to_next_place(s)
         if s.delivered >= shown + every:
             # Within a long pass readers see messages and slots come free bit by bit, by stores alone; doorbells and the
             # push follow at its end, once.
@@ -325,7 +335,7 @@ cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long 
     there on, and nobody else anything: the view changes without it. Design, Membership 7.
     """
     cdef pass_t p
-    cdef uint64_t rounds = 0, n
+    cdef uint64_t rounds = 0
     cdef uint32_t r
     cdef sender_t *sender
     cdef outcome o = TAKEN
@@ -335,14 +345,8 @@ cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long 
         if trim[r] > rounds:
             rounds = trim[r]
     while s.deliver_index < rounds:
-        if s.deliver_rank == 0:
-            n = null_rounds(s)
-            if n > rounds - s.deliver_index:
-                n = rounds - s.deliver_index
-            if n:
-                s.deliver_index += n
-                s.delivered += n * s.n_senders
-                continue
+        if s.deliver_rank == 0 and skip_null_rounds(s, rounds - s.deliver_index):
+            continue
         sender = &s.senders[s.deliver_rank]
         if s.deliver_index >= trim[s.deliver_rank]:
             sender.null_until = <uint64_t>-1
@@ -353,11 +357,7 @@ cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long 
             if o == DAMAGED:
                 node.counters[C_CORRUPT] += 1
                 sender.null_until = <uint64_t>-1
-        s.delivered += 1
-        s.deliver_rank += 1
-        if s.deliver_rank == s.n_senders:
-            s.deliver_rank = 0
-            s.deliver_index += 1
+        to_next_place(s)
     finish(node, s, &p)
     set_blocked(node, s, o == HELD)
     mark_persist(s)

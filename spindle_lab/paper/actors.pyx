@@ -37,13 +37,12 @@ from spindle_core.counters cimport (
     C_SEND_MESSAGES,
 )
 from spindle_core.effects cimport whole_pass
+from spindle_core.idling cimport FALL_ASLEEP, LOOK_AGAIN, after_nothing, idling
 from spindle_core.layout cimport ROW_SUBGROUPS_OFFSET, subgroup_columns
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready
-from spindle_core.state cimport LEVEL_UNORDERED, delivery_t, subgroup_t
+from spindle_core.state cimport delivery_t, subgroup_t
 
-cdef uint32_t RELAXES_BEFORE_YIELD = 4   # of passes that find nothing, as in thread.pyx
 cdef uint64_t DEBT_MAX_PS = 500_000      # what may be spent before others act
-cdef uint64_t PATIENCE_PS = 150_000_000  # as in thread.pyx
 
 
 # ---- costs ---------------------------------------------------------------------------------------------------------
@@ -347,33 +346,21 @@ cdef uint64_t look_at_all(actor_t *a) noexcept nogil:
     return ps
 
 
-cdef bint expecting(actor_t *a) noexcept nogil:
-    """As in thread.pyx: something was received and not delivered."""
-    cdef subgroup_t *s
-    cdef uint32_t i, r
-    for i in range(a.n_topics):
-        s = &a.node.subgroups[i]
-        if s.mine == NULL or s.level == LEVEL_UNORDERED:
-            continue
-        for r in range(s.n_senders):
-            if s.senders[r].received > s.deliver_index + (r < s.deliver_rank):
-                return True
-    return False
+cdef inline idling what_next(actor_t *a) noexcept nogil:
+    return after_nothing(a.node, a.relaxes, (a.now_ps - a.worked_ps) // 1000, a.run.cores.costs.poll // 1000)
 
 
 cdef void nothing_found(actor_t *a) noexcept nogil:
-    """With fewer cores than threads: gives the core away, or looks again, or sleeps, as thread.pyx does."""
+    """With fewer cores than threads: looks again, gives the core away, or sleeps, by the thread's own rule."""
     cdef cores_t *cores = &a.run.cores
-    cdef uint64_t idle_ps
-    if a.relaxes < RELAXES_BEFORE_YIELD:
-        a.relaxes += 1
+    a.relaxes += 1
+    if what_next(a) == LOOK_AGAIN:
         return
     a.debt_ps += cores.costs.give
     pay(a)
-    idle_ps = a.now_ps - a.worked_ps
     if a.rung:
         return
-    if idle_ps >= cores.costs.poll and (idle_ps >= PATIENCE_PS or not expecting(a)):
+    if what_next(a) == FALL_ASLEEP:
         a.asleep = True
         core_left(cores, &a.task, a.now_ps)
         fiber_leave(&a.fiber)
