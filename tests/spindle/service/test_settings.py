@@ -110,6 +110,10 @@ def test_another_timeout_counts_for_all_once_one_node_brings_it(runtime_dir: Pat
             agree(group[:3], number, contacts)
             assert status(alpha)["settings"]["suspect_timeout_s"] == then
         assert "other settings" not in charlie.running.log
+        charlie.running.terminate()  # nobody's file has the new timeout then
+        configure(charlie, contacts, 1)
+        start(charlie)
+        agree(group[:3], 2, contacts)
         stopped: Daemon = group[1].running
         stopped.process.send_signal(signal.SIGSTOP)
         try:
