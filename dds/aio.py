@@ -45,9 +45,13 @@ class LoopWait:
         self._waker = waker
         self._future: asyncio.Future[bool] | None = None
         self._fds: list[int] = []
-        self.source = 0  # of a single reader: which of its logs this watches
+        self.source = 0  # of a single reader: which of its logs this watches,
+        self.rings = True  # and whether that one may be rung at all
         for reader in readers:
             self.source = reader._head()[0]
+            self.rings = reader._rings
+            if not self.rings:
+                continue
             # A duplicate of our own: the loop takes each descriptor once, and others may wait for the same reader.
             self._add(os.dup(reader.fileno()), self._rung, reader)
         self._add(os.dup(waker.fd), self._woken)
@@ -105,8 +109,8 @@ async def iterate(reader: AReaderOfSamples, condition: Any, timeout: int | None,
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return
-                if wait is not None and wait.source != reader._head()[0]:
-                    wait.close()  # the reader has gone on at another node
+                if wait is not None and (wait.source, wait.rings) != (reader._head()[0], reader._rings):
+                    wait.close()  # the reader's node is gone, or it has gone on at another one
                     wait = None
                 if wait is None:
                     wait = LoopWait([reader], waker)

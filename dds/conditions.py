@@ -206,7 +206,7 @@ class WaitSet(Entity):
             left_s = deadline.left_s()
             if count or left_s == 0:
                 return count
-            readers = {reader.fileno(): reader for reader in self._readers()}
+            readers = {reader.fileno(): reader for reader in self._readers() if reader._rings}
             for fd in wait_readable([self._waker.fd, *readers], left_s):
                 if fd in readers:
                     readers[fd]._clear_ring(self._waker)

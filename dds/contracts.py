@@ -59,6 +59,10 @@ class AReader(AnEntity, Protocol):
     def _ready(self, condition: object) -> bool:
         """True if there is a sample that fits."""
 
+    @property
+    def _rings(self) -> bool:
+        """False if its descriptor says nothing any more, since its node is gone."""
+
     def fileno(self) -> int:
         """Readable after a ring. Raises ValueError if it is closed."""
 

@@ -136,7 +136,8 @@ class Dispatcher:
         return {fd: watched for watched in list(self._watched.values()) if (fd := self._look(watched)) >= 0}
 
     def _look(self, watched: _Watched) -> int:
-        """Announce what has come for one reader, and ask for a ring; returns its descriptor, -1 if it is closed."""
+        """Announce what has come for one reader, and ask for a ring; returns its descriptor, -1 if nothing
+        will ring it."""
         reader = watched.reader()
         if reader is None or not reader._open:
             return -1
@@ -149,7 +150,7 @@ class Dispatcher:
         if head != watched.head:
             watched.head = head
             self._announce(reader, watched)
-        return fd if reader._open else -1
+        return fd if reader._open and reader._rings else -1
 
     def _announce(self, reader: AReader, watched: _Watched) -> None:
         reader._look_for_lost()

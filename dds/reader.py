@@ -360,12 +360,18 @@ class ReaderCore(Entity):
                     self._intake.pull(EVERYTHING)
             return next(self._intake.matching(mask, accepts, None), None) is not None
 
-    # What waits for a reader uses these four.
+    # What waits for a reader uses these five.
 
     def fileno(self) -> int:
         """The descriptor that is rung when a sample comes after somebody has asked for it. For iterators, wait sets,
         listeners and `async for`, which know how to ask; it is not readable all the time that there is data."""
         return self._link.newest.log.fileno()  # the log that grows
+
+    @property
+    def _rings(self) -> bool:
+        """False while the node of the log that grows is gone: its descriptor stays readable, and says nothing any more.
+        Whoever brings the next log rings the wakers."""
+        return not self._link.newest.log.is_gone
 
     def _arm(self) -> None:
         try:

@@ -9,7 +9,7 @@ it a null, and commit_slots then says so.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.activity cimport note
-from spindle_core.atomics cimport fence_store_load, realtime_ns, u32_load_relaxed, u32_store_relaxed
+from spindle_core.atomics cimport fence_store_load, monotonic_ns, realtime_ns, u32_load_relaxed, u32_store_relaxed
 from spindle_core.effects cimport evaluate_whole
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
@@ -26,7 +26,8 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
                           uint64_t *first) noexcept nogil:
     """Claims up to `most` indices, at least one; 0 on timeout (-1 ms: for ever) or at the end of the epoch."""
     cdef uint64_t n
-    cdef int yields = 0, waited = 0
+    cdef int yields = 0
+    cdef uint64_t now, until = 0, left_ms
     while True:
         lock_subgroup(s)
         if s.closed:
@@ -51,13 +52,18 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
             sched_yield()
             continue
         note(s.node, s)
-        if timeout_ms >= 0 and waited >= timeout_ms:
-            return 0
+        left_ms = 10
+        if timeout_ms >= 0:
+            now = monotonic_ns()
+            if until == 0:
+                until = now + <uint64_t>timeout_ms * 1_000_000
+            if now >= until:
+                return 0
+            left_ms = (until - now) // 1_000_000 + 1     # a ring may end a sleep: time is what the clock says
         fence_store_load()
         if u32_load_relaxed(&driver.bell.asleep):
             event_ring(driver.bell_fd)
-        event_wait(s.space_fd, 10 if timeout_ms < 0 or timeout_ms - waited > 10 else timeout_ms - waited)
-        waited += 10
+        event_wait(s.space_fd, <int>left_ms if left_ms < 10 else 10)
 
 
 cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil:

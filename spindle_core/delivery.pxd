@@ -13,7 +13,7 @@ cdef struct cursor_t:
     cursor_page *page            # the application's: nothing in it is trusted
     uint64_t position            # the last one that we believed: only grows, never beyond the tail
     uint64_t rung                # value of page.armed that we last rang for
-    int data_fd
+    int ring_fd                  # our end of the reader's doorbell
     bint keep_all
 
 
@@ -45,7 +45,8 @@ cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil
 
 cdef class Cursor:
     cdef readonly Mapping mapping
-    cdef readonly int data_fd
+    cdef readonly int ring_fd
+    cdef readonly int data_fd       # the reader's end, until it is handed over
     cdef readonly bint keep_all
     cdef readonly bint from_history
     cdef readonly object start_index

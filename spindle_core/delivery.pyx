@@ -26,7 +26,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport c_close, event_ring
+from spindle_core.events cimport c_close, end_ring
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
@@ -43,6 +43,8 @@ from spindle_core.layout cimport (
     record_stride,
 )
 from spindle_core.memory cimport Mapping
+
+from spindle_core.ends import make_ends
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
@@ -218,7 +220,7 @@ cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept n
         armed = u64_load_acquire(&c.page.armed)
         if armed != c.rung and n < most:
             c.rung = armed
-            readers[n] = c.data_fd
+            readers[n] = c.ring_fd
             n += 1
     return n
 
@@ -239,7 +241,7 @@ KEPT_LATER = 3    # only later ones: some in between may be gone
 
 
 cdef class Cursor:
-    """The node's side of one reader: where it stands, and the eventfd that wakes it.
+    """The node's side of one reader: where it stands, and the doorbell that wakes it.
 
     keep_all: holds delivery back rather than lose a message. from_history: starts with the oldest retained message
     (at `start_index`, if that is given and still there), else with the next one delivered. after: (view id, sequence)
@@ -249,7 +251,7 @@ cdef class Cursor:
     """
 
     def __cinit__(self):
-        self.data_fd = -1
+        self.ring_fd = self.data_fd = -1
 
     def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None):
         self.keep_all = keep_all
@@ -259,17 +261,26 @@ cdef class Cursor:
         self.mapping = Mapping.create("spindle-cursor", 4096)
         self.page = <cursor_page *>self.mapping.base
         self.page.magic = CURSOR_MAGIC
-        self.data_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.ring_fd, self.data_fd = make_ends()
+
+    def hand_over(self):
+        """The reader has its end, `data_fd`: the node keeps no copy of it. Idempotent."""
+        if self.data_fd >= 0:
+            os.close(self.data_fd)
+            self.data_fd = -1
 
     def close(self):
         """Frees the memory. Only after DeliveryLog.remove_reader. Idempotent."""
-        if self.data_fd >= 0:
-            event_ring(self.data_fd)
-            os.close(self.data_fd)
-            self.data_fd = -1
+        if self.ring_fd >= 0:
+            end_ring(self.ring_fd)
+            os.close(self.ring_fd)
+            self.ring_fd = -1
+        self.hand_over()
         self.mapping.close()
 
     def __dealloc__(self):
+        if self.ring_fd >= 0:
+            c_close(self.ring_fd)
         if self.data_fd >= 0:
             c_close(self.data_fd)
 
@@ -371,7 +382,7 @@ cdef class DeliveryLog:
         cdef cursor_t *c
         cdef log_record *r
         self.check_open()
-        if cursor.data_fd < 0:
+        if cursor.ring_fd < 0:
             raise ValueError("this cursor is closed")
         if s.n_cursors >= CURSORS_MAX:
             raise ValueError(f"this topic has {CURSORS_MAX} readers on this node, which is the limit")
@@ -405,7 +416,7 @@ cdef class DeliveryLog:
         c.page = cursor.page
         c.position = position
         c.rung = 0
-        c.data_fd = cursor.data_fd
+        c.ring_fd = cursor.ring_fd
         c.keep_all = cursor.keep_all
         s.n_cursors += 1
         self.cursors.append(cursor)
@@ -481,7 +492,7 @@ cdef class DeliveryLog:
         if self.mapping.base != NULL and self.mapping.fd >= 0:
             u64_store_release(&self.state.header.stopped, 1)
             for i in range(self.state.n_cursors):
-                event_ring(self.state.cursors[i].data_fd)
+                end_ring(self.state.cursors[i].ring_fd)
 
     def close(self):
         """Frees the memory on this side. Only when no engine delivers into it. Idempotent."""

@@ -36,29 +36,50 @@ cdef DirectClaim open_claim(driver_t *driver, object kept, Epoch epoch, topic_id
     return made
 
 
-cdef uint64_t silence(Epoch epoch, topic_id, rounds) except? 0xFFFFFFFFFFFFFFFF:
-    """Engine.declare_silence; returns the index of the next message."""
-    cdef subgroup_t *s = epoch.subgroup(topic_id)
+cdef enum:
+    SILENCE_TOLD
+    SILENCE_TOO_LATE
+    SILENCE_NO_SLOT
+
+
+cdef int tell_silence(subgroup_t *s, uint64_t rounds, uint64_t *following) noexcept nogil:
+    """Under the lock nothing of Python runs: an object that goes there may be a claim, whose end takes the lock."""
+    cdef int result = SILENCE_TOLD
     cdef uint64_t from_index
-    if s.my_sender < 0 or s.level == LEVEL_UNORDERED:
-        raise ValueError(f"node {epoch.node_ids[epoch.my_rank]} is no sender of an ordered topic {topic_id}")
-    if not 1 <= rounds <= 1 << 40:
-        raise ValueError(f"{rounds} rounds: must be between 1 and {1 << 40}")
     lock_subgroup(s)
-    try:
-        if s.closed:
-            raise Wedged("the view is changing: try again when the next one is installed")
-        if not claimable(s, 1):
-            raise WriteTimeout("no free slot to declare silence in: the group is not delivering")
+    if s.closed:
+        result = SILENCE_TOO_LATE
+    elif not claimable(s, 1):
+        result = SILENCE_NO_SLOT
+    else:
         from_index = s.claimed
         if u64_load_relaxed(&s.mine.silent_until) != from_index:
             u64_store_release(&s.mine.silent_from, from_index)
         u64_store_release(&s.mine.silent_until, from_index + rounds)
         fill_nulls(s, rounds)
-    finally:
-        unlock_subgroup(s)
-    note(s.node, s)
-    return s.claimed
+        following[0] = s.claimed
+    unlock_subgroup(s)
+    return result
+
+
+cdef uint64_t silence(Epoch epoch, topic_id, rounds) except? 0xFFFFFFFFFFFFFFFF:
+    """Engine.declare_silence; returns the index of the next message."""
+    cdef subgroup_t *s = epoch.subgroup(topic_id)
+    cdef uint64_t n, following = 0
+    cdef int result
+    if s.my_sender < 0 or s.level == LEVEL_UNORDERED:
+        raise ValueError(f"node {epoch.node_ids[epoch.my_rank]} is no sender of an ordered topic {topic_id}")
+    if not 1 <= rounds <= 1 << 40:
+        raise ValueError(f"{rounds} rounds: must be between 1 and {1 << 40}")
+    n = rounds
+    with nogil:
+        result = tell_silence(s, n, &following)
+    if result == SILENCE_TOLD:
+        note(s.node, s)
+        return following
+    if result == SILENCE_TOO_LATE:
+        raise Wedged("the view is changing: try again when the next one is installed")
+    raise WriteTimeout("no free slot to declare silence in: the group is not delivering")
 
 
 cdef class DirectClaim:

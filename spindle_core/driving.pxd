@@ -22,6 +22,7 @@ cdef class Driving:
     cdef readonly int control_fd
     cdef readonly Epoch epoch            # installed, or None
     cdef object counters_kept            # a view that keeps the page mapped
+    cdef object poller                   # what the predicate thread sleeps at; None until there is need of it
     cdef object thread
     cdef object lock
     cdef int depth                       # of nested parking
@@ -31,6 +32,7 @@ cdef class Driving:
     cdef uint64_t virtual_ns             # of the last step_once(); 0: the system's clock
     cdef bint stopped
 
+    cdef int make_poller(self) except -1
     cdef int end_thread(self) except -1
     cdef int park(self) except -1
     cdef int resume(self) except -1

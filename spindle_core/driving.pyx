@@ -5,6 +5,7 @@ ever shared between them and Python. Parking takes microseconds, and nothing und
 """
 import contextlib
 import os
+import select
 import threading
 
 from libc.stdint cimport uint32_t
@@ -64,7 +65,8 @@ cdef class Driving:
         b.incarnation = incarnation
         b.magic = BELL_MAGIC
         self.driver.bell = b
-        self.driver.bell_fd = self.driver.wait_fd = self.bell_fd
+        self.driver.bell_fd = self.bell_fd
+        self.driver.wait_fd = -1
         self.driver.resume_fd = self.resume_fd
         self.driver.busy_poll_ns = busy_poll_us * 1000
         self.driver.counters = self.counters.values
@@ -73,12 +75,32 @@ cdef class Driving:
         """Starts the predicate thread. RuntimeError if it was started or stopped before."""
         if self.thread is not None or self.stopped:
             raise RuntimeError("an engine starts once")
+        self.make_poller()
         if self.epoch is not None:
             for i in range(self.epoch.node.n_subgroups):
                 make_space_fd(&self.epoch.node.subgroups[<uint32_t>i])
         u32_store_release(&self.driver.running, 1)
         self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
         self.thread.start()
+
+    cdef int make_poller(self) except -1:
+        """What the predicate thread sleeps at. All of it but fabrics is watched edge by edge, and nobody reads it."""
+        if self.poller is None:
+            poller = select.epoll()
+            poller.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
+            self.driver.wait_fd = poller.fileno()
+            self.poller = poller
+        return 0
+
+    def hear(self, fd):
+        """From now on what is rung at this descriptor wakes the predicate thread; an epoll of an eventfd, see ends.py.
+        Raises OSError."""
+        self.make_poller()
+        self.poller.register(fd, select.EPOLLIN | select.EPOLLET)
+
+    def unhear(self, fd):
+        """Takes that back; before the descriptor is closed."""
+        self.poller.unregister(fd)
 
     def _run(self):
         cdef driver_t *d = &self.driver

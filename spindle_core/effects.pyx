@@ -11,7 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u32_store_release
 from spindle_core.counters cimport C_POSTS, C_RINGS
-from spindle_core.events cimport event_ring
+from spindle_core.events cimport end_ring, event_ring
 from spindle_core.state cimport node_t, subgroup_t
 from spindle_core.step cimport begin_pass, evaluate, stage, step
 
@@ -20,7 +20,7 @@ cdef void carry_out(node_t *node) noexcept nogil:
     cdef uint32_t i
     cdef int rung
     for i in range(node.n_readers):
-        event_ring(node.readers[i])
+        end_ring(node.readers[i])
     node.counters[C_RINGS] += node.n_readers
     node.n_readers = 0
     for i in range(node.n_peers):
@@ -36,7 +36,10 @@ cdef void carry_out(node_t *node) noexcept nogil:
         u32_store_release(node.release, 0)
         node.release = NULL
     for i in range(node.n_writers):
-        event_ring(node.writers[i])
+        if node.writers[i] >= 0:
+            end_ring(node.writers[i])
+        else:
+            event_ring(-1 - node.writers[i])
     node.n_writers = 0
 
 

@@ -6,7 +6,6 @@ from spindle_core.relayed cimport RelayedTable
 
 cdef class Engine(Bindings):
     cdef readonly Epoch past             # the one before, while its last posts are on their way
-    cdef object poller                   # of the bell and of fabrics that need help; None until there is one
     cdef readonly RelayedTable relayed   # what was delivered of writers on hosts without a node
 
     cdef Epoch installed(self)

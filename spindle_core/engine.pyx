@@ -5,8 +5,8 @@ Everything that outlives a view is bound to a topic number, and is carried over 
 Rules for the caller: new_epoch, attach_peer for every other rank, install; wedge, deliver_to_trim for every topic
 until True, install of the next. One thread at a time uses an Engine (a lock sees to it).
 """
-import select
 import time
+from select import EPOLLIN
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -19,7 +19,7 @@ from spindle_core.direct cimport open_claim, silence
 from spindle_core.driving cimport make_space_fd
 from spindle_core.effects cimport whole_pass
 from spindle_core.epoch cimport Epoch
-from spindle_core.events cimport event_ring
+from spindle_core.events cimport end_ring, event_ring
 from spindle_core.inbox cimport Inbox
 from spindle_core.relayed cimport RelayedTable
 from spindle_core.state cimport subgroup_t
@@ -58,7 +58,7 @@ cdef class Engine(Bindings):
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
             for inbox in binding.inboxes:
-                event_ring((<Inbox>inbox).space_fd)
+                end_ring((<Inbox>inbox).ring_fd)
             if binding.log is not None:
                 binding.log.stop()
 
@@ -170,12 +170,8 @@ cdef class Engine(Bindings):
     cdef int wait_also_for(self, Epoch epoch) except -1:
         """The predicate thread waits for this fabric as well. Parked."""
         if epoch.fabric.wait_fd >= 0:
-            if self.poller is None:
-                poller = select.epoll()
-                poller.register(self.bell_fd, select.EPOLLIN)
-                self.poller = poller
-                self.driver.wait_fd = poller.fileno()
-            self.poller.register(epoch.fabric.wait_fd, select.EPOLLIN)
+            self.make_poller()
+            self.poller.register(epoch.fabric.wait_fd, EPOLLIN)
         return 0
 
     cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:

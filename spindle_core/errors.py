@@ -25,6 +25,10 @@ class NodeGone(CoreError, ConnectionError):
     """The node behind a writer or reader has stopped or died."""
 
 
+class ForkedChild(CoreError):
+    """What a process has opened doesn't work in its child after fork(): the memory behind it is the parent's."""
+
+
 class Wedged(CoreError):
     """The epoch is over: nothing can be claimed until the next view is installed."""
 

@@ -1,4 +1,14 @@
-"""eventfd and poll, from nogil code."""
+"""eventfd, poll and the ends of doorbells, from nogil code.
+
+Rules: a node never blocks on anything that another process can touch. O_NONBLOCK belongs to the open file, which all who
+were handed a descriptor of it share, so a node neither reads nor writes an open file that somebody else has:
+- It rings an application through its own end of a socket pair (`ends.make_ends`), whose other end the application has.
+  Not to wait is asked for in each call. A full socket means that it was rung already, and nobody has looked.
+- It is rung by an application through an eventfd that the application alone keeps. The node only watches it, edge by
+  edge, through an epoll of its own: who fills or empties it loses rings of its own (`ends.ApplicationBell`).
+- Nodes of one host ring each other through an eventfd of the ringing node, in an epoll that it hands to the other one.
+- What remains are eventfds that never leave the process.
+"""
 from libc.stdint cimport uint64_t
 
 
@@ -13,6 +23,21 @@ cdef extern from "poll.h" nogil:
 cdef extern from "sched.h" nogil:
     int sched_yield()
 
+cdef extern from "sys/epoll.h" nogil:
+    cdef struct epoll_event:
+        pass
+    int epoll_wait(int epoll_fd, epoll_event *events, int events_max, int timeout_ms)
+
+cdef extern from "sys/socket.h" nogil:
+    const int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD
+    ssize_t c_send "send"(int fd, const void *buffer, size_t n, int flags)
+    ssize_t c_recv "recv"(int fd, void *buffer, size_t n, int flags)
+    int c_shutdown "shutdown"(int fd, int how)
+
+cdef enum:
+    EDGES_MAX = 16               # that one sleep takes at once; others end the next one
+    RINGS_MAX = 16               # more than a socket of rings holds
+
 cdef extern from "unistd.h" nogil:
     ssize_t c_read "read"(int fd, void *buffer, size_t n)
     ssize_t c_write "write"(int fd, const void *buffer, size_t n)
@@ -20,7 +45,7 @@ cdef extern from "unistd.h" nogil:
 
 
 cdef inline void event_ring(int fd) noexcept nogil:
-    """Rings an eventfd; a full or closed one is nobody's loss."""
+    """Rings an eventfd of this process; a full or closed one is nobody's loss."""
     cdef uint64_t one = 1
     if fd >= 0:
         c_write(fd, &one, 8)
@@ -47,19 +72,15 @@ cdef inline int event_wait(int fd, int timeout_ms) noexcept nogil:
     return r
 
 
-cdef inline void event_wait_at(int wait_fd, int fd, int timeout_ms) noexcept nogil:
-    """Blocks until `wait_fd` is readable, or a signal comes, or the time is up (-1: never), and clears `fd`, which is
-    the same or part of it."""
-    cdef pollfd p
-    p.fd = wait_fd
-    p.events = POLLIN
-    p.revents = 0
-    if poll(&p, 1, timeout_ms) > 0:
-        event_clear(fd)
+cdef inline void event_sleep(int epoll_fd, int timeout_ms) noexcept nogil:
+    """Blocks until something that this epoll watches has been rung, or a signal comes, or the time is up (-1: never).
+    What is watched edge by edge need not be cleared."""
+    cdef epoll_event edges[EDGES_MAX]
+    epoll_wait(epoll_fd, edges, EDGES_MAX, timeout_ms)
 
 
-cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:
-    """Blocks until one of two is readable: 1, 2 or 3; 0 on timeout or a signal. Clears the first only."""
+cdef inline int wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:
+    """Blocks until one of two is readable: 1, 2 or 3; 0 on timeout or a signal. Clears neither."""
     cdef pollfd p[2]
     cdef int r
     p[0].fd = fd
@@ -68,7 +89,49 @@ cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept no
     p[0].revents = p[1].revents = 0
     if poll(p, 2, timeout_ms) <= 0:
         return 0
-    r = (1 if p[0].revents else 0) | (2 if p[1].revents else 0)
+    return (1 if p[0].revents else 0) | (2 if p[1].revents else 0)
+
+
+cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:
+    """The same of an eventfd and another descriptor; clears the eventfd."""
+    cdef int r = wait_two(fd, other_fd, timeout_ms)
     if r & 1:
         event_clear(fd)
+    return r
+
+
+cdef inline void end_ring(int fd) noexcept nogil:
+    """Rings who has the other end of a socket pair. One system call, which never waits, whoever has done what there."""
+    cdef char one = 1
+    if fd >= 0:
+        c_send(fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL)
+
+
+cdef inline void end_clear(int fd) noexcept nogil:
+    """Takes what was rung at this end."""
+    cdef char rung
+    cdef int _
+    if fd >= 0:
+        for _ in range(RINGS_MAX):
+            if c_recv(fd, &rung, 1, MSG_DONTWAIT) < 0:
+                return
+
+
+cdef inline void end_wake(int fd) noexcept nogil:
+    """Nothing will be rung at this end any more: wakes who waits for it, here, now and from now on."""
+    if fd >= 0:
+        c_shutdown(fd, SHUT_RD)
+
+
+cdef inline int end_wait(int fd, int timeout_ms) noexcept nogil:
+    """Blocks until this end is rung (1), timeout (0; -1 ms waits for ever) or a signal (-1); clears it."""
+    cdef pollfd p
+    cdef int r
+    p.fd = fd
+    p.events = POLLIN
+    p.revents = 0
+    r = poll(&p, 1, timeout_ms)
+    if r > 0:
+        end_clear(fd)
+        return 1
     return r

@@ -80,6 +80,8 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
     cdef uint64_t counts = columns + node.n_subgroups * sizeof(subgroup_columns)
     cdef uint64_t slots
     cdef uint32_t i
+    for i in range(node.n_subgroups):
+        node.subgroups[i].space_fd = -1      # all of them, before anything can fail: 0 is somebody's descriptor
     for i, spec in enumerate(specs):
         s = &node.subgroups[i]
         s.node = node
@@ -92,7 +94,6 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
         s.n_members = len(spec.members)
         s.n_senders = len(spec.senders)
         s.my_sender = spec.senders.index(node.my_rank) if node.my_rank in spec.senders else -1
-        s.space_fd = -1
         s.columns_offset = columns + i * sizeof(subgroup_columns)
         s.counts_offset = counts
         counts += align_up(max(1, s.n_senders) * sizeof(uint64_t), CACHE_LINE)

@@ -11,6 +11,8 @@ cdef struct inbox_t:
     char *slots
     inbox_progress *progress     # ours
     uint64_t consumed            # our own copy: the application can't change it
+    uint64_t until               # once ended: messages to be taken over, all told
+    bint ended                   # what the application commits counts no more
     uint64_t size_max            # bytes
     uint64_t n_slots
     uint64_t stride              # bytes
@@ -20,7 +22,7 @@ cdef struct inbox_t:
     uint64_t ack_next_index      # the same for what was consumed since
     uint64_t persist_index
     uint64_t persist_count
-    int space_fd
+    int ring_fd                  # our end of the writer's doorbell
     uint16_t writer_id
     uint32_t relay               # as in log_record
 
@@ -29,7 +31,8 @@ cdef class Inbox:
     cdef inbox_t state
     cdef readonly Mapping ring
     cdef readonly Mapping progress
-    cdef readonly int space_fd
+    cdef readonly int ring_fd
+    cdef readonly int space_fd           # the writer's end, until it is handed over
 
     cdef inbox_t *pointer(self) noexcept
 
@@ -43,6 +46,7 @@ cdef class InboxWriter:
     cdef bell_page *node_bell
     cdef char *slots
     cdef int space_fd, bell_fd
+    cdef uint32_t forks                 # of this process when it was opened
     cdef readonly uint64_t size_max     # bytes
     cdef readonly uint64_t slots_count
     cdef uint64_t stride, next          # next: messages committed by this writer

@@ -22,7 +22,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport c_close, event_ring, event_wait, sched_yield
+from spindle_core.events cimport c_close, end_ring, end_wait, end_wake, event_ring, sched_yield
 from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
@@ -36,9 +36,10 @@ from spindle_core.layout cimport (
     slot_header,
     slot_stride,
 )
-from spindle_core.memory cimport Mapping
+from spindle_core.memory cimport Mapping, forks
 
-from spindle_core.errors import MessageTooLarge, NodeGone, WriteTimeout
+from spindle_core.ends import make_ends
+from spindle_core.errors import ForkedChild, MessageTooLarge, NodeGone, WriteTimeout
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
@@ -55,7 +56,7 @@ cdef class Inbox:
     """
 
     def __cinit__(self):
-        self.space_fd = -1
+        self.ring_fd = self.space_fd = -1
 
     def __init__(self, size_max, slots, writer_id, uint32_t relay=0):
         if not 1 <= size_max <= MESSAGE_SIZE_MAX:
@@ -69,7 +70,7 @@ cdef class Inbox:
         self.ring = Mapping.create("spindle-inbox", INBOX_SLOTS_OFFSET + stride * slots)
         self.progress = Mapping.create("spindle-inbox-progress", 4096)
         self.progress.seal_writes()
-        self.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.ring_fd, self.space_fd = make_ends()
         memset(s, 0, sizeof(inbox_t))
         s.header = <inbox_header *>self.ring.base
         s.slots = self.ring.base + INBOX_SLOTS_OFFSET
@@ -77,7 +78,7 @@ cdef class Inbox:
         s.size_max = size_max
         s.n_slots = slots
         s.stride = stride
-        s.space_fd = self.space_fd
+        s.ring_fd = self.ring_fd
         s.writer_id = writer_id
         s.relay = relay
         s.progress.size_max = size_max
@@ -95,9 +96,19 @@ cdef class Inbox:
 
     @property
     def committed(self):
-        """What the application says it has committed; bounded by what its ring can hold."""
-        cdef uint64_t n = u64_load_acquire(&self.state.header.committed) if self.ring.base != NULL else 0
-        return min(max(n, self.state.consumed), self.state.consumed + self.state.n_slots)
+        """What the application says it has committed, if its ring can hold that: of an inbox that claims more, nothing
+        is taken."""
+        cdef uint64_t n = self.state.until
+        if not self.state.ended:
+            n = u64_load_acquire(&self.state.header.committed) if self.ring.base != NULL else 0
+        return n if n - self.state.consumed <= self.state.n_slots else self.state.consumed
+
+    def finish(self):
+        """Takes what is committed by now and nothing later, whatever the application says from here on; returns how
+        many messages that makes, all told. While the predicate thread is parked."""
+        self.state.until = self.committed
+        self.state.ended = True
+        return self.state.until
 
     @property
     def consumed(self):
@@ -118,16 +129,25 @@ cdef class Inbox:
     def refused(self):
         return u64_load_relaxed(&self.state.progress.refused) if self.progress.base != NULL else 0
 
-    def close(self):
-        """Frees the memory. Only after Engine.remove_inbox. Idempotent."""
+    def hand_over(self):
+        """The writer has its end, `space_fd`: the node keeps no copy of it. Idempotent."""
         if self.space_fd >= 0:
-            event_ring(self.space_fd)
             os.close(self.space_fd)
             self.space_fd = -1
+
+    def close(self):
+        """Frees the memory. Only after Engine.remove_inbox. Idempotent."""
+        if self.ring_fd >= 0:
+            end_ring(self.ring_fd)
+            os.close(self.ring_fd)
+            self.ring_fd = -1
+        self.hand_over()
         self.ring.close()
         self.progress.close()
 
     def __dealloc__(self):
+        if self.ring_fd >= 0:
+            c_close(self.ring_fd)
         if self.space_fd >= 0:
             c_close(self.space_fd)
 
@@ -151,6 +171,7 @@ cdef class InboxWriter:
         self.bell = bell
         self.space_fd = space_fd
         self.bell_fd = bell_fd
+        self.forks = forks
         if ring.base == NULL or progress.base == NULL or bell.base == NULL or not ring.writable:
             raise ValueError("an inbox needs its ring writable, and its progress and the doorbell open")
         self.header = <inbox_header *>ring.base
@@ -172,6 +193,9 @@ cdef class InboxWriter:
         self.limit = u64_load_acquire(self.freed) + self.slots_count
 
     cdef int alive(self) except -1:
+        if self.forks != forks:
+            raise ForkedChild("this writer was opened before fork(), in the parent, and doesn't work in the child:"
+                              " attach again there (with multiprocessing, prefer the start method 'spawn')")
         if self.closed:
             raise ValueError("this writer is closed")
         if self.gone or u64_load_relaxed(&self.node_bell.stopped):
@@ -247,7 +271,7 @@ cdef class InboxWriter:
         if not self.polling:
             self.polling = True
             with nogil:
-                event_wait(space_fd, timeout_ms)
+                end_wait(space_fd, timeout_ms)
             self.polling = False
             self.wakes += 1
             if self.followers:
@@ -266,6 +290,8 @@ cdef class InboxWriter:
         return 0
 
     cdef void publish(self) noexcept:
+        if self.forks != forks:
+            return               # the ring is the parent's
         # SYNC POINT: commit. Pairs with the send predicate's acquire of `committed`: slots before the count.
         u64_store_release(&self.header.committed, self.next)
         fence_store_load()
@@ -422,7 +448,7 @@ cdef class InboxWriter:
         cdef inbox_header *header = self.header
         while True:
             wakes = self.wakes
-            if u64_load_acquire(place) >= until:
+            if self.forks == forks and u64_load_acquire(place) >= until:
                 return True
             self.alive()
             # SYNC POINT: space. Pairs with inbox_progressed().
@@ -489,7 +515,8 @@ cdef class InboxWriter:
     def mark_gone(self):
         """The node died: waiting calls wake up and fail with NodeGone, later ones fail at once."""
         self.gone = True
-        event_ring(self.space_fd)
+        if self.forks == forks:
+            end_wake(self.space_fd)
 
     def close(self):
         """Idempotent. An open claim is dropped, what was committed stays with the node."""
@@ -498,7 +525,8 @@ cdef class InboxWriter:
         self.abort()
         self.closed = True
         self.gone = True
-        event_ring(self.space_fd)
+        if self.forks == forks:
+            end_wake(self.space_fd)
 
     def __dealloc__(self):
         # Not in close(): another thread may still wait on them.

@@ -1,5 +1,8 @@
 """Shared mappings: anonymous memory that travels by descriptor."""
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef uint32_t forks                      # how often this process is a child of fork(): what a parent opened isn't its own
 
 
 cdef class Mapping:

@@ -28,10 +28,21 @@ cdef extern from "fcntl.h" nogil:
     int fcntl(int fd, int command, ...)
     const int F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_SEAL
 
+cdef extern from "pthread.h" nogil:
+    int pthread_atfork(void *before, void *parent, void (*child)() noexcept nogil)
+
 cdef int F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since Linux 5.1; not in every libc's header
 
 SIZE_MAX_BYTES = 1 << 40
 PAGE = os.sysconf("SC_PAGESIZE")
+
+
+cdef void count_fork() noexcept nogil:
+    global forks
+    forks += 1
+
+
+pthread_atfork(NULL, NULL, count_fork)
 
 
 cdef class Mapping:

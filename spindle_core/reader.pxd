@@ -20,6 +20,7 @@ cdef class LogReader:
     cdef readonly uint64_t lost              # messages overtaken or skipped, ever
     cdef readonly bint keep_all
     cdef int data_fd, bell_fd
+    cdef uint32_t forks                      # of this process when it was opened
     cdef readonly uint64_t next_view, next_sequence  # place in the order behind the last message taken
     cdef bint skips                          # messages before that place may still come: we have had them
     cdef bint frozen                         # nothing beyond these two is read any more
@@ -36,6 +37,7 @@ cdef class LogReader:
     cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept
     cdef void publish_position(self) noexcept
     cdef int usable(self) except -1
+    cdef int refuse_child(self) except -1
     cdef bint ended(self)
     cdef raise_gone(self)
 

@@ -20,7 +20,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
     u64_store_relaxed,
 )
-from spindle_core.events cimport c_close, event_clear, event_ring, event_wait, event_wait_two, poll
+from spindle_core.events cimport c_close, end_clear, end_wait, end_wake, event_ring, poll, wait_two
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CACHE_LINE,
@@ -37,10 +37,10 @@ from spindle_core.layout cimport (
     log_record,
     record_stride,
 )
-from spindle_core.memory cimport Mapping
+from spindle_core.memory cimport Mapping, forks
 from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
 
-from spindle_core.errors import CoreError, NodeGone
+from spindle_core.errors import CoreError, ForkedChild, NodeGone
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -76,6 +76,7 @@ cdef class LogReader:
         self.bell = bell
         self.data_fd = data_fd
         self.bell_fd = bell_fd
+        self.forks = forks
         if log.base == NULL or cursor.base == NULL or not cursor.writable or (bell is not None and bell.base == NULL):
             raise ValueError("a reader needs its cursor writable, and its log and the doorbell open")
         self.header = <log_header *>log.base
@@ -103,11 +104,17 @@ cdef class LogReader:
             raise ValueError("the cursor doesn't point to a record: the node has to place it first")
 
     cdef int usable(self) except -1:
+        if self.forks != forks:
+            self.refuse_child()
         if self.closed:
             raise ValueError("this reader is closed")
         if self.block is not None:
             raise ValueError("a batch is open: release it first")
         return 0
+
+    cdef int refuse_child(self) except -1:
+        raise ForkedChild("this reader was opened before fork(), in the parent, and doesn't work in the child: attach"
+                          " again there (with multiprocessing, prefer the start method 'spawn')")
 
     cdef uint64_t last_tail(self) noexcept:
         """How far the log has got, or had got when it was frozen for this reader."""
@@ -206,6 +213,8 @@ cdef class LogReader:
         self.advance(size)
 
     cdef void publish_position(self) noexcept:
+        if self.forks != forks:
+            return               # the page is the parent's
         u64_store_relaxed(&self.page.index, self.index)
         # SYNC POINT: read. Pairs with log_refresh_cursors(): we are done with everything before.
         u64_store_release(&self.page.position, self.position)
@@ -410,6 +419,8 @@ cdef class LogReader:
 
     def arm(self):
         """Asks for one ring of the descriptor with the next message; True if data is there already."""
+        if self.forks != forks:
+            self.refuse_child()
         if self.closed:
             raise ValueError("this reader is closed")
         arm_cursor(self.page)
@@ -424,6 +435,8 @@ cdef class LogReader:
         cdef double left
         cdef int timeout_ms, data_fd = self.data_fd
         while True:
+            if self.forks != forks:
+                self.refuse_child()
             if self.closed:
                 raise ValueError("this reader is closed")
             if self.last_tail() > self.position:
@@ -444,7 +457,7 @@ cdef class LogReader:
                     return False
                 timeout_ms = <int>min(left * 1000.0, 2e9) + 1
             with nogil:
-                event_wait(data_fd, timeout_ms)
+                end_wait(data_fd, timeout_ms)
             PyErr_CheckSignals()
 
     def wait_or(self, int other_fd, double timeout_s=-1.0):
@@ -456,7 +469,9 @@ cdef class LogReader:
             return 1
         timeout_ms = -1 if timeout_s < 0 else <int>min(timeout_s * 1000.0, 2e9) + 1
         with nogil:
-            result = event_wait_two(data_fd, other_fd, timeout_ms)
+            result = wait_two(data_fd, other_fd, timeout_ms)
+            if result & 1:
+                end_clear(data_fd)
         PyErr_CheckSignals()
         return result
 
@@ -464,17 +479,19 @@ cdef class LogReader:
         raise NodeGone("the node behind this reader has stopped: attach again once a daemon runs")
 
     def fileno(self):
-        """The eventfd that is rung after arm(): for poll, select and asyncio."""
+        """What becomes readable after arm(): for poll, select and asyncio. It stays so once the node is gone."""
         return self.data_fd
 
     def clear(self):
         """Takes what was rung."""
-        event_clear(self.data_fd)
+        if self.forks == forks:
+            end_clear(self.data_fd)
 
     def mark_gone(self):
         """The node died: who waits wakes up; what was delivered can still be taken."""
         self.gone = True
-        event_ring(self.data_fd)
+        if self.forks == forks:
+            end_wake(self.data_fd)
 
     def freeze(self):
         """Reads nothing any more beyond what the log holds now; returns the place in the order, (view id, sequence),
@@ -520,7 +537,8 @@ cdef class LogReader:
         if self.block is not None:
             self.block.release()
         self.closed = True
-        event_ring(self.data_fd)
+        if self.forks == forks:
+            end_wake(self.data_fd)
 
     def __dealloc__(self):
         # Not in close(): another thread may still wait on them.

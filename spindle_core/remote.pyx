@@ -23,7 +23,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.delivery cimport DeliveryLog, log_refresh_cursors, log_set_blocked
-from spindle_core.events cimport c_close, event_clear, event_ring, event_wait
+from spindle_core.events cimport c_close, end_clear, end_ring, event_ring, event_wait
 from spindle_core.inbox cimport Inbox, InboxWriter, inbox_t
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride, slot_header
 from spindle_core.memory cimport Mapping
@@ -157,7 +157,7 @@ cdef class Outbox(Inbox):
         waiting = u64_load_acquire(&s.header.space_waiting)
         if waiting != s.space_rung:
             s.space_rung = waiting
-            event_ring(s.space_fd)
+            end_ring(s.ring_fd)
 
 
 cdef class ArrivalLog(DeliveryLog):
@@ -210,9 +210,9 @@ cdef class RelayWriter(InboxWriter):
         return self.consumed, self.acknowledged, self.persisted
 
     def fileno(self):
-        """The eventfd that is rung after arm()."""
+        """What becomes readable after arm()."""
         return self.space_fd
 
     def clear(self):
         """Takes what was rung."""
-        event_clear(self.space_fd)
+        end_clear(self.space_fd)

@@ -173,5 +173,5 @@ cdef struct node_t:
     uint32_t n_readers
     uint32_t peers[NODES_MAX]    # row ranks: what they wait for has come,
     uint32_t n_peers
-    int writers[WRITERS_MAX]     # and slots or acknowledgements
+    int writers[WRITERS_MAX]     # and slots or acknowledgements; -1 - fd: an eventfd of this process
     uint32_t n_writers

@@ -22,7 +22,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.effects cimport tell_control, whole_pass
-from spindle_core.events cimport event_wait, event_wait_at, sched_yield
+from spindle_core.events cimport event_sleep, event_wait, sched_yield
 from spindle_core.idling cimport GIVE_CORE_AWAY, LOOK_AGAIN, after_nothing, idling
 from spindle_core.state cimport node_t
 
@@ -91,7 +91,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
         d.counters[C_SLEEPS] += 1
         stop_driving(d)
         # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
-        event_wait_at(d.wait_fd, d.bell_fd, timeout_ms)
+        event_sleep(d.wait_fd, timeout_ms)
         resume_driving(d)
     u32_store_relaxed(&d.bell.asleep, 0)
 

@@ -59,6 +59,7 @@ from spindle.transport.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
     from spindle.node.node import Node, ReaderPort, WriterPort
+    from spindle_core.ends import ApplicationBell
 
 REQUESTS_AT_ONCE = 16  # of one application; more wait in its socket
 POSITIONS_MAX = 1024  # from which a reader goes on: one a life of the topic
@@ -132,6 +133,7 @@ class Application:
             queue_bytes_max=QUEUE_BYTES_MAX, frames_waiting_max=REQUESTS_AT_ONCE))
         conn.last_word = last_word
         conn.watch_end(self._on_end)
+        self._bell: ApplicationBell | None = None  # by which it rings the node
 
     def __str__(self) -> str:
         return f"application {self.number} {self.name!r} of {self.permissions.peer}"
@@ -152,6 +154,7 @@ class Application:
         why = "detached"
         try:
             with self._watch_process():
+                self._bell = self._make_bell()
                 self._welcome()
                 while True:
                     frame = await self._conn.receive()
@@ -173,13 +176,27 @@ class Application:
                 self.quota.applications -= 1
             LOG.info("%s %s", self, why)
             await self._close_everything()
+            if self._bell is not None:
+                self._bell.close()
+
+    def _make_bell(self) -> ApplicationBell | None:
+        """Raises SpindleError."""
+        from spindle_core.ends import ApplicationBell
+
+        try:
+            return ApplicationBell(self._node.engine)
+        except OSError as error:
+            raise SpindleError(f"node {self._node.node_id} has no descriptors left for another application: "
+                               f"{error.strerror}; detach one, or raise its limit (ulimit -n)") from error
 
     def _welcome(self) -> None:
         config, node = self._node.config, self._node
         self.send(pb.NodeFrame(welcome=pb.Welcome(
             node_id=node.node_id, domain_id=config.domain_id, pid=os.getpid(), embedded=self._all.embedded,
             view=view_to_wire(node.view()))).SerializeToString(),
-            [node.counters.mapping.fd, node.engine.bell.fd])
+            [node.counters.mapping.fd, node.engine.bell.fd, *([self._bell.fd] if self._bell is not None else [])])
+        if self._bell is not None:
+            self._bell.hand_over()
 
     @contextlib.contextmanager
     def _watch_process(self) -> Iterator[None]:
@@ -259,6 +276,7 @@ class Application:
                 reply, fds = answer
                 reply.number = request.number
                 self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
+                self._hand_over(reply)
         except (SpindleError, ValueError, OSError) as error:
             kind, text = error_to_wire(error)
             self.send(pb.NodeFrame(
@@ -270,6 +288,16 @@ class Application:
                 refusal=pb.Refusal(number=request.number, kind=kind, text=text)).SerializeToString())
         finally:
             self._room.release()
+
+    def _hand_over(self, reply: pb.Reply) -> None:
+        """What belongs to the other side of a port is the application's alone from here on, see `events.pxd`."""
+        opened = reply.WhichOneof("body")
+        port = self._ports.get(
+            reply.writer.port if opened == "writer" else reply.reader.port if opened == "reader" else 0)
+        if port is not None and port.writer is not None:
+            port.writer.inbox.hand_over()
+        elif port is not None and port.reader is not None:
+            port.reader.cursor.hand_over()
 
     async def _declare_topic(self, request: pb.Request) -> Answer:
         spec = spec_from_wire(request.declare_topic.spec)
@@ -311,10 +339,10 @@ class Application:
             number = await self._keep(counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
             return None
-        inbox, engine = port.inbox, self._node.engine
+        inbox = port.inbox
         reply = pb.Reply(writer=pb.WriterOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), writer_id=inbox.writer_id))
-        return reply, [inbox.ring.fd, inbox.progress.fd, inbox.space_fd, engine.bell_fd]
+        return reply, [inbox.ring.fd, inbox.progress.fd, inbox.space_fd]
 
     def _identity(self, wanted: pb.OpenWriter) -> int:
         """Of a writer that is relayed, see `spindle.relay`; those of this host have none."""
@@ -340,7 +368,7 @@ class Application:
         reply = pb.Reply(reader=pb.ReaderOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
             continued=port.continued, ends=map(position_to_wire, port.ends)))
-        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd, self._node.engine.bell_fd]
+        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
         """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -142,9 +143,10 @@ class Session:
         from spindle_core.counters import Counters
         from spindle_core.memory import Mapping
 
-        counters_fd, bell_fd = _take_fds(frame, 2)
+        counters_fd, page_fd, bell_fd = _take_fds(frame, 3)
         self._counters: Counters = Counters.attach(counters_fd)
-        self._bell: Mapping = Mapping.attach(bell_fd)
+        self._bell: Mapping = Mapping.attach(page_fd)
+        self._bell_fd = Descriptor(bell_fd)
         self._channel = channel
         self.node_id: int = welcome.node_id
         self.domain_id: int = welcome.domain_id
@@ -185,9 +187,10 @@ class Session:
 
         reply, frame = self._channel.request(
             open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
-        ring_fd, progress_fd, space_fd, bell_fd = _take_fds(frame, 4)
+        ring_fd, progress_fd, space_fd = _take_fds(frame, 3)
         ring = Mapping.attach(ring_fd, writable=True)
-        inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, bell_fd, keep_unacknowledged)
+        inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, self._bell_fd.copy(),
+                            keep_unacknowledged)
         return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
@@ -212,13 +215,13 @@ class Session:
         reply, frame = self._channel.request(open_reader=pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
             after=map(position_to_wire, places), endpoint=endpoint, guid=guid))
-        log_fd, cursor_fd, data_fd, bell_fd = _take_fds(frame, 4)
+        log_fd, cursor_fd, data_fd = _take_fds(frame, 3)
         mapping = Mapping.attach(log_fd)
         start = position_from_wire(reply.reader.start)
         info = topic_from_wire(reply.reader.topic)
         skips = after is not None and info.spec.level is not Level.UNORDERED
-        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell, bell_fd, start.place,
-                        skips)
+        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell,
+                        self._bell_fd.copy(), start.place, skips)
         return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
                             [position_from_wire(one) for one in reply.reader.ends])
 
@@ -312,6 +315,20 @@ class Session:
             except SpindleError:
                 if not self._channel.ended:  # a node that is gone has closed everything itself
                     raise
+
+
+class Descriptor:
+    """A descriptor that is closed with the last that has this."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def copy(self) -> int:
+        """One of the caller's own. Raises OSError."""
+        return os.dup(self._fd)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._fd)
 
 
 def _take_fds(frame: Frame, count: int) -> list[int]:

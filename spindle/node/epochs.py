@@ -24,7 +24,7 @@ import logging
 import math
 import os
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, MembershipError, NoResources, SpindleError, shortage
@@ -37,6 +37,7 @@ from spindle.transport.wire import close_all
 if TYPE_CHECKING:
     from spindle.group.view import Member, View
     from spindle.transport.peers import Peer, Peers
+    from spindle_core.ends import Ringer
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
     from spindle_core.fabric.fabric import Fabric
@@ -48,7 +49,7 @@ ACK_TIMEOUT_MIN = 14  # 67 ms: less would take a busy host for a broken network
 STREAM_TIMEOUT_S = 4.0  # for a data connection to be made
 SHORT_WAIT_S = 4.0  # for what the own row needs to come free
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
-OFFER_FDS = 3  # row, doorbell page, doorbell eventfd
+OFFER_FDS = 3  # row, doorbell page, the ring of the member that offers (spindle_core.ends.Ringer)
 REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
 LOG = logging.getLogger("spindle.node")
 
@@ -100,6 +101,9 @@ class NextEpoch:
         self._problems: dict[int, SpindleError] = {}  # by node id: why it can't be reached so far
         self._short_until = 0.0  # loop time until which memory for the own row is tried for
         self._again: asyncio.TimerHandle | None = None
+        self._ringers: dict[int, Ringer] = {}  # by node id: by which this node will ring it
+        self._heard: dict[int, int] = {}  # by node id: by which it will ring this node
+        self._heard_installed: list[int] = []  # ... and does, in the epoch that runs
 
     def set_timeout(self, suspect_timeout_s: float) -> None:
         """The group's agreed suspect_timeout_s, for the views to come."""
@@ -120,7 +124,9 @@ class NextEpoch:
         try:
             self._epoch = self._engine.new_epoch(
                 view.view_id, rank, view.node_ids, subgroups_of(view), self._fabric(view, rank))
+            self._make_ringers(view)
         except (ValueError, OSError, MemoryError) as error:
+            self._drop_ringers()
             short = shortage(error, f"view {view.view_id}")
             loop = asyncio.get_running_loop()
             if short is not None and loop.time() < self._short_until:
@@ -138,6 +144,15 @@ class NextEpoch:
         for node_id, offer in self._offers.pop((view.group_id, view.view_id, ballot), {}).items():
             self._attach(node_id, offer)
         self._look()
+
+    def _make_ringers(self, view: View) -> None:
+        from spindle_core.ends import Ringer
+
+        me = view.member(self._node_id)
+        assert me is not None
+        for other in view.members:
+            if other is not me and fabric_between(me, other) == SHM:
+                self._ringers[other.node_id] = Ringer()
 
     def _fabric(self, view: View, rank: int) -> Fabric | None:
         """What this view's members are reached by; None if all are on this host."""
@@ -224,7 +239,7 @@ class NextEpoch:
         offer = pb.RowOffer(group_id=self._view.group_id, view_id=self._view.view_id, ballot=self._ballot)
         fds: list[int] = []
         if self._path(node_id) == SHM:
-            fds = [self._epoch.row.fd, self._engine.bell.fd, self._engine.bell_fd]
+            fds = [self._epoch.row.fd, self._engine.bell.fd, self._ringers[node_id].heard]
         else:
             offer.remote.layout_hash, offer.remote.row_size = self._epoch.layout_hash(), self._epoch.row.size
         if self._path(node_id) == VERBS:
@@ -278,7 +293,9 @@ class NextEpoch:
             return
         try:
             if offer.remote is None:
-                self._epoch.attach_peer(rank, *offer.fds)
+                row_fd, page_fd, heard_fd = offer.fds
+                self._hear(node_id, heard_fd)
+                self._epoch.attach_peer(rank, row_fd, page_fd, os.dup(self._ringers[node_id].fd))
             else:
                 self._epoch.attach_verbs(rank, offer.remote.rdma_address, member.incarnation, offer.remote.layout_hash,
                                          offer.remote.row_size)
@@ -299,6 +316,27 @@ class NextEpoch:
             self._problems[member.node_id] = ConnectionEnded(f"no way to its memory: {error}")
         else:
             self._on_unfit(member.node_id, f"the row of {member} does not fit: {error}")
+
+    def _drop_ringers(self) -> None:
+        for ringer in self._ringers.values():
+            ringer.close()
+        self._ringers.clear()
+
+    def _hear(self, node_id: int, fd: int) -> None:
+        """Takes over the descriptor by which this member rings us. Raises OSError."""
+        try:
+            self._engine.hear(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        if node_id in self._heard:
+            self._unhear([self._heard.pop(node_id)])
+        self._heard[node_id] = fd
+
+    def _unhear(self, fds: Iterable[int]) -> None:
+        for fd in fds:
+            self._engine.unhear(fd)
+            os.close(fd)
 
     # --- data connections
 
@@ -373,6 +411,8 @@ class NextEpoch:
         if epoch is None or self._view is None or self._view.view_id != view_id or self._missing:
             raise MembershipError(f"view {view_id} is to be installed but was not prepared")
         group_id = self._view.group_id
+        self._unhear(self._heard_installed)
+        self._heard_installed, self._heard = list(self._heard.values()), {}
         self._forget()
         for key in [key for key in self._offers if key[0] != group_id or key[1] <= view_id]:
             for offer in self._offers.pop(key).values():
@@ -389,6 +429,9 @@ class NextEpoch:
         self._problems.clear()
         close_all(self._streams.values())
         self._streams.clear()
+        self._unhear(self._heard.values())
+        self._heard.clear()
+        self._drop_ringers()
 
     def discard(self) -> None:
         """Gives up what is being prepared."""
@@ -409,3 +452,5 @@ class NextEpoch:
             for offer in offers.values():
                 offer.close()
         self._offers.clear()
+        self._unhear(self._heard_installed)
+        self._heard_installed.clear()

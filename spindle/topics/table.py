@@ -174,7 +174,8 @@ class TopicTable:
 
     async def _drain(self, port: WriterPort) -> None:
         local = self.local[port.topic]
-        committed = port.inbox.committed  # what comes later comes from an application that closed and goes on writing
+        with self._engine.parked():
+            committed = port.inbox.finish()  # what comes later is from one that closed and goes on writing
         pause = DRAIN_POLL_S
         while port.inbox.acknowledged < committed:
             await asyncio.sleep(pause)

@@ -46,7 +46,7 @@ from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, sub
 cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
     """Messages committed and not yet taken over; what an application claims is bounded by what its ring can hold."""
     # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
-    cdef uint64_t n = u64_load_acquire(&box.header.committed) - box.consumed
+    cdef uint64_t n = (u64_load_acquire(&box.header.committed) if not box.ended else box.until) - box.consumed
     return n if n <= box.n_slots else 0
 
 
@@ -67,7 +67,7 @@ cdef inline void inbox_progressed(node_t *node, inbox_t *box) noexcept nogil:
     waiting = u64_load_acquire(&box.header.space_waiting)
     if waiting != box.space_rung:
         box.space_rung = waiting
-        wake_writer(node, box.space_fd)
+        wake_writer(node, box.ring_fd)
 
 
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
@@ -309,7 +309,8 @@ cdef int send(node_t *node, subgroup_t *s) noexcept nogil:
             want_delivered(node, s)
         if worth_waking(s):         # again: a member may have delivered before it could see that I wait
             u32_store_relaxed(&s.claim_waiting, 0)
-            wake_writer(node, s.space_fd)
+            if s.space_fd >= 0:
+                wake_writer(node, -1 - s.space_fd)
     if s.claimed != s.published:
         advance_committed(s)
     first = s.published

@@ -257,7 +257,7 @@ def answer(data: bytes) -> None:
         welcome = attach.NodeFrame(welcome=attach.Welcome(node_id=1, pid=1))
         reply = opening_pb2.OpeningReply(magic=MAGIC, protocol=PROTOCOL_VERSION, node_id=1)
         theirs.sendall(encode(reply.SerializeToString()))
-        socket.send_fds(theirs, [encode(welcome.SerializeToString(), 2)], [_counters.mapping.fd, _bell.fd])
+        socket.send_fds(theirs, [encode(welcome.SerializeToString(), 3)], [_counters.mapping.fd, _bell.fd, _rings])
         node.start()
         session = open_session(ours, 0, "fuzz", ANSWER_S, label="node 1")
         try:
@@ -291,5 +291,6 @@ def _play_node(sock: socket.socket, blocks: list[bytes], fds: list[int]) -> None
 
 _counters = Counters.create()
 _bell = Mapping.create("fuzz-bell", 4096)
+_rings = os.eventfd(0)
 
 __all__ = ["answer", "visitor"]  # the targets

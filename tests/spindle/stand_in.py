@@ -43,6 +43,12 @@ class StandInEngine:
     bell: Mapping
     bell_fd: int
 
+    def hear(self, fd: int) -> None:
+        """Nobody listens here."""
+
+    def unhear(self, fd: int) -> None:
+        """As hear."""
+
 
 @dataclasses.dataclass(eq=False)
 class StandInWriter:

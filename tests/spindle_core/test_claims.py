@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
 
 from spindle_core.engine import Engine
+from spindle_core.epoch import SubgroupSpec
+from spindle_core.errors import WriteTimeout
+from spindle_core.switches import Switches
 from tests.spindle_core.cluster import Cluster
 
 
@@ -84,3 +95,118 @@ def test_every_direct_write_wakes_a_thread_that_sleeps() -> None:
             assert log.take(10) == [b"%d" % k]
     finally:
         cluster.stop()
+
+
+def test_a_ring_is_no_time() -> None:
+    """Goal: a claim times out when its time is over, however often it was woken in vain. Method: a group that does not
+    deliver, a full window, and somebody who rings whatever there is to ring in this process."""
+    cluster = Cluster(2, window=4)
+    engine = cluster.engines[0]
+    engine.start()
+    try:
+        for _ in range(4):
+            engine.write(1, b"x", 0, 1.0)
+        bells = [int(fd) for fd in os.listdir("/proc/self/fd") if is_eventfd(fd)]
+        over = threading.Event()
+
+        def ring() -> None:
+            while not over.is_set():
+                for fd in bells:
+                    os.eventfd_write(fd, 1)
+                time.sleep(0.0005)
+
+        ringer = threading.Thread(target=ring)
+        ringer.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(WriteTimeout):
+                engine.write(1, b"x", 0, 0.5)
+        finally:
+            over.set()
+            ringer.join()
+        assert time.monotonic() - began >= 0.5
+    finally:
+        cluster.stop()
+
+
+def is_eventfd(fd: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").startswith("anon_inode:[eventfd")
+    except OSError:
+        return False
+
+
+def test_silence_of_any_length_is_something_done() -> None:
+    """Goal: a pass that has sent nulls has done something, however many they stand for. Method: numbers of rounds of
+    which 32 bits say nothing, or less."""
+    for rounds in (1 << 32, 1 << 31, (1 << 31) + 1):
+        cluster = Cluster(2, window=8, switches=Switches(null_sends=False))
+        try:
+            cluster.engines[0].declare_silence(1, rounds)
+            assert cluster.engines[0].step_once() > 0
+        finally:
+            cluster.stop()
+
+
+def test_nothing_of_python_runs_under_the_lock_of_a_topic() -> None:
+    """Goal: a claim that the garbage collector ends while its topic refuses something takes the lock, and gets it.
+
+    Method: a program of its own, since a thread that waits for itself never ends: claims in cycles, a collector that
+    runs with every object, and silence declared where there is no slot for it.
+    """
+    program = textwrap.dedent("""
+        import gc
+        from spindle_core.errors import WriteTimeout
+        from tests.spindle_core.cluster import Cluster
+        cluster = Cluster(2, window=4)
+        engine = cluster.engines[0]
+        gc.disable()
+        while True:
+            try:
+                cycle = [engine.claim(1, 0)]
+            except WriteTimeout:
+                break
+            cycle.append(cycle)
+        del cycle
+        gc.set_threshold(1, 1, 1)
+        gc.enable()
+        try:
+            engine.declare_silence(1, 5)
+        except WriteTimeout:
+            pass
+        print("ended")
+        """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "ended\n", done.stderr
+
+
+def test_a_view_that_can_not_be_made_closes_nobodys_descriptor() -> None:
+    """Goal: memory that runs out while a view is made costs that view. Method: of two topics the second is no topic;
+    descriptor 0 is as before."""
+    class Broken(SubgroupSpec):
+        @property
+        def level(self) -> int:  # type: ignore[override]
+            raise MemoryError
+
+        @level.setter
+        def level(self, value: int) -> None:
+            pass
+
+        def check(self, nodes: int) -> None:
+            pass
+
+    kept = os.dup(0)
+    engine = Engine(1)
+    try:
+        before = os.fstat(0)
+        broken = [SubgroupSpec(1, (0,), (0,), 8, 64), object.__new__(Broken), object.__new__(Broken)]
+        for number, one in enumerate(broken[1:], 2):
+            object.__setattr__(one, "topic_id", number)
+        with pytest.raises((MemoryError, AttributeError)):
+            engine.new_epoch(1, 0, (1,), broken)
+        gc.collect()
+        assert os.path.samestat(before, os.fstat(0))
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        engine.stop()

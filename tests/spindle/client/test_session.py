@@ -27,7 +27,7 @@ from spindle.errors import CastOut, NodeStopped, SpindleError
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
 from spindle.group.topics import TopicSpec
 from spindle_core.delivery import DeliveryLog
-from spindle_core.errors import NodeGone, WriteTimeout
+from spindle_core.errors import ForkedChild, NodeGone, WriteTimeout
 from tests.spindle.stand_in import StandInNode
 from tests.support import product_threads, wait_until
 
@@ -279,7 +279,7 @@ def test_a_child_after_fork_is_told_so_and_harms_nobody(node: StandInNode) -> No
         try:
             writer.inbox.write(b"x", timeout_s=0)
             code += 4
-        except NodeGone:
+        except ForkedChild:
             pass
         session.close()
         os._exit(code)

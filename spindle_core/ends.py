@@ -1,0 +1,88 @@
+"""Ends of doorbells that leave the process: what is handed over, what the node keeps. For the rules see events.pxd."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spindle_core.engine import Engine
+
+
+def make_ends() -> tuple[int, int]:
+    """(the end that rings, the end that is rung), each an open file of its own. Raises OSError.
+
+    Nothing can be sent the other way: the ringing end would hold it, descriptors included, until it is closed.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 0)  # the least: a few rings that nobody has looked at
+        ours.shutdown(socket.SHUT_RD)
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    return ours.detach(), theirs.detach()
+
+
+class ApplicationBell:
+    """By which one application rings its node. `fd` is handed over; afterwards the node has no copy of it, so that the
+    last one is never the node's to close. Raises OSError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._heard = heard_by(self.fd)
+        except OSError:
+            self.hand_over()
+            raise
+        try:
+            engine.hear(self._heard)
+        except OSError:
+            os.close(self._heard)
+            self.hand_over()
+            raise
+
+    def hand_over(self) -> None:
+        """The application has it. Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def close(self) -> None:
+        """Nobody listens to that application any more, whoever still has the descriptor. Idempotent."""
+        self.hand_over()
+        if self._heard >= 0:
+            self._engine.unhear(self._heard)
+            os.close(self._heard)
+            self._heard = -1
+
+
+class Ringer:
+    """By which this node rings another one of its host: `fd` to write to, `heard` to be handed over. Raises OSError."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self.heard = heard_by(self.fd)
+        except OSError:
+            os.close(self.fd)
+            raise
+
+    def close(self) -> None:
+        """Whoever has been given a copy keeps that. Once."""
+        os.close(self.fd)
+        os.close(self.heard)
+
+
+def heard_by(fd: int) -> int:
+    """An epoll that is readable once for each ring of an eventfd, which who has the epoll can't touch. OSError."""
+    made = select.epoll()
+    try:
+        made.register(fd, select.EPOLLIN | select.EPOLLET)
+        return os.dup(made.fileno())
+    finally:
+        made.close()
