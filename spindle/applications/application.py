@@ -183,6 +183,7 @@ class Application:
         """Raises SpindleError."""
         from spindle_core.ends import ApplicationBell
 
+        self._node.check_descriptors("an application")
         try:
             return ApplicationBell(self._node.engine)
         except OSError as error:
@@ -452,6 +453,7 @@ class Application:
         if len(self._ports) + self._opening >= limit:
             raise TopicLimit(f"{self} has {limit} readers and writers open, the limit: close some, or raise [limits] "
                              "max_endpoints_per_app in the node's configuration")
+        self._node.check_descriptors("a reader or writer")
         taken = self.quota is not None
         if self.quota is not None:
             self.quota.take_endpoint(inbox_bytes)

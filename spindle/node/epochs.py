@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import ConnectionEnded, MembershipError, NoResources, SpindleError, shortage
 from spindle.group.layout import subgroups_of
 from spindle.group.view import SHM, TCP, VERBS, fabric_between
+from spindle.node.reserve import Reserve
 from spindle.proto import node_pb2 as pb
 from spindle.transport.network import DataHello
 from spindle.transport.wire import close_all
@@ -101,6 +102,7 @@ class NextEpoch:
         self._problems: dict[int, SpindleError] = {}  # by node id: why it can't be reached so far
         self._short_until = 0.0  # loop time until which memory for the own row is tried for
         self._again: asyncio.TimerHandle | None = None
+        self.reserve = Reserve()
         self._ringers: dict[int, Ringer] = {}  # by node id: by which this node will ring it
         self._heard: dict[int, int] = {}  # by node id: by which it will ring this node
         self._heard_installed: list[int] = []  # ... and does, in the epoch that runs
@@ -117,6 +119,7 @@ class NextEpoch:
         if rank is None:  # this node leaves
             self._on_ready(ballot)
         else:
+            self.reserve.release()
             self._make(view, ballot, rank)
 
     def _make(self, view: View, ballot: int, rank: int) -> None:
@@ -413,6 +416,8 @@ class NextEpoch:
         group_id = self._view.group_id
         self._unhear(self._heard_installed)
         self._heard_installed, self._heard = list(self._heard.values()), {}
+        if self.reserve.wanted:
+            self.reserve.want(len(self._view.members))
         self._forget()
         for key in [key for key in self._offers if key[0] != group_id or key[1] <= view_id]:
             for offer in self._offers.pop(key).values():
@@ -454,3 +459,4 @@ class NextEpoch:
         self._offers.clear()
         self._unhear(self._heard_installed)
         self._heard_installed.clear()
+        self.reserve.close()

@@ -290,6 +290,14 @@ class Node:
 
     # --- for applications and their attachment
 
+    def reserve_descriptors(self) -> None:
+        """From now on applications get no descriptors that the next view may need."""
+        self._changes.next.reserve.want(len(self.view().node_ids))
+
+    def check_descriptors(self, what: str) -> None:
+        """Raises NoResources unless an application may have some."""
+        self._changes.next.reserve.check(what)
+
     def set_application_handler(self, handler: ApplicationHandler) -> None:
         """Who takes over connections of applications, with their Opening and credentials."""
         self._application_handler = handler

@@ -218,6 +218,8 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
     try:
         if not await _first_of(told, node.start()):
             return
+        if not embedded:  # there the limit is the program's, and its own affair
+            node.reserve_descriptors()
         with contextlib.ExitStack() as stack:
             _start_metrics(config, attachments, stack)
             on_ready(attachments)

@@ -29,6 +29,7 @@ from spindle.errors import (
     TopicLimit,
     TopicUnknown,
     error_from_wire,
+    shortage,
 )
 from spindle.group.levels import Level
 from spindle.group.position import Position
@@ -117,8 +118,8 @@ class TopicTable:
             except ValueError as error:
                 raise TopicLimit(f"topic {name!r}: {error}") from error
             except OSError as error:
-                raise SpindleError(f"a writer of topic {name!r} needs memory and descriptors that this process cannot "
-                                   f"get: {error.strerror} (see ulimit -n)") from error
+                raise shortage(error, f"a writer of topic {name!r}") or SpindleError(
+                    f"a writer of topic {name!r} can't be made: {error.strerror}") from error
         except BaseException:
             local.writers_wanted -= 1
             self._wish(local)
@@ -139,8 +140,8 @@ class TopicTable:
             cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index)
         except OSError as error:
             local.readers_wanted -= 1
-            raise SpindleError(f"a reader of topic {name!r} needs memory and descriptors that this process cannot get: "
-                               f"{error.strerror} (see ulimit -n)") from error
+            raise shortage(error, f"a reader of topic {name!r}") or SpindleError(
+                f"a reader of topic {name!r} can't be made: {error.strerror}") from error
         try:
             waiting = local.place_reader(cursor, after)
             try:

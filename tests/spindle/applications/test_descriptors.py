@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -21,11 +22,11 @@ from pathlib import Path
 import pytest
 
 from spindle.client import Session, attach
-from spindle.errors import SpindleError
+from spindle.errors import NoResources, SpindleError
 from spindle.group.topics import TopicSpec
 from spindle_core.ends import ApplicationBell, Ringer, make_ends
 from spindle_core.engine import Engine
-from tests.spindle.daemons import daemons
+from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until
 
 
@@ -201,6 +202,38 @@ def test_an_application_that_is_gone_leaves_nothing_at_its_node(runtime_dir: Pat
         for _ in range(5):
             come_and_go()
         wait_until(lambda: count() <= before, what="no more descriptors than before")
+
+
+def test_who_uses_up_the_descriptors_is_told_and_the_next_view_has_its_own(runtime_dir: Path) -> None:
+    """Goal: one application that opens whatever it is given ends nobody. Method: a daemon with few descriptors; readers
+    until one is refused, with a reason; then another node joins, and the honest ones go on at both."""
+    with contextlib.ExitStack() as stack:
+        nodes = stack.enter_context(daemons(runtime_dir, 1))
+        honest = Honest(stack, runtime_dir, 1)
+        limit = len(os.listdir(f"/proc/{nodes[0].pid}/fd")) + 60
+        resource.prlimit(nodes[0].pid, resource.RLIMIT_NOFILE, (limit, limit))
+        greedy = stack.enter_context(attach(runtime_dir=runtime_dir, name="greedy"))
+        with pytest.raises(NoResources, match="descriptors"):
+            for _ in range(100):
+                greedy.open_reader("honest", keep_all=False, from_history=False)
+        with pytest.raises(NoResources):
+            greedy.open_writer("honest")
+        second = Daemon(2, runtime_dir=runtime_dir)
+        stack.callback(second.stop)
+        second.wait_ready()
+        assert honest.sessions[0].view().node_ids == (1, 2)
+        honest.exchange(5)
+        greedy.close()
+        late = wait_until(lambda: try_to_attach(runtime_dir), what="descriptors come back")
+        stack.enter_context(late)
+        late.open_reader("honest", keep_all=False, from_history=False).close()
+
+
+def try_to_attach(runtime_dir: Path) -> Session | None:
+    try:
+        return attach(runtime_dir=runtime_dir, node_id=1, name="late")
+    except SpindleError:
+        return None
 
 
 def test_hundreds_of_wrong_numbers_in_an_inbox_end_with_it(runtime_dir: Path) -> None:
