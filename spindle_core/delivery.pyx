@@ -465,7 +465,7 @@ cdef class DeliveryLog:
         cdef int readers[CURSORS_MAX]
         cdef uint32_t i
         for i in range(log_take_armed(&self.state, readers, CURSORS_MAX)):
-            event_ring(readers[i])
+            end_ring(readers[i])
         return True
 
     @property
