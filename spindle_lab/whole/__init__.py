@@ -1,0 +1,20 @@
+"""The whole node in the simulator: `spindle daemon`'s modules unmodified, in one thread, under one seed.
+
+A *process* of the simulation is what a process is to the kernel: it has a pid, a user, descriptors, threads and an end.
+`system` is the operating system that it sees: clock, randomness, threads, sockets, files. What of these is deterministic
+within one process of the kernel is the kernel's own (memory, events, the bytes and descriptors of connected Unix
+sockets); what isn't is replaced while a run lasts (`patches`). So no module of the node knows that it is simulated, and
+none is written a second time.
+
+    system    processes, threads, the clock, what is due next
+    threads   threads, locks and conditions that only one of all at a time runs with
+    loop      asyncio's loop of a process, with a selector that decides when it sees what has come
+    sockets   sockets, who is at their other end, and the lines between hosts
+    disk      files that lose what was not synced
+    patches   what stands in for the standard library's during a run
+    engines   the production engine, stepped by the world instead of by its thread
+    world     hosts, nodes, applications and faults of a run
+    programs  what applications do
+    checks    what must hold, at every step and at the end
+    run       one seed from its beginning to its verdict
+"""

@@ -1,0 +1,92 @@
+"""The production engine, stepped by the world: its predicate thread is one more of those that take turns.
+
+What `spindle_core.thread` does around a pass is done here: announcing sleep before the last look, waking when rung.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from spindle_core.engine import Engine
+from spindle_lab.whole.system import EPOCH_NS
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.system import Process, System
+
+BELL_ASLEEP = slice(12, 16)  # of the bell page (layout.h)
+LAPS_BEFORE_SLEEP = 2
+
+
+class SimEngine(Engine):  # type: ignore[misc]
+    """`spindle_core.engine.Engine` in a run."""
+
+    system: System
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.process: Process = self.system.current
+        self.page = memoryview(self.bell)
+        self.running = False
+        self.asleep = False
+        self.idle = 0
+        self.waits: list[int] = []
+
+    def start(self) -> None:
+        """The node's engine begins to run."""
+        self.running = True
+        self.process.engines.append(self)
+        self.system.watch(self.bell_fd, self)
+
+    def stop(self, **more: Any) -> None:
+        """The node's engine has ended."""
+        if self.running:
+            self.running = False
+            self.process.engines.remove(self)
+            self.system.unwatch(self.bell_fd)
+            self._unwatch()
+        super().stop(**more)
+
+    def install(self, epoch: Any) -> Any:
+        """As the engine's; what its fabric waits for wakes it, too."""
+        unsent = super().install(epoch)
+        self._unwatch()
+        if self.running and epoch.fabric.wait_fd >= 0:
+            fd = os.dup(epoch.fabric.wait_fd)
+            self.waits.append(fd)
+            self.system.watch(fd, self)
+        self.wake()
+        return unsent
+
+    def _unwatch(self) -> None:
+        for fd in self.waits:
+            self.system.unwatch(fd)
+            os.close(fd)
+        self.waits.clear()
+
+    def wake(self) -> None:
+        """It looks again."""
+        self.idle = 0
+        if self.asleep:
+            self.asleep = False
+            self.page[BELL_ASLEEP] = b"\0\0\0\0"
+
+    def turn(self) -> None:
+        """One pass, or the last look before it sleeps."""
+        if self.asleep:
+            try:
+                os.eventfd_read(self.bell_fd)
+            except BlockingIOError:
+                pass
+            self.wake()
+        now_ns = EPOCH_NS + self.system.now_ns + self.process.skew_ns
+        if self.idle < LAPS_BEFORE_SLEEP:
+            self.idle = 0 if self.step_once(now_ns) else self.idle + 1
+            return
+        try:
+            os.eventfd_read(self.bell_fd)
+        except BlockingIOError:
+            pass
+        self.asleep = True
+        if self.step_once(now_ns, falls_asleep=True):
+            self.wake()

@@ -1,0 +1,221 @@
+"""asyncio's loop of one simulated process, on one of its threads.
+
+The loop is asyncio's own; only what it waits with, its clock and its executor are the simulation's. The selector looks
+at real descriptors, and may keep back for a while that a connection has something: that is how slow lines and busy
+machines look from inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import selectors
+import socket
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from spindle_lab.whole.system import REAL_EPOLL, Process, System
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.threads import Thread
+
+
+class SimTask(asyncio.Task):  # type: ignore[type-arg]
+    """A task with a hash that is the same in every run: sets of tasks are walked in its order."""
+
+    def __init__(self, *args: Any, loop: SimLoop, **more: Any) -> None:
+        self._number = loop.system.next_serial()
+        super().__init__(*args, loop=loop, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> SimTask:
+    assert isinstance(loop, SimLoop)
+    return SimTask(coro, loop=loop, **more)
+
+
+class SimSelector(selectors.BaseSelector):
+    """Epoll that never blocks, in the order of registration. `keep_back(fd)` says for how many nanoseconds a descriptor
+    that has become readable is not looked at."""
+
+    def __init__(self, system: System, keep_back: Callable[[int], int]) -> None:
+        self.system, self.keep_back = system, keep_back
+        self.epoll = REAL_EPOLL()
+        self._keys: dict[int, tuple[int, selectors.SelectorKey]] = {}
+        self._hidden: set[int] = set()
+        self._shown: set[int] = set()  # kept back long enough
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        if fd in self._keys:
+            raise KeyError(f"{fd} is registered already")
+        key = selectors.SelectorKey(fileobj, fd, events, data)
+        self._keys[fd] = (self.system.next_serial(), key)
+        self.epoll.register(fd, _mask(events))
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        fd = self._fd(fileobj)
+        _, key = self._keys.pop(fd)
+        self._shown.discard(fd)
+        if fd in self._hidden:
+            self._hidden.discard(fd)
+        else:
+            try:
+                self.epoll.unregister(fd)
+            except OSError:  # closed already
+                pass
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        fd = self._fd(fileobj)
+        serial, _ = self._keys[fd]
+        key = selectors.SelectorKey(fileobj, fd, events, data)
+        self._keys[fd] = (serial, key)
+        if fd not in self._hidden:
+            self.epoll.modify(fd, _mask(events))
+        return key
+
+    def _fd(self, fileobj: Any) -> int:
+        fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        if fd not in self._keys:
+            fd = next((one for one, (_, key) in self._keys.items() if key.fileobj is fileobj), fd)
+        if fd not in self._keys:
+            raise KeyError(f"{fileobj!r} is not registered")
+        return fd
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = []
+        for fd, mask in self.epoll.poll(0):
+            serial, key = self._keys[fd]
+            events = 0
+            if mask & ~select.EPOLLIN:
+                events |= selectors.EVENT_WRITE
+            if mask & ~select.EPOLLOUT:
+                events |= selectors.EVENT_READ
+            events &= key.events
+            if events & selectors.EVENT_READ and fd not in self._shown and (delay := self.keep_back(fd)) > 0:
+                self._hide(fd, serial, delay)
+                continue
+            self._shown.discard(fd)
+            if events:
+                found.append((serial, key, events))
+        found.sort(key=lambda one: one[0])
+        return [(key, events) for _, key, events in found]
+
+    def _hide(self, fd: int, serial: int, delay_ns: int) -> None:
+        self.epoll.unregister(fd)
+        self._hidden.add(fd)
+
+        def show() -> None:
+            if fd in self._hidden and self._keys[fd][0] == serial:
+                self._hidden.discard(fd)
+                self._shown.add(fd)
+                self.epoll.register(fd, _mask(self._keys[fd][1].events))
+
+        self.system.after(delay_ns, show)
+
+    def close(self) -> None:
+        self.epoll.close()
+        self._keys.clear()
+
+    def get_map(self) -> Any:
+        return {key.fileobj: key for _, key in self._keys.values()} | {fd: key for fd, (_, key) in self._keys.items()}
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[self._fd(fileobj)][1]
+
+
+def _mask(events: int) -> int:
+    return (select.EPOLLIN if events & selectors.EVENT_READ else 0) | (
+        select.EPOLLOUT if events & selectors.EVENT_WRITE else 0)
+
+
+class SimLoop(asyncio.SelectorEventLoop):
+    """The loop of a process. `run()` is its thread."""
+
+    def __init__(self, system: System, process: Process, keep_back: Callable[[int], int]) -> None:
+        self.system, self.process = system, process
+        self.complaints: list[dict[str, Any]] = []
+        self._sim_selector = SimSelector(system, keep_back)
+        super().__init__(self._sim_selector)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]
+        self.set_exception_handler(lambda _, context: self.complaints.append(context))
+
+    def _make_self_pipe(self) -> None:
+        self._ssock = self._csock = None  # type: ignore[assignment]
+
+    def _close_self_pipe(self) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def time(self) -> float:
+        return (self.system.now_ns + self.process.skew_ns) / 1e9
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future: asyncio.Future[Any] = self.create_future()
+
+        def work() -> None:
+            result, problem = None, None
+            try:
+                result = func(*args)
+            except Exception as error:
+                problem = error
+            self.call_soon_threadsafe(done, result, problem)
+
+        def done(result: Any, problem: Exception | None) -> None:
+            if future.cancelled():
+                return
+            if problem is not None:
+                future.set_exception(problem)
+            else:
+                future.set_result(result)
+
+        self.process.spawn(work, name="executor")
+        return future
+
+    async def getaddrinfo(self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0,  # type: ignore[override]
+                          flags: int = 0) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        if isinstance(address, tuple):
+            await sock.reach(address)
+        else:
+            sock.connect(address)
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """On a thread of the process: runs until `main` is done, and what that leaves behind has ended."""
+        thread = self.system.thread
+        assert thread is not None
+        self._thread_id = None
+        fd = self._sim_selector.epoll.fileno()
+        self.system.watch(fd, thread)
+        events._set_running_loop(self)
+        try:
+            task = self.create_task(main)
+            while not task.done():
+                self._turn(thread, fd)
+            for _ in range(20):  # callbacks of what has just ended
+                self._run_once()  # type: ignore[attr-defined]
+            return task.result()
+        finally:
+            events._set_running_loop(None)
+            self.system.unwatch(fd)
+
+    def _turn(self, thread: Thread, fd: int) -> None:
+        self._run_once()  # type: ignore[attr-defined]
+        if self._ready:  # type: ignore[attr-defined]
+            self.system.pause()
+            return
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        timeout = None if not scheduled else max(0.0, scheduled[0].when() - self.time()) + 1e-7
+        self.system.wait(lambda: bool(self._ready), timeout, fd)  # type: ignore[attr-defined]

@@ -1,0 +1,142 @@
+"""What stands in for the standard library's while a run lasts.
+
+Only what is not the same every time, or what would block the one thread there is: clocks, randomness, threads, polling,
+processes. Everything is put back afterwards, whatever happens.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import spindle_core.engine
+from spindle.security.access import PeerCredentials
+from spindle_lab.whole import threads
+from spindle_lab.whole.engines import SimEngine
+from spindle_lab.whole.sockets import SimSocket
+from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL, REAL_EVENTFD, System
+
+
+class SimPoll:
+    """`select.poll` of the running thread."""
+
+    system: System
+
+    def __init__(self) -> None:
+        self._masks: dict[int, int] = {}
+
+    def register(self, fd: Any, mask: int = select.POLLIN | select.POLLPRI | select.POLLOUT) -> None:
+        """As select.poll's."""
+        self._masks[fd if isinstance(fd, int) else fd.fileno()] = mask
+
+    def poll(self, timeout_ms: float | None = None) -> list[tuple[int, int]]:
+        """As select.poll's."""
+        system = self.system
+        found = self._look()
+        if found or timeout_ms == 0 or system.thread is None:
+            return found
+        epoll = REAL_EPOLL()
+        try:
+            for fd, mask in self._masks.items():
+                epoll.register(fd, mask)
+            system.watch(epoll.fileno(), system.thread)
+            timeout_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+            system.wait(lambda: bool(self._look()), timeout_s, epoll.fileno())
+            return self._look()
+        finally:
+            system.unwatch(epoll.fileno())
+            epoll.close()
+
+    def _look(self) -> list[tuple[int, int]]:
+        real = REAL_POLL()
+        for fd, mask in self._masks.items():
+            real.register(fd, mask)
+        return real.poll(0)
+
+
+REAL_POLL = select.poll
+REAL_OPEN, REAL_DUP, REAL_CLOSE, REAL_GETPID = os.open, os.dup, os.close, os.getpid
+REAL_PIDFD_OPEN = os.pidfd_open
+
+
+@contextmanager
+def patched(system: System) -> Iterator[None]:
+    """While in it, this process's standard library is that of the simulation."""
+
+    def tracked(make: Any) -> Any:
+        def opened(*args: Any, **more: Any) -> int:
+            fd: int = make(*args, **more)
+            system.current.fds.add(fd)
+            return fd
+
+        return opened
+
+    def closed(fd: int) -> None:
+        system.current.fds.discard(fd)
+        REAL_CLOSE(fd)
+
+    def pidfd_open(pid: int, flags: int = 0) -> int:
+        process = system.by_pid(pid)
+        if process is None:
+            return REAL_PIDFD_OPEN(pid, flags)
+        if not process.alive:
+            raise ProcessLookupError(3, "No such process")
+        fd = REAL_EVENTFD(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        ours = REAL_DUP(fd)
+        process.watchers.append(ours)
+        system.current.fds.add(fd)
+        return fd
+
+    def credentials(sock: Any) -> PeerCredentials:
+        peer = sock.peer
+        return PeerCredentials(peer.pid, peer.uid, peer.uid, frozenset({peer.uid}))
+
+    def sleep(seconds: float) -> None:
+        system.wait(None, seconds)
+
+    def now_ns() -> int:
+        return system.now_ns + system.current.skew_ns
+
+    for kind in (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll):
+        kind.system = system
+    rng = system.random
+    replaced: list[tuple[Any, str, Any]] = [
+        (time, "monotonic", lambda: now_ns() / 1e9),
+        (time, "monotonic_ns", now_ns),
+        (time, "time", lambda: (EPOCH_NS + now_ns()) / 1e9),
+        (time, "time_ns", lambda: EPOCH_NS + now_ns()),
+        (time, "sleep", sleep),
+        (threading, "Thread", threads.Thread),
+        (threading, "Lock", threads.Lock),
+        (threading, "RLock", threads.RLock),
+        (threading, "Condition", threads.Condition),
+        (threading, "Event", threads.Event),
+        (threading, "current_thread", lambda: system.thread or threads.REAL_CURRENT_THREAD()),
+        (select, "poll", SimPoll),
+        (socket, "socket", SimSocket),
+        (os, "getpid", lambda: system.current.pid),
+        (os, "geteuid", lambda: system.current.uid),
+        (os, "pidfd_open", pidfd_open),
+        (os, "open", tracked(REAL_OPEN)),
+        (os, "dup", tracked(REAL_DUP)),
+        (os, "eventfd", tracked(REAL_EVENTFD)),
+        (os, "close", closed),
+        (os, "urandom", lambda n: rng.randbytes(n)),
+        (secrets, "token_bytes", lambda n=32: rng.randbytes(n)),
+        (secrets, "token_hex", lambda n=32: rng.randbytes(n).hex()),
+        (secrets, "randbits", rng.getrandbits),
+        (spindle_core.engine, "Engine", SimEngine),
+        (PeerCredentials, "of", staticmethod(credentials)),
+    ]
+    with ExitStack() as stack:
+        for where, name, stand_in in replaced:
+            stack.enter_context(patch.object(where, name, stand_in))
+        yield

@@ -1,0 +1,121 @@
+"""Sockets of simulated processes.
+
+Unix sockets are the kernel's: bytes and descriptors pass as they do between processes. What the kernel can't know is
+which simulated process is at the other end, so that is kept here. Sockets of other hosts are pairs of Unix sockets
+with a line between them (`spindle_lab.whole.lines`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.lines import Lines
+    from spindle_lab.whole.system import Process, System
+
+REAL_SOCKET = socket.socket
+
+
+class SimSocket(REAL_SOCKET):
+    """`socket.socket` in a run."""
+
+    system: System
+    lines: Lines
+
+    def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+        self.inet = family in (socket.AF_INET, socket.AF_INET6)
+        if self.inet:
+            super().__init__(socket.AF_UNIX, socket.SOCK_STREAM | (type & ~0xF if type > 0 else 0), 0, fileno)
+        else:
+            super().__init__(family, type, proto, fileno)
+        self.owner: Process = self.system.current
+        self.peer: Process = self.owner
+        self.serial = self.system.next_serial()
+        self.owner.sockets[self.serial] = self
+        self.path = ""
+        self.here: tuple[str, int] = ("", 0)
+        self.there: tuple[str, int] = ("", 0)
+        self.pending: deque[Any] = deque()  # who has connected to a listening one
+        self.doorbell: REAL_SOCKET | None = None  # of a listening one of another host: a byte for each that waits
+
+    # --- one host
+
+    def bind(self, address: Any) -> None:
+        if self.inet:
+            self.lines.bind(self, address)
+            return
+        super().bind(address)
+        self.path = os.fspath(address)
+        self.system.listening[self.path] = self
+
+    def connect(self, address: Any) -> None:
+        if self.inet:
+            raise BlockingIOError("connections to other hosts are made by the loop")
+        super().connect(address)
+        listener = self.system.listening.get(os.fspath(address))
+        if listener is not None:
+            self.peer = listener.owner
+            listener.pending.append(self.owner)
+
+    def listen(self, *args: Any) -> None:
+        if not self.inet:
+            super().listen(*args)
+
+    def accept(self) -> tuple[Any, Any]:
+        if self.inet:
+            return self.lines.accept(self)
+        sock, address = super().accept()
+        if self.pending:
+            sock.peer = self.pending.popleft()  # type: ignore[attr-defined]
+        return sock, address
+
+    async def reach(self, address: tuple[str, int]) -> None:
+        """Connects to another host."""
+        await self.lines.reach(self, address)
+
+    # --- what it says of itself
+
+    @property
+    def family(self) -> Any:
+        return socket.AF_INET if self.inet else super().family
+
+    def getsockname(self) -> Any:
+        return self.here if self.inet else super().getsockname()
+
+    def getpeername(self) -> Any:
+        return self.there if self.inet else super().getpeername()
+
+    def setsockopt(self, *args: Any) -> None:  # type: ignore[override]
+        if not self.inet:
+            super().setsockopt(*args)
+
+    # --- its end
+
+    def close(self) -> None:
+        self._forget()
+        super().close()
+
+    def detach(self) -> int:
+        self._forget()
+        fd = super().detach()
+        if fd >= 0:
+            self.owner.fds.add(fd)
+        return fd
+
+    def close_as_kernel(self) -> None:
+        """Its process was killed."""
+        self._forget()
+        super().close()
+
+    def _forget(self) -> None:
+        self.owner.sockets.pop(self.serial, None)
+        if self.doorbell is not None:
+            self.lines.closed(self)
+
+
+def pairs(system: System) -> None:
+    """The registry of listening sockets."""
+    system.listening = {}

@@ -1,0 +1,285 @@
+"""The operating system of a simulation: processes with threads, one clock, and what is due next.
+
+Rules:
+- `run_one` lets one thread run until it waits, or one engine take a pass; which one is drawn from the seed.
+- A process is stopped (SIGSTOP: nothing of it runs, its descriptors stay) or killed (nothing of it ever runs again, and
+  its descriptors close at once, as the kernel does it). What it had mapped with others stays as it was.
+- Nobody reads a real clock. Time passes a little with whatever runs, and jumps to the next deadline when nothing can.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+from asyncio import events
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from greenlet import getcurrent, greenlet
+
+from spindle_lab.whole.threads import Thread
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.engines import SimEngine
+    from spindle_lab.whole.sockets import SimSocket
+
+EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
+FIRST_PID = 1_000_000  # above what the kernel gives to real ones here
+REAL_EPOLL = select.epoll
+REAL_EVENTFD, REAL_CLOSE = os.eventfd, os.close
+
+
+class Stuck(Exception):
+    """Nothing can ever run again."""
+
+
+class Process:
+    """One simulated process. `host` names its machine; `uid` its user."""
+
+    def __init__(self, system: System, name: str, host: str, uid: int) -> None:
+        self.system, self.name, self.host, self.uid = system, name, host, uid
+        self.pid = system.next_pid()
+        self.alive = True
+        self.stopped = False
+        self.skew_ns = 0
+        self.threads: list[Thread] = []
+        self.engines: list[SimEngine] = []
+        self.sockets: dict[int, SimSocket] = {}  # by serial number
+        self.fds: set[int] = set()  # opened by os.open, eventfd, dup, ...
+        self.watchers: list[int] = []  # eventfds that others hold as its pidfd
+        self.failures: list[tuple[Thread, BaseException]] = []
+        self.result: Any = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def thread_failed(self, thread: Thread, error: BaseException) -> None:
+        """An exception came out of a thread."""
+        self.failures.append((thread, error))
+
+    def spawn(self, target: Callable[..., Any], *args: Any, name: str = "main") -> Thread:
+        """Starts a thread in it."""
+        with self.system.within(self):
+            thread = Thread(target=target, args=args, name=name)
+            thread.start()
+        return thread
+
+
+class System:
+    """All processes of a run, and their clock."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now_ns = 0
+        self.processes: list[Process] = []
+        self.outside = Process.__new__(Process)  # whoever drives the simulation
+        self.current: Process = self.outside
+        self.thread: Thread | None = None
+        self.scheduler: greenlet = getcurrent()
+        self.due: list[tuple[int, int, Callable[[], None]]] = []
+        self.serial = self.idents = self.pids = 0
+        self.steps = 0
+        self.hash = 0
+        self.watched = REAL_EPOLL()  # everything that a thread or an engine waits at
+        self._waits: dict[int, Thread | SimEngine] = {}
+        self.listening: dict[str, Any] = {}
+        self.on_pass: Callable[[SimEngine], None] | None = None
+        self._outside_init()
+
+    def _outside_init(self) -> None:
+        one = self.outside
+        one.system, one.name, one.host, one.uid, one.pid = self, "outside", "", 0, os.getpid()
+        one.alive, one.stopped, one.skew_ns = True, False, 0
+        one.threads, one.engines, one.sockets, one.fds = [], [], {}, set()
+        one.watchers, one.failures, one.result = [], [], None
+
+    def next_pid(self) -> int:
+        """A pid that nobody had."""
+        self.pids += 1
+        return FIRST_PID + self.pids
+
+    def next_ident(self) -> int:
+        """A thread's number."""
+        self.idents += 1
+        return self.idents
+
+    def next_serial(self) -> int:
+        """A number for whatever needs an order of its own."""
+        self.serial += 1
+        return self.serial
+
+    def mix(self, value: int) -> None:
+        """Takes something of the run into its hash."""
+        self.hash = (self.hash * 0x9E3779B97F4A7C15 + value + 1) & 0xFFFFFFFFFFFFFFFF
+
+    @contextmanager
+    def within(self, process: Process) -> Iterator[None]:
+        """What happens is done by this process."""
+        before, self.current = self.current, process
+        try:
+            yield
+        finally:
+            self.current = before
+
+    # --- processes
+
+    def process(self, name: str, host: str, uid: int = 0) -> Process:
+        """A new one, without threads yet."""
+        process = Process(self, name, host, uid)
+        self.processes.append(process)
+        return process
+
+    def by_pid(self, pid: int) -> Process | None:
+        """The process of this pid, dead ones included."""
+        at = pid - FIRST_PID - 1
+        return self.processes[at] if 0 <= at < len(self.processes) else None
+
+    def kill(self, process: Process) -> None:
+        """kill -9."""
+        if not process.alive:
+            return
+        process.alive = False
+        for thread in process.threads:
+            self.unwatch(thread.polled_fd)
+        for engine in process.engines:
+            self.unwatch(engine.bell_fd)
+        for sock in list(process.sockets.values()):
+            sock.close_as_kernel()
+        for fd in list(process.fds):
+            try:
+                REAL_CLOSE(fd)
+            except OSError:
+                pass
+        process.fds.clear()
+        for fd in process.watchers:
+            os.eventfd_write(fd, 1)
+
+    # --- time
+
+    def at(self, when_ns: int, call: Callable[[], None]) -> None:
+        """Calls it at that time, outside all processes."""
+        import heapq
+
+        heapq.heappush(self.due, (when_ns, self.next_serial(), call))
+
+    def after(self, delay_ns: int, call: Callable[[], None]) -> None:
+        """Calls it after so long."""
+        self.at(self.now_ns + delay_ns, call)
+
+    # --- waiting
+
+    def wait(self, ready: Callable[[], bool] | None, timeout_s: float | None, polled_fd: int = -1) -> bool:
+        """The running thread waits until `ready()`, or `polled_fd` is readable, or the time is over; False for that."""
+        if ready is not None and ready():
+            return True
+        thread = self.thread
+        if thread is None:
+            raise RuntimeError(f"{self.current} waits outside of a thread")
+        thread.ready = ready
+        thread.deadline_ns = None if timeout_s is None else self.now_ns + max(0, int(timeout_s * 1e9))
+        thread.polled_fd = polled_fd
+        thread.runnable = False
+        self._switch()
+        if ready is not None and ready():
+            return True
+        return thread.deadline_ns is None or self.now_ns < thread.deadline_ns
+
+    def pause(self) -> None:
+        """The running thread lets others run, and could go on at once."""
+        self._switch()
+
+    def _switch(self) -> None:
+        """To whoever drives the simulation; the running loop of asyncio is this thread's own."""
+        loop = events._get_running_loop()
+        events._set_running_loop(None)
+        try:
+            self.scheduler.switch()
+        finally:
+            events._set_running_loop(loop)
+
+    def watch(self, fd: int, who: Thread | SimEngine) -> None:
+        """`who` may run when this descriptor is readable."""
+        self._waits[fd] = who
+        self.watched.register(fd, select.EPOLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        """Not any more."""
+        if self._waits.pop(fd, None) is not None:
+            try:
+                self.watched.unregister(fd)
+            except (OSError, ValueError):
+                pass
+
+    # --- running
+
+    def candidates(self) -> list[Thread | SimEngine]:
+        """Everything that can run now, in an order of its own."""
+        now = self.now_ns
+        rung = {id(self._waits[fd]) for fd, _ in self.watched.poll(0) if fd in self._waits}
+        found: list[Thread | SimEngine] = []
+        for process in self.processes:
+            if not process.alive or process.stopped:
+                continue
+            for thread in process.threads:
+                if thread.finished:
+                    continue
+                if (thread.runnable or id(thread) in rung
+                        or (thread.deadline_ns is not None and thread.deadline_ns <= now)
+                        or (thread.ready is not None and thread.ready())):
+                    found.append(thread)
+            for engine in process.engines:
+                if engine.running and (not engine.asleep or id(engine) in rung):
+                    found.append(engine)
+        return found
+
+    def next_deadline(self) -> int | None:
+        """When something can run that can't now."""
+        found = self.due[0][0] if self.due else None
+        for process in self.processes:
+            if process.alive and not process.stopped:
+                for thread in process.threads:
+                    if not thread.finished and thread.deadline_ns is not None:
+                        found = thread.deadline_ns if found is None else min(found, thread.deadline_ns)
+        return found
+
+    def run_one(self) -> None:
+        """One turn of somebody. Raises Stuck if nobody can ever have one."""
+        import heapq
+
+        while True:
+            while self.due and self.due[0][0] <= self.now_ns:
+                heapq.heappop(self.due)[2]()
+            found = self.candidates()
+            if found:
+                break
+            following = self.next_deadline()
+            if following is None:
+                raise Stuck("nothing can run any more, and nothing is due")
+            self.now_ns = max(self.now_ns, following)
+        self.steps += 1
+        one = found[self.random.randrange(len(found))] if len(found) > 1 else found[0]
+        self.now_ns += self.random.randrange(500, 20_000)
+        if isinstance(one, Thread):
+            self.mix(one.process.pid * 64 + (one.ident or 0))
+            self.turn(one)
+        else:
+            self.mix(one.process.pid * 64 + 63)
+            with self.within(one.process):
+                one.turn()
+            if self.on_pass is not None:
+                self.on_pass(one)
+
+    def turn(self, thread: Thread) -> None:
+        """Lets a thread run until it waits."""
+        assert thread.greenlet is not None
+        thread.runnable = True
+        before = self.current, self.thread
+        self.current, self.thread = thread.process, thread
+        try:
+            thread.greenlet.switch()
+        finally:
+            self.current, self.thread = before
+        if thread.finished:
+            thread.process.threads.remove(thread)
