@@ -31,6 +31,7 @@ class SimEngine(Engine):  # type: ignore[misc]
         self.asleep = False
         self.idle = 0
         self.waits: list[int] = []
+        self.node: Any = None  # whose it is, once that serves
 
     def start(self) -> None:
         """The node's engine begins to run."""

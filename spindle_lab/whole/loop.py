@@ -8,17 +8,15 @@ machines look from inside.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import select
 import selectors
 import socket
 from asyncio import events
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spindle_lab.whole.system import REAL_EPOLL, Process, System
-
-if TYPE_CHECKING:
-    from spindle_lab.whole.threads import Thread
 
 
 class SimTask(asyncio.Task):  # type: ignore[type-arg]
@@ -79,7 +77,10 @@ class SimSelector(selectors.BaseSelector):
         key = selectors.SelectorKey(fileobj, fd, events, data)
         self._keys[fd] = (serial, key)
         if fd not in self._hidden:
-            self.epoll.modify(fd, _mask(events))
+            try:
+                self.epoll.modify(fd, _mask(events))
+            except OSError:
+                pass
         return key
 
     def _fd(self, fileobj: Any) -> int:
@@ -117,7 +118,10 @@ class SimSelector(selectors.BaseSelector):
             if fd in self._hidden and self._keys[fd][0] == serial:
                 self._hidden.discard(fd)
                 self._shown.add(fd)
-                self.epoll.register(fd, _mask(self._keys[fd][1].events))
+                try:
+                    self.epoll.register(fd, _mask(self._keys[fd][1].events))
+                except OSError:  # closed meanwhile; the kernel would have forgotten it
+                    pass
 
         self.system.after(delay_ns, show)
 
@@ -156,6 +160,9 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+    def _check_closed(self) -> None:
+        """What is torn down at the end of a run may still call; nobody hears it."""
 
     def time(self) -> float:
         return (self.system.now_ns + self.process.skew_ns) / 1e9
@@ -196,14 +203,15 @@ class SimLoop(asyncio.SelectorEventLoop):
         """On a thread of the process: runs until `main` is done, and what that leaves behind has ended."""
         thread = self.system.thread
         assert thread is not None
-        self._thread_id = None
         fd = self._sim_selector.epoll.fileno()
         self.system.watch(fd, thread)
         events._set_running_loop(self)
         try:
             task = self.create_task(main)
             while not task.done():
-                self._turn(thread, fd)
+                self._run_once()  # type: ignore[attr-defined]
+                if not task.done():
+                    self._rest(fd)
             for _ in range(20):  # callbacks of what has just ended
                 self._run_once()  # type: ignore[attr-defined]
             return task.result()
@@ -211,11 +219,14 @@ class SimLoop(asyncio.SelectorEventLoop):
             events._set_running_loop(None)
             self.system.unwatch(fd)
 
-    def _turn(self, thread: Thread, fd: int) -> None:
-        self._run_once()  # type: ignore[attr-defined]
+    def _rest(self, fd: int) -> None:
+        """Until there is something to do."""
         if self._ready:  # type: ignore[attr-defined]
             self.system.pause()
             return
-        scheduled = self._scheduled  # type: ignore[attr-defined]
-        timeout = None if not scheduled else max(0.0, scheduled[0].when() - self.time()) + 1e-7
+        timers = self._scheduled  # type: ignore[attr-defined]
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
+        timeout = None if not timers else max(0.0, timers[0].when() - self.time()) + 1e-7
         self.system.wait(lambda: bool(self._ready), timeout, fd)  # type: ignore[attr-defined]

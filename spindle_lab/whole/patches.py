@@ -74,13 +74,13 @@ def patched(system: System) -> Iterator[None]:
     def tracked(make: Any) -> Any:
         def opened(*args: Any, **more: Any) -> int:
             fd: int = make(*args, **more)
-            system.current.fds.add(fd)
+            system.current.own(fd)
             return fd
 
         return opened
 
     def closed(fd: int) -> None:
-        system.current.fds.discard(fd)
+        system.current.fds.pop(fd, None)
         REAL_CLOSE(fd)
 
     def pidfd_open(pid: int, flags: int = 0) -> int:
@@ -92,7 +92,6 @@ def patched(system: System) -> Iterator[None]:
         fd = REAL_EVENTFD(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         ours = REAL_DUP(fd)
         process.watchers.append(ours)
-        system.current.fds.add(fd)
         return fd
 
     def credentials(sock: Any) -> PeerCredentials:
@@ -126,8 +125,6 @@ def patched(system: System) -> Iterator[None]:
         (os, "geteuid", lambda: system.current.uid),
         (os, "pidfd_open", pidfd_open),
         (os, "open", tracked(REAL_OPEN)),
-        (os, "dup", tracked(REAL_DUP)),
-        (os, "eventfd", tracked(REAL_EVENTFD)),
         (os, "close", closed),
         (os, "urandom", lambda n: rng.randbytes(n)),
         (secrets, "token_bytes", lambda n=32: rng.randbytes(n)),

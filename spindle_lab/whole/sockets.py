@@ -102,7 +102,7 @@ class SimSocket(REAL_SOCKET):
         self._forget()
         fd = super().detach()
         if fd >= 0:
-            self.owner.fds.add(fd)
+            self.owner.own(fd)
         return fd
 
     def close_as_kernel(self) -> None:

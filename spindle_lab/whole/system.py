@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from spindle_lab.whole.threads import Thread
 
 if TYPE_CHECKING:
     from spindle_lab.whole.engines import SimEngine
+    from spindle_lab.whole.lines import Lines
     from spindle_lab.whole.sockets import SimSocket
 
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
@@ -47,13 +48,22 @@ class Process:
         self.threads: list[Thread] = []
         self.engines: list[SimEngine] = []
         self.sockets: dict[int, SimSocket] = {}  # by serial number
-        self.fds: set[int] = set()  # opened by os.open, eventfd, dup, ...
+        self.fds: dict[int, tuple[int, int]] = {}  # files, and sockets without their object: device and inode of each
         self.watchers: list[int] = []  # eventfds that others hold as its pidfd
         self.failures: list[tuple[Thread, BaseException]] = []
         self.result: Any = None
 
     def __str__(self) -> str:
         return self.name
+
+    def identity(self, fd: int) -> tuple[int, int]:
+        """What is behind a descriptor."""
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+
+    def own(self, fd: int) -> None:
+        """It has opened this, and the kernel is to close it at its end."""
+        self.fds[fd] = self.identity(fd)
 
     def thread_failed(self, thread: Thread, error: BaseException) -> None:
         """An exception came out of a thread."""
@@ -83,8 +93,10 @@ class System:
         self.steps = 0
         self.hash = 0
         self.watched = REAL_EPOLL()  # everything that a thread or an engine waits at
-        self._waits: dict[int, Thread | SimEngine] = {}
+        self._waits: dict[int, Thread | SimEngine | Lines] = {}
         self.listening: dict[str, Any] = {}
+        self.lines_fd = -1
+        self.ending = False
         self.on_pass: Callable[[SimEngine], None] | None = None
         self._outside_init()
 
@@ -92,7 +104,7 @@ class System:
         one = self.outside
         one.system, one.name, one.host, one.uid, one.pid = self, "outside", "", 0, os.getpid()
         one.alive, one.stopped, one.skew_ns = True, False, 0
-        one.threads, one.engines, one.sockets, one.fds = [], [], {}, set()
+        one.threads, one.engines, one.sockets, one.fds = [], [], {}, {}
         one.watchers, one.failures, one.result = [], [], None
 
     def next_pid(self) -> int:
@@ -147,14 +159,48 @@ class System:
             self.unwatch(engine.bell_fd)
         for sock in list(process.sockets.values()):
             sock.close_as_kernel()
-        for fd in list(process.fds):
+        with self.within(process):
+            for engine in process.engines:
+                engine.disconnect()
+        for fd, identity in list(process.fds.items()):
             try:
-                REAL_CLOSE(fd)
+                if process.identity(fd) == identity:  # else closed by code that says nothing of it
+                    REAL_CLOSE(fd)
             except OSError:
                 pass
         process.fds.clear()
         for fd in process.watchers:
             os.eventfd_write(fd, 1)
+
+    def end(self) -> None:
+        """The run is over: nothing of it runs any more, and nothing of it says anything."""
+        for process in self.processes:
+            for thread in list(process.threads):
+                self._end_thread(thread)
+            self.kill(process)
+        self.due.clear()
+        self.watched.close()
+
+    def forget(self) -> None:
+        """Lets go of everything."""
+        self.processes.clear()
+        self.listening.clear()
+        self._waits.clear()
+        self.on_pass = None
+
+    def _end_thread(self, thread: Thread) -> None:
+        """Whatever it has to say on its way out, nobody hears it."""
+        self.current, self.thread = thread.process, thread
+        self.ending = True
+        try:
+            for _ in range(20):
+                if thread.greenlet is None or thread.finished or thread.greenlet.dead:
+                    break
+                thread.greenlet.throw(GreenletExit)
+        except BaseException:
+            pass
+        finally:
+            self.current, self.thread = self.outside, None
 
     # --- time
 
@@ -172,6 +218,8 @@ class System:
 
     def wait(self, ready: Callable[[], bool] | None, timeout_s: float | None, polled_fd: int = -1) -> bool:
         """The running thread waits until `ready()`, or `polled_fd` is readable, or the time is over; False for that."""
+        if self.ending:
+            raise GreenletExit
         if ready is not None and ready():
             return True
         thread = self.thread
@@ -204,6 +252,12 @@ class System:
         self._waits[fd] = who
         self.watched.register(fd, select.EPOLLIN)
 
+    def watch_always(self, fd: int, lines: Lines) -> None:
+        """The lines, which belong to no process."""
+        self._waits[fd] = lines
+        self.lines_fd = fd
+        self.watched.register(fd, select.EPOLLIN)
+
     def unwatch(self, fd: int) -> None:
         """Not any more."""
         if self._waits.pop(fd, None) is not None:
@@ -214,11 +268,13 @@ class System:
 
     # --- running
 
-    def candidates(self) -> list[Thread | SimEngine]:
+    def candidates(self) -> list[Thread | SimEngine | Lines]:
         """Everything that can run now, in an order of its own."""
         now = self.now_ns
         rung = {id(self._waits[fd]) for fd, _ in self.watched.poll(0) if fd in self._waits}
-        found: list[Thread | SimEngine] = []
+        found: list[Thread | SimEngine | Lines] = []
+        if self.lines_fd in self._waits and id(self._waits[self.lines_fd]) in rung:
+            found.append(self._waits[self.lines_fd])
         for process in self.processes:
             if not process.alive or process.stopped:
                 continue
@@ -248,6 +304,8 @@ class System:
         """One turn of somebody. Raises Stuck if nobody can ever have one."""
         import heapq
 
+        from spindle_lab.whole.lines import Lines
+
         while True:
             while self.due and self.due[0][0] <= self.now_ns:
                 heapq.heappop(self.due)[2]()
@@ -264,6 +322,8 @@ class System:
         if isinstance(one, Thread):
             self.mix(one.process.pid * 64 + (one.ident or 0))
             self.turn(one)
+        elif isinstance(one, Lines):
+            one.turn()
         else:
             self.mix(one.process.pid * 64 + 63)
             with self.within(one.process):

@@ -1,0 +1,136 @@
+"""What must hold in a run of the whole node; the names are those of docs/reliability.md.
+
+    D2 D6 D9  one order for all: who takes a message at a place of the order, takes the same there as everybody else
+    D5        each writer's messages in its order
+    D7 D8     between the first and the last message that a reader took, nothing is missing that anybody took
+    D10       what was committed at a node that lives is delivered to everybody in the end
+    P1        a message counts as persisted when it is on the disk: at every pass of every node
+    E1        no thread of a process ends with a defect, no task with an exception that nobody looks at
+    L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
+    Q1        no queue grows beyond its bound
+    R9        who has left leaves nothing behind: descriptors, sockets, threads
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.engines import SimEngine
+    from spindle_lab.whole.programs import Reading, Writing
+    from spindle_lab.whole.system import Process
+
+Order = tuple[int, int]  # view id, sequence
+Line = tuple[int, str]  # group id, topic
+
+
+class Violation(Exception):
+    """A promise was broken: `name` is the property."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name, self.text = name, text
+
+
+class Checks:
+    """Hears of everything that is taken, written and synced."""
+
+    def __init__(self) -> None:
+        self.orders: dict[Line, dict[Order, tuple[int, bytes]]] = {}  # sender, payload
+        self.sorted: dict[Line, list[Order]] = {}
+        self.placed: dict[tuple[str, bytes], tuple[Line, Order]] = {}  # by topic and payload
+        self.readings: list[Reading] = []
+        self.writings: list[Writing] = []
+        self.deliveries = 0
+        self.synced: dict[tuple[int, str], Order] = {}  # by pid and topic: the last message that is on the disk
+
+    # --- while it runs
+
+    def took(self, reading: Reading, payload: bytes, info: Any) -> None:
+        """A reader has taken a message."""
+        self.deliveries += 1
+        name, _, number = payload.partition(b" ")[0].partition(b":")
+        if not reading.ordered:
+            self._in_writer_order(reading, name, int(number))
+            return
+        at = (info.view_id, info.sequence)
+        if reading.taken and at <= reading.taken[-1]:
+            raise Violation("D2", f"{reading} takes {at} after {reading.taken[-1]}: {payload!r}")
+        line = (reading.group_id, reading.topic)
+        order = self.orders.setdefault(line, {})
+        known = order.get(at)
+        if known is None:
+            order[at] = (info.sender, payload)
+            bisect.insort(self.sorted.setdefault(line, []), at)
+            before = self.placed.setdefault((reading.topic, payload), (line, at))
+            if before[1] != at and not reading.logged:
+                raise Violation("D2", f"{reading} takes {payload!r} at {at}, and somebody took it at {before}")
+        elif known != (info.sender, payload):
+            raise Violation("D6", f"{reading} takes {payload!r} at {at}, and others {known[1]!r}")
+        self._in_writer_order(reading, name, int(number))
+        reading.taken.append(at)
+
+    def _in_writer_order(self, reading: Reading, name: bytes, number: int) -> None:
+        if number <= reading.last_of.get(name, -1):
+            raise Violation("D5", f"{reading} takes message {number} of {name!r} after {reading.last_of[name]}")
+        reading.last_of[name] = number
+
+    def on_pass(self, engine: SimEngine) -> None:
+        """P1 after a pass of an engine."""
+        epoch = engine.epoch
+        node = engine.node
+        if epoch is None or node is None:
+            return
+        for name, local in node._changes.topics.local.items():
+            if not local.spec.level.name == "LOGGED" or not local.member or not epoch.has_topic(local.topic_id):
+                continue
+            stability = epoch.stability(local.topic_id)
+            place = stability["members"].index(node.node_id)
+            persisted = stability["persisted"][place]
+            if persisted <= 0:
+                continue
+            line = (node._view.group_id, name)
+            known = self.sorted.get(line)
+            if not known:
+                continue
+            at = bisect.bisect_right(known, (epoch.epoch, persisted - 1)) - 1
+            if at >= 0:
+                last = self.synced.get((engine.process.pid, name), (-1, -1))
+                if known[at] > last and known[at][0] >= local.first_order[0]:
+                    raise Violation("P1", f"{engine.process} says that {known[at]} of topic {name!r} is persisted, and on "
+                                          f"its disk is {last}")
+
+    # --- at the end
+
+    def gaps(self) -> None:
+        """D7, D8."""
+        for reading in self.readings:
+            if len(reading.taken) < 2 or reading.lost() or not reading.ordered:
+                continue
+            known = self.sorted[reading.group_id, reading.topic]
+            first = bisect.bisect_left(known, reading.taken[0])
+            last = bisect.bisect_right(known, reading.taken[-1])
+            if last - first != len(reading.taken):
+                missing = sorted(set(known[first:last]) - set(reading.taken))
+                raise Violation("D8", f"{reading} took no {missing[:5]} ({len(missing)} in all) between "
+                                      f"{reading.taken[0]} and {reading.taken[-1]}; others did")
+
+    def settled(self) -> str:
+        """What still has to come, if anything."""
+        for reading in self.readings:
+            if reading.open and reading.keep_all and reading.ordered and not reading.lost():
+                known = self.sorted.get((reading.group_id, reading.topic))
+                if known and (not reading.taken or reading.taken[-1] < known[-1]) and known[-1] >= reading.start:
+                    return f"{reading} has not got {known[-1]}"
+        for writing in self.writings:
+            if writing.open and writing.waiting():
+                return f"{writing} waits for {writing.waiting()} messages to be delivered"
+        return ""
+
+    def process_ended(self, process: Process) -> None:
+        """E1 and R9, of a process that has ended in order."""
+        for thread, error in process.failures:
+            raise Violation("E1", f"{thread}: {type(error).__name__}: {error}") from error
+        if process.threads:
+            raise Violation("R9", f"{process} has ended, but {process.threads} run")

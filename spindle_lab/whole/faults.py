@@ -1,0 +1,125 @@
+"""What goes wrong in a run. Each fault is drawn when its time has come, from what can go wrong then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spindle_lab.whole.programs import Program
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.world import NodeSlot, World
+
+MS = 1_000_000
+
+
+class Faults:
+    """The faults of one run; `end()` mends what can be mended."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.system = world, world.system
+        self._paused: list[NodeSlot] = []
+
+    def happen(self) -> None:
+        """One of them."""
+        if self.world.finishing:
+            return
+        rng = self.system.random
+        kinds = [self.kill_node, self.kill_node, self.leave, self.pause, self.kill_program, self.new_program]
+        if self.world.setup.hosts > 1:
+            kinds += [self.cut, self.cut, self.close_to_new]
+        rng.choice(kinds)()
+
+    def _a_node(self) -> NodeSlot | None:
+        running = [slot for slot in self.world.nodes if slot.running]
+        return self.system.random.choice(running) if running else None
+
+    def kill_node(self) -> None:
+        """kill -9, and perhaps a new life soon."""
+        slot = self._a_node()
+        if slot is None or slot.process is None:
+            return
+        self.world.faulty = True
+        self.world.note(f"kill -9 of {slot.process}")
+        self.system.kill(slot.process)
+        if self.system.random.random() < 0.5:
+            self.system.after(self.system.random.randrange(100 * MS), lambda: self._again(slot))
+
+    def _again(self, slot: NodeSlot) -> None:
+        if not slot.running and not self.world.finishing:
+            self.world.note(f"node {slot.node_id} starts again")
+            slot.start()
+
+    def leave(self) -> None:
+        """SIGTERM."""
+        slot = self._a_node()
+        if slot is not None and slot.serving:
+            self.world.faulty = True
+            self.world.note(f"{slot.process} is told to leave")
+            slot.leave()
+            self.system.after(self.system.random.randrange(200 * MS), lambda: self._again(slot))
+
+    def pause(self) -> None:
+        """SIGSTOP, for less or for more than the suspicion time."""
+        slot = self._a_node()
+        if slot is None or slot.process is None or slot.process.stopped:
+            return
+        self.world.faulty = True
+        timeout_ns = int(self.world.setup.suspect_timeout_s * 1e9)
+        length_ns = self.system.random.choice((timeout_ns // 10, timeout_ns // 2, 2 * timeout_ns))
+        self.world.note(f"{slot.process} is stopped for {length_ns / MS:g} ms")
+        process = slot.process
+        process.stopped = True
+        self._paused.append(slot)
+
+        def go_on() -> None:
+            process.stopped = False
+
+        self.system.after(length_ns, go_on)
+
+    def kill_program(self) -> None:
+        """An application dies with whatever it has open."""
+        alive = [one for one in self.world.programs if one.process.alive and one.process.result is None]
+        if alive:
+            one = self.system.random.choice(alive)
+            self.world.note(f"kill -9 of {one.process}")
+            self.system.kill(one.process)
+            for part in (*one.readings, *one.writings):
+                part.open = False
+
+    def new_program(self) -> None:
+        """One more application."""
+        rng = self.system.random
+        host = rng.choice(self.world.nodes).host
+        self.world.programs.append(Program(self.world, len(self.world.programs) + 100, host))
+
+    def _two_hosts(self) -> tuple[str, str]:
+        rng, hosts = self.system.random, sorted({slot.host for slot in self.world.nodes})
+        one = rng.choice(hosts)
+        return one, rng.choice([host for host in hosts if host != one])
+
+    def cut(self) -> None:
+        """A line between two hosts breaks, in one direction or both."""
+        one, other = self._two_hosts()
+        self.world.faulty = True
+        ways = {(one, other)} | ({(other, one)} if self.system.random.random() < 0.7 else set())
+        self.world.note(f"the lines {sorted(ways)} are cut")
+        self.world.lines.cut |= ways
+        self.system.after(self.system.random.randrange(3000 * MS), lambda: self.world.lines.cut.difference_update(ways))
+
+    def close_to_new(self) -> None:
+        """A firewall that lets old connections live and drops new ones."""
+        one, other = self._two_hosts()
+        self.world.faulty = True
+        self.world.note(f"new connections from {one} to {other} are dropped")
+        ways = {(one, other), (other, one)}
+        self.world.lines.closed_to_new |= ways
+        self.system.after(self.system.random.randrange(4000 * MS),
+                          lambda: self.world.lines.closed_to_new.difference_update(ways))
+
+    def end(self) -> None:
+        """No more faults: lines are whole, who was stopped goes on."""
+        self.world.lines.cut.clear()
+        self.world.lines.closed_to_new.clear()
+        for slot in self._paused:
+            if slot.process is not None:
+                slot.process.stopped = False

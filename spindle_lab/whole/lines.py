@@ -1,0 +1,238 @@
+"""Lines between hosts: what TCP is to the nodes, with delays, breaks and hosts that vanish.
+
+A connection is two pairs of Unix sockets and this module between them, so the node's code and the core's TCP fabric
+read and write real descriptors. Bytes arrive in order, in pieces of any size, after the line's delay. A direction that
+is cut holds them back, as TCP sends again until the line is whole; a host without power never says that it has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import os
+import select
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+from spindle_lab.whole.sockets import REAL_SOCKET, SimSocket
+from spindle_lab.whole.system import REAL_EPOLL
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.system import System
+
+QUEUE_BYTES_MAX = 1 << 18  # what a line takes before its sender's socket fills
+PIECE_BYTES_MAX = 1 << 16
+RETRY_NS = 200_000
+FIRST_PORT = 40_000
+
+
+@dataclasses.dataclass(eq=False)
+class Way:
+    """One direction of a connection."""
+
+    source: REAL_SOCKET
+    target: REAL_SOCKET
+    from_host: str
+    to_host: str
+    queue: deque[tuple[int, bytes]] = dataclasses.field(default_factory=deque)  # arrival, bytes
+    waiting: int = 0  # bytes in the queue
+    arrival_ns: int = 0
+    read: bool = True
+    ended: bool = False  # the source says so
+    moving: bool = False
+
+
+class Lines:
+    """All lines of a run. Delays are uniform between the two of `delay_ns`."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.delay_ns = (20_000, 300_000)
+        self.cut: set[tuple[str, str]] = set()  # directions
+        self.closed_to_new: set[tuple[str, str]] = set()  # connections can't be opened, old ones stay
+        self.powerless: set[str] = set()
+        self._listening: dict[tuple[str, int], SimSocket] = {}
+        self._ports = FIRST_PORT
+        self._ways: dict[int, Way] = {}
+        self._epoll = REAL_EPOLL()
+        system.watch_always(self._epoll.fileno(), self)
+
+    def address(self, host: str) -> str:
+        """The host's address."""
+        return f"127.0.{host[1:]}.1"
+
+    def _host(self, address: str) -> str:
+        return "h" + address.split(".")[2]
+
+    # --- sockets
+
+    def bind(self, sock: SimSocket, address: tuple[str, int]) -> None:
+        """Takes a port, or says that it is taken or not of this host."""
+        host, port = address[0], address[1]
+        if host in ("0.0.0.0", ""):
+            host = self.address(sock.owner.host)
+        if host != self.address(sock.owner.host):
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        if port == 0:
+            self._ports += 1
+            port = self._ports
+        known = self._listening.get((host, port))
+        if known is not None and known.fileno() >= 0:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        one, other = _pair()
+        os.dup2(one.fileno(), sock.fileno())
+        one.close()
+        sock.setblocking(False)
+        sock.here, sock.doorbell = (host, port), other
+        self._listening[host, port] = sock
+
+    def closed(self, sock: SimSocket) -> None:
+        """A listening one."""
+        if self._listening.get(sock.here) is sock:
+            del self._listening[sock.here]
+        if sock.doorbell is not None:
+            sock.doorbell.close()
+            sock.doorbell = None
+        for waiting, _ in sock.pending:
+            waiting.close()
+        sock.pending.clear()
+
+    def accept(self, sock: SimSocket) -> tuple[SimSocket, tuple[str, int]]:
+        """As socket.accept."""
+        sock.recv(1)  # raises BlockingIOError where nobody waits
+        real, address = sock.pending.popleft()
+        made = SimSocket(socket.AF_INET, socket.SOCK_STREAM, 0, real.detach())
+        made.setblocking(False)
+        made.here, made.there = sock.here, address
+        return made, address
+
+    async def reach(self, sock: SimSocket, address: tuple[str, int]) -> None:
+        """As connect(): refused where nobody listens, without an answer where the line is cut."""
+        mine, theirs = sock.owner.host, self._host(address[0])
+        while self._unanswered(mine, theirs):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(2 * self._draw() / 1e9)
+        listener = self._listening.get((address[0], address[1]))
+        if listener is None or listener.doorbell is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        near, a = _pair()
+        far, b = _pair()
+        os.dup2(near.fileno(), sock.fileno())
+        near.close()
+        sock.setblocking(False)
+        self._ports += 1
+        sock.here, sock.there = (self.address(mine), self._ports), address
+        for source, target, start, end in ((a, b, mine, theirs), (b, a, theirs, mine)):
+            way = Way(source, target, start, end)
+            self._ways[source.fileno()] = way
+            self._epoll.register(source.fileno(), select.EPOLLIN)
+        listener.pending.append((far, sock.here))
+        listener.doorbell.send(b"!")
+
+    def _unanswered(self, mine: str, theirs: str) -> bool:
+        ways = ((mine, theirs), (theirs, mine))
+        return theirs in self.powerless or any(way in self.cut or way in self.closed_to_new for way in ways)
+
+    # --- bytes on their way
+
+    def _draw(self) -> int:
+        return self.system.random.randint(*self.delay_ns)
+
+    def turn(self) -> None:
+        """Takes what has been sent on all of them."""
+        for fd, _ in sorted(self._epoll.poll(0)):
+            self._take(fd, self._ways[fd])
+
+    def _take(self, fd: int, way: Way) -> None:
+        try:
+            data = way.source.recv(self.system.random.randint(1, PIECE_BYTES_MAX))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._epoll.unregister(fd)
+            way.read, way.ended = False, True
+        way.arrival_ns = max(way.arrival_ns, self.system.now_ns + self._draw())
+        way.queue.append((way.arrival_ns, data))
+        way.waiting += len(data)
+        if way.read and way.waiting > QUEUE_BYTES_MAX:
+            way.read = False
+            self._epoll.unregister(fd)
+        self._move(way)
+
+    def _move(self, way: Way) -> None:
+        if not way.moving and way.queue:
+            way.moving = True
+            self.system.at(max(way.queue[0][0], self.system.now_ns + 1), lambda: self._arrive(way))
+
+    def _arrive(self, way: Way) -> None:
+        way.moving = False
+        if way.from_host in self.powerless or way.to_host in self.powerless:
+            way.queue.clear()  # for ever
+            return
+        again_ns = 0
+        if (way.from_host, way.to_host) in self.cut:
+            again_ns = 5_000_000
+        else:
+            while way.queue and way.queue[0][0] <= self.system.now_ns:
+                when, data = way.queue[0]
+                if not data:
+                    self._end(way)
+                    return
+                try:
+                    sent = way.target.send(data)
+                except BlockingIOError:
+                    again_ns = RETRY_NS
+                    break
+                except OSError:  # nobody is there any more
+                    self._end(way)
+                    return
+                way.waiting -= sent
+                if sent == len(data):
+                    way.queue.popleft()
+                else:
+                    way.queue[0] = (when, data[sent:])
+                    again_ns = RETRY_NS
+                    break
+        if not way.read and not way.ended and way.waiting <= QUEUE_BYTES_MAX // 2:
+            way.read = True
+            self._epoll.register(way.source.fileno(), select.EPOLLIN)
+        if way.queue:
+            way.moving = True
+            self.system.at(max(way.queue[0][0], self.system.now_ns + max(1, again_ns)), lambda: self._arrive(way))
+
+    def _end(self, way: Way) -> None:
+        """The source has closed, or the target is gone: so is the connection, as far as this direction goes."""
+        way.queue.clear()
+        way.waiting = 0
+        try:
+            way.target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        if not way.ended:
+            way.ended = True
+            if way.read:
+                way.read = False
+                self._epoll.unregister(way.source.fileno())
+            try:
+                way.source.shutdown(socket.SHUT_RD)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        """The end of the run."""
+        for way in self._ways.values():
+            way.source.close()
+        self._epoll.close()
+
+
+def _pair() -> tuple[REAL_SOCKET, REAL_SOCKET]:
+    import _socket
+
+    made = []
+    for one in _socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC):
+        made.append(REAL_SOCKET(socket.AF_UNIX, socket.SOCK_STREAM, 0, one.detach()))
+    return made[0], made[1]

@@ -1,0 +1,221 @@
+"""What applications do in a run: they attach to a node of their host as every program does, and use the client's API.
+
+A program does one thing after the other, drawn from the seed: it opens, writes, takes, closes, looks around, and goes to
+another node when its own has gone. What it was told is compared by `checks`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from spindle.client.attaching import attach
+from spindle.errors import SpindleError
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle_core.errors import WriteTimeout
+from spindle_lab.whole.checks import Violation
+
+if TYPE_CHECKING:
+    from spindle.client.session import ReaderHandle, Session, WriterHandle
+    from spindle_lab.whole.system import Process
+    from spindle_lab.whole.world import World
+
+# Errors that a program may be given while something fails; without a fault none of them.
+PASSING = ("NodeStopped", "NoDaemon", "GroupSilent", "ConnectionEnded", "WriteTimeout", "TimeoutError", "WireError",
+           "NodeGone", "CastOut", "NoMajority", "Wedged")
+
+
+class Reading:
+    """One reader's life, as the checks see it."""
+
+    def __init__(self, program: Program, handle: ReaderHandle, keep_all: bool) -> None:
+        self.program, self.handle, self.keep_all = program, handle, keep_all
+        self.topic = handle.topic.spec.name
+        self.group_id = handle.start.group_id
+        self.start = handle.start.place
+        level = handle.topic.spec.level
+        self.ordered, self.logged = level is not Level.UNORDERED, level is Level.LOGGED
+        self.taken: list[tuple[int, int]] = []
+        self.last_of: dict[bytes, int] = {}
+        self.open = True
+        self.lazy = 0.0  # seconds between two looks
+
+    def lost(self) -> int:
+        """Messages that it was overtaken by."""
+        return int(self.handle.log.lost)
+
+    def __str__(self) -> str:
+        return f"the reader of {self.topic!r} at {self.program.process}"
+
+
+class Writing:
+    """One writer's life."""
+
+    def __init__(self, program: Program, handle: WriterHandle, name: str) -> None:
+        self.program, self.handle, self.name = program, handle, name
+        self.topic = handle.topic.spec.name
+        self.size_max = handle.topic.spec.size_max
+        self.count = 0
+        self.open = True
+
+    def waiting(self) -> int:
+        """Messages that are not delivered everywhere yet."""
+        return int(self.handle.inbox.committed - self.handle.inbox.acknowledged)
+
+    def __str__(self) -> str:
+        return f"the writer {self.name!r} of {self.topic!r} at {self.program.process}"
+
+
+class Program:
+    """One application. `doing` says what it waits for, for whoever finds that it waits for ever."""
+
+    def __init__(self, world: World, number: int, host: str) -> None:
+        self.world, self.number, self.host = world, number, host
+        self.process: Process = world.system.process(f"a{number}", host, world.uid)
+        self.rng = world.system.random
+        self.session: Session | None = None
+        self.readings: list[Reading] = []
+        self.writings: list[Writing] = []
+        self.doing = "starting"
+        self.errors: dict[str, int] = {}
+        self.serial = 0
+        self.process.spawn(self._main)
+
+    def _main(self) -> None:
+        while not self.world.over:
+            try:
+                self._attached()
+            except (SpindleError, TimeoutError) as error:
+                self._failed(error)
+            finally:
+                self._forget()
+            if not self.world.over:
+                self.doing = "waiting to attach again"
+                time.sleep(0.02)
+        self.process.result = "done"
+
+    def _failed(self, error: Exception) -> None:
+        kind = type(error).__name__
+        self.errors[kind] = self.errors.get(kind, 0) + 1
+        self.world.note(f"{self.process}: {kind}: {error}")
+        if kind not in PASSING:
+            raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
+
+    def _forget(self) -> None:
+        for one in (*self.readings, *self.writings):
+            one.open = False
+        self.readings.clear()
+        self.writings.clear()
+        session, self.session = self.session, None
+        if session is not None:
+            self.doing = "detaching"
+            session.close()
+
+    def _attached(self) -> None:
+        self.doing = "attaching"
+        self.session = attach(runtime_dir=self.world.runtime_dir(self.host), node_id=self._node(), timeout_s=5.0,
+                              name=str(self.process))
+        actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
+            self._close, self._look, self._rest, self._rest)
+        while not self.world.finishing and not self.session.gone:
+            self.rng.choice(actions)()
+        while not self.world.over and not self.session.gone:
+            self.doing = "settling"
+            self._take_all()
+            time.sleep(0.003)
+
+    def _node(self) -> int | None:
+        here = [one.node_id for one in self.world.nodes if one.host == self.host and one.serving]
+        return self.rng.choice(here) if here else None
+
+    # --- what it does
+
+    def _spec(self) -> TopicSpec:
+        return self.rng.choice(self.world.specs)
+
+    def _open_reader(self) -> None:
+        if len(self.readings) >= 4:
+            return
+        assert self.session is not None
+        spec, keep_all = self._spec(), self.rng.random() < 0.8
+        self.doing = f"declaring {spec.name!r}"
+        self.session.declare_topic(spec)
+        self.doing = f"opening a reader of {spec.name!r}"
+        handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=self.rng.random() < 0.5)
+        reading = Reading(self, handle, keep_all)
+        reading.lazy = self.rng.choice((0.0, 0.0, 0.0, 0.05))
+        self.readings.append(reading)
+        self.world.checks.readings.append(reading)
+
+    def _open_writer(self) -> None:
+        if len(self.writings) >= 3:
+            return
+        assert self.session is not None
+        spec = self._spec()
+        self.doing = f"declaring {spec.name!r}"
+        self.session.declare_topic(spec)
+        self.doing = f"opening a writer of {spec.name!r}"
+        self.serial += 1
+        handle = self.session.open_writer(spec.name)
+        writing = Writing(self, handle, f"{self.process}.{self.serial}")
+        self.writings.append(writing)
+        self.world.checks.writings.append(writing)
+
+    def _write(self) -> None:
+        if not self.writings:
+            return
+        writing = self.rng.choice(self.writings)
+        self.doing = f"writing to {writing.topic!r}"
+        for _ in range(self.rng.choice((1, 1, 2, 8))):
+            text = f"{writing.name}:{writing.count} ".encode()
+            room = writing.size_max - len(text)
+            size = self.rng.choice((0, 0, self.rng.randrange(room + 1), room))
+            if not self._put(writing, text + b"." * size):
+                return
+            writing.count += 1
+
+    def _put(self, writing: Writing, data: bytes) -> bool:
+        for _ in range(50):
+            try:
+                writing.handle.inbox.write(data, timeout_s=0.0)
+                return True
+            except WriteTimeout:
+                self._take_all()
+                time.sleep(0.002)
+        return False  # a slow reader somewhere: it goes on with something else
+
+    def _take(self) -> None:
+        if self.readings:
+            self._take_from(self.rng.choice(self.readings), self.rng.choice((1, 10, 1000)))
+        time.sleep(0.0005)
+
+    def _take_all(self) -> None:
+        for reading in self.readings:
+            self._take_from(reading, 1000)
+
+    def _take_from(self, reading: Reading, n: int) -> None:
+        if reading.lazy and not self.world.finishing and self.rng.random() < 0.8:
+            return
+        for payload, info in reading.handle.log.take_pairs(n):
+            self.world.checks.took(reading, bytes(payload), info)
+
+    def _close(self) -> None:
+        one: Reading | Writing
+        if self.readings and self.rng.random() < 0.5:
+            one = self.readings.pop(self.rng.randrange(len(self.readings)))
+        elif self.writings:
+            one = self.writings.pop(self.rng.randrange(len(self.writings)))
+        else:
+            return
+        one.open = False
+        self.doing = f"closing {one}"
+        one.handle.close()
+
+    def _look(self) -> None:
+        assert self.session is not None
+        self.doing = "looking around"
+        self.rng.choice((self.session.topics, self.session.view, self.session.status, self.session.endpoints))()
+
+    def _rest(self) -> None:
+        time.sleep(self.rng.choice((0.001, 0.005, 0.02)))

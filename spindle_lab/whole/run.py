@@ -1,0 +1,78 @@
+"""One seed from its beginning to its verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+
+from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.patches import patched
+from spindle_lab.whole.system import System
+from spindle_lab.whole.world import Setup, World, note_syncs
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a run was and came to."""
+
+    seed: int
+    steps: int = 0
+    deliveries: int = 0
+    virtual_s: float = 0.0
+    hash: int = 0
+    broken: str = ""
+    text: str = ""
+    errors: dict[str, int] = dataclasses.field(default_factory=dict)  # that programs were told
+    ends: dict[str, int] = dataclasses.field(default_factory=dict)  # of nodes
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.broken)
+
+
+def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup | None = None,
+             reraise: bool = False) -> Outcome:
+    """The whole run of a seed."""
+    outcome = Outcome(seed)
+    logging.getLogger("spindle").setLevel(logging.CRITICAL + 1)
+    was_enabled = gc.isenabled()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
+    warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
+    gc.disable()  # when it runs would depend on what ran before
+    system = System(seed)
+    try:
+        with patched(system):
+            world = World(system, setup or Setup.drawn(system), trace)
+            if trace is not None:
+                trace(str(world.setup))
+                trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
+            try:
+                with note_syncs(world):
+                    world.run()
+            except Violation as violation:
+                outcome.broken, outcome.text = violation.name, violation.text
+                if reraise:
+                    raise
+            finally:
+                for program in world.programs:
+                    for kind, count in program.errors.items():
+                        outcome.errors[kind] = outcome.errors.get(kind, 0) + count
+                for slot in world.nodes:
+                    for end in slot.ends:
+                        outcome.ends[end] = outcome.ends.get(end, 0) + 1
+                outcome.steps, outcome.deliveries = system.steps, world.checks.deliveries
+                outcome.virtual_s, outcome.hash = system.now_ns / 1e9, system.hash
+                system.end()
+                world.close()
+                del world
+            system.forget()
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        if was_enabled:
+            gc.enable()
+    return outcome

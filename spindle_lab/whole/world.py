@@ -1,0 +1,311 @@
+"""Hosts, nodes, applications and faults of one run.
+
+A run has two phases. In the first, faults happen as the seed says. In the second there are none, who had ended is started
+again, and everything must come to rest: everybody has the same, whatever was begun has ended, and all leave in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import spindle.journal.live
+from spindle.config.settings import NodeConfig
+from spindle.errors import SpindleError
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle.service.daemon import serve
+from spindle_lab.whole.checks import Checks, Violation
+from spindle_lab.whole.lines import Lines
+from spindle_lab.whole.loop import SimLoop
+from spindle_lab.whole.programs import Program
+from spindle_lab.whole.sockets import SimSocket
+from spindle_lab.whole.system import Process, Stuck, System
+
+if TYPE_CHECKING:
+    from spindle.applications.attachment import Attachments
+    from spindle_lab.whole.engines import SimEngine
+
+MS = 1_000_000
+PORT = 7400
+
+
+@dataclasses.dataclass
+class Setup:
+    """What a run is like; everything else is drawn while it goes."""
+
+    hosts: int
+    nodes: int
+    programs: int
+    topics: int
+    duration_ms: int
+    faults: int
+    slow_lines: bool
+    small_buffers: bool
+    suspect_timeout_s: float = 0.6
+
+    @classmethod
+    def drawn(cls, system: System) -> Setup:
+        """One of the many."""
+        rng = system.random
+        hosts = rng.choice((1, 1, 2, 3, 3))
+        nodes = max(hosts, rng.choice((1, 2, 3, 3, 4, 5)))
+        return cls(hosts=hosts, nodes=nodes, programs=rng.choice((1, 2, 3, 5)), topics=rng.choice((1, 2, 4, 8)),
+                   duration_ms=rng.choice((60, 150, 400)), faults=rng.choice((0, 1, 2, 4)),
+                   slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3)
+
+
+class NodeSlot:
+    """A node id and its lives."""
+
+    def __init__(self, world: World, node_id: int, host: str) -> None:
+        self.world, self.node_id, self.host = world, node_id, host
+        self.process: Process | None = None
+        self.attachments: Attachments | None = None
+        self.stopping: asyncio.Event | None = None
+        self.loop: SimLoop | None = None
+        self.ends: list[str] = []
+        self.wanted = True  # to be there in the end
+
+    @property
+    def running(self) -> bool:
+        """It has a life that has not ended."""
+        return self.process is not None and self.process.alive and self.process.result is None
+
+    @property
+    def serving(self) -> bool:
+        """It takes applications."""
+        return self.running and self.attachments is not None
+
+    def start(self) -> None:
+        """A new life."""
+        world = self.world
+        process = self.process = world.system.process(f"n{self.node_id}", self.host, world.uid)
+        self.attachments = self.stopping = None
+        config = world.config(self)
+
+        def ready(attachments: Attachments) -> None:
+            self.attachments = attachments
+            for engine in process.engines:
+                engine.node = attachments.node
+            world.note(f"{process} serves, view {attachments.node.view().view_id}")
+
+        def main() -> None:
+            loop = self.loop = SimLoop(world.system, process, world.keep_back)
+            self.stopping = asyncio.Event()
+            try:
+                loop.run(serve(config, self.stopping, ready))
+                process.result = "left"
+            except SpindleError as error:
+                process.result = f"{type(error).__name__}: {error}"
+            self.ends.append(process.result.partition(":")[0])
+            world.note(f"{process} ends: {process.result}")
+            world.check_ended(self)
+
+        process.spawn(main)
+
+    def leave(self) -> None:
+        """It is told to stop, as by SIGTERM."""
+        if self.stopping is not None:
+            assert self.process is not None
+            with self.world.system.within(self.process):
+                self.stopping.set()
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, system: System, setup: Setup, trace: Any = None) -> None:
+        self.system, self.setup, self._trace = system, setup, trace
+        self.checks = Checks()
+        self.uid = os.geteuid()
+        self.base = Path(tempfile.mkdtemp(prefix="spindle-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+        self.lines = Lines(system)
+        SimSocket.lines = self.lines
+        self.finishing = self.over = False
+        self.faulty = False  # something has happened that may cost somebody something
+        hosts = [f"h{n + 1}" for n in range(setup.hosts)]
+        self.nodes = [NodeSlot(self, n + 1, hosts[n % len(hosts)]) for n in range(setup.nodes)]
+        self.specs = [self._spec(n) for n in range(setup.topics)]
+        self.programs: list[Program] = []
+        system.on_pass = self._on_pass
+        self._hosts = hosts
+
+    def note(self, text: str) -> None:
+        """For whoever watches."""
+        if self._trace is not None:
+            self._trace(f"{self.system.now_ns / MS:10.3f} {text}")
+
+    def _spec(self, number: int) -> TopicSpec:
+        rng = self.system.random
+        level = rng.choice((Level.ATOMIC, Level.ATOMIC, Level.VOLATILE, Level.LOGGED, Level.LOGGED, Level.UNORDERED))
+        return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000)), window=rng.choice((1, 2, 8)),
+                         history_bytes=rng.choice((0, 8192)) if level.keeps_history else 0)
+
+    def runtime_dir(self, host: str) -> Path:
+        """Where the nodes of a host have their sockets."""
+        return self.base / host
+
+    def config(self, slot: NodeSlot) -> NodeConfig:
+        """As a configuration file would have it."""
+        timeout_s = self.setup.suspect_timeout_s
+        more: dict[str, Any] = {}
+        if self.setup.hosts > 1:
+            firsts = {one.host: one for one in reversed(self.nodes)}
+            endpoints = {one.node_id: f"{self.lines.address(one.host)}:{PORT + one.node_id}" for one in self.nodes}
+            more = {"listen": endpoints[slot.node_id], "plain": True, "advertise": endpoints[slot.node_id],
+                    "contacts": tuple(endpoints[firsts[host].node_id] for host in self._hosts)}
+        return NodeConfig(
+            node_id=slot.node_id, runtime_dir=self.runtime_dir(slot.host), suspect_timeout_s=timeout_s,
+            log_capacity=1 << 16, log_hot=1 << 14, inbox_slots=4, default_window=4, default_size_max=256,
+            journal_dir=self.base / slot.host / f"journal-{slot.node_id}", join_timeout_s=20.0, open_timeout_s=8.0,
+            **more)
+
+    def keep_back(self, fd: int) -> int:
+        """For how long a node doesn't see what has come on a descriptor, ns."""
+        if not self.setup.slow_lines or self.finishing:
+            return 0
+        rng = self.system.random
+        return rng.choice((0, 0, 0, rng.randrange(2 * MS), rng.randrange(20 * MS)))
+
+    def _on_pass(self, engine: SimEngine) -> None:
+        self.checks.on_pass(engine)
+
+    # --- a run
+
+    def run(self) -> None:
+        """All of it. Raises Violation."""
+        system, setup = self.system, self.setup
+        for number, slot in enumerate(self.nodes):
+            system.after(number * system.random.randrange(5 * MS), slot.start)
+        from spindle_lab.whole.faults import Faults
+
+        faults = Faults(self)
+        if system.random.random() < 0.8:
+            self._until(lambda: all(slot.serving for slot in self.nodes), 30_000, "all nodes serve")
+        begin_ns = system.now_ns
+        for number in range(setup.programs):
+            host = self._hosts[system.random.randrange(len(self._hosts))]
+            system.after(system.random.randrange(30 * MS),
+                         lambda number=number, host=host: self.programs.append(Program(self, number, host)))
+        for _ in range(setup.faults):
+            system.after(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
+        self._until(lambda: system.now_ns >= begin_ns + setup.duration_ms * MS, 10_000, "the first phase is over")
+        faults.end()
+        for slot in self.nodes:
+            if not slot.running and slot.wanted:
+                slot.start()
+        self._until(self._together, 60_000, "all nodes serve in one group")
+        self.finishing = True
+        self.note("from now on nobody writes")
+        self._until(lambda: not self._unsettled(), 60_000, "everybody has everything")
+        self.checks.gaps()
+        self.over = True
+        self._until(self._programs_ended, 40_000, "all programs have ended")
+        order = [slot for slot in self.nodes if slot.running]
+        system.random.shuffle(order)
+        for slot in order:
+            slot.leave()
+            if system.random.random() < 0.5:
+                self._until(lambda slot=slot: not slot.running, 30_000, f"node {slot.node_id} has left")
+        self._until(lambda: not any(slot.running for slot in self.nodes), 30_000, "all nodes have left")
+        self._look_at_ends()
+
+    def _until(self, condition: Any, limit_ms: int, what: str) -> None:
+        system = self.system
+        end_ns = system.now_ns + limit_ms * MS
+        while not condition():
+            if system.now_ns > end_ns:
+                raise Violation("L1", f"after {limit_ms / 1000:g} s it is not so that {what}: {self._why()}")
+            try:
+                system.run_one()
+            except Stuck as error:
+                raise Violation("L1", f"{error}, but it is not so that {what}: {self._why()}") from error
+            self._look_for_defects()
+
+    def _look_for_defects(self) -> None:
+        for process in self.system.processes:
+            if process.failures:
+                thread, error = process.failures[0]
+                if isinstance(error, Violation):
+                    raise error
+                raise Violation("E1", f"{thread} failed: {type(error).__name__}: {error}") from error
+        for slot in self.nodes:
+            if slot.loop is not None and slot.loop.complaints:
+                complaint = slot.loop.complaints[0]
+                error = complaint.get("exception")
+                raise Violation("E1", f"{slot.process}: {complaint.get('message')}: {error!r}") from error
+
+    def _why(self) -> str:
+        waits = [f"{one.process} is {one.doing}" for one in self.programs if one.process.alive and not one.process.result]
+        for slot in self.nodes:
+            state = slot.process.result if slot.process is not None and slot.process.result else "not serving"
+            if slot.serving:
+                assert slot.attachments is not None
+                node = slot.attachments.node
+                state = f"{node._changes.machine.phase.value} {node._changes.machine.awaiting()}"
+            waits.append(f"node {slot.node_id}: {state}")
+        return "; ".join(waits)[:2000]
+
+    def _together(self) -> bool:
+        wanted = [slot for slot in self.nodes if slot.wanted]
+        for slot in wanted:
+            if not slot.running and not self.finishing:
+                slot.start()  # what ended it is over
+        if not all(slot.serving for slot in wanted):
+            return False
+        views = set()
+        for slot in wanted:
+            assert slot.attachments is not None
+            view = slot.attachments.node._view
+            if view is None or len(view.members) != len(wanted):
+                return False
+            views.add((view.group_id, view.view_id))
+        return len(views) == 1
+
+    def _unsettled(self) -> str:
+        return self.checks.settled()
+
+    def _programs_ended(self) -> bool:
+        return all(one.process.result is not None or not one.process.alive for one in self.programs)
+
+    def check_ended(self, slot: NodeSlot) -> None:
+        """A life of a node is over in order."""
+        if slot.process is not None and slot.process.result != "left" and not self.faulty:
+            raise Violation("E1", f"{slot.process} ends though nothing failed: {slot.process.result}")
+
+    def _look_at_ends(self) -> None:
+        gc.collect()
+        for slot in self.nodes:
+            process = slot.process
+            if process is None or process.result != "left":
+                continue
+            self.checks.process_ended(process)
+            if process.sockets:
+                left = [f"{one.path or one.here or one.serial}" for one in process.sockets.values()]
+                raise Violation("R9", f"{process} has left with open sockets: {left}")
+
+    def close(self) -> None:
+        """The end, whatever it was."""
+        self.lines.close()
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+def note_syncs(world: World) -> Any:
+    """Has the checks hear of what journals have on their disks."""
+    from unittest.mock import patch
+
+    journal_file = spindle.journal.live.JournalFile
+    before = journal_file.sync
+
+    def sync(self: Any) -> None:
+        before(self)
+        world.checks.synced[world.system.current.pid, self.head.topic] = self.last
+
+    return patch.object(journal_file, "sync", sync)
