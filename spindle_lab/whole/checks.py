@@ -43,6 +43,7 @@ class Checks:
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
         self.deliveries = 0
+        self.safe: dict[Line, Order] = {}  # of logged topics: what somebody was told to be persisted at every member
         self.synced: dict[tuple[int, str], Order] = {}  # by pid and topic: the last message that is on the disk
 
     # --- while it runs
@@ -88,12 +89,13 @@ class Checks:
             stability = epoch.stability(local.topic_id)
             place = stability["members"].index(node.node_id)
             persisted = stability["persisted"][place]
-            if persisted <= 0:
-                continue
             line = (node._view.group_id, name)
             known = self.sorted.get(line)
-            if not known:
+            if persisted <= 0 or not known:
                 continue
+            at = bisect.bisect_right(known, (epoch.epoch, min(stability["persisted"]) - 1)) - 1
+            if at >= 0 and known[at] > self.safe.get(line, (-1, -1)):
+                self.safe[line] = known[at]
             at = bisect.bisect_right(known, (epoch.epoch, persisted - 1)) - 1
             if at >= 0:
                 last = self.synced.get((engine.process.pid, name), (-1, -1))
@@ -111,8 +113,10 @@ class Checks:
             known = self.sorted[reading.group_id, reading.topic]
             first = bisect.bisect_left(known, reading.taken[0])
             last = bisect.bisect_right(known, reading.taken[-1])
-            if last - first != len(reading.taken):
-                missing = sorted(set(known[first:last]) - set(reading.taken))
+            missing = sorted(set(known[first:last]) - set(reading.taken)) if last - first != len(reading.taken) else []
+            if reading.logged:  # what was delivered and not persisted may be lost when all who have it die
+                missing = [one for one in missing if one <= self.safe.get((reading.group_id, reading.topic), (-1, -1))]
+            if missing:
                 raise Violation("D8", f"{reading} took no {missing[:5]} ({len(missing)} in all) between "
                                       f"{reading.taken[0]} and {reading.taken[-1]}; others did")
 
@@ -120,13 +124,21 @@ class Checks:
         """What still has to come, if anything."""
         for reading in self.readings:
             if reading.open and reading.keep_all and reading.ordered and not reading.lost():
-                known = self.sorted.get((reading.group_id, reading.topic))
-                if known and (not reading.taken or reading.taken[-1] < known[-1]) and known[-1] >= reading.start:
-                    return f"{reading} has not got {known[-1]}"
+                last = self._last(reading)
+                if last >= reading.start and (not reading.taken or reading.taken[-1] < last):
+                    return f"{reading} has not got {last}"
         for writing in self.writings:
             if writing.open and writing.waiting():
                 return f"{writing} waits for {writing.waiting()} messages to be delivered"
         return ""
+
+    def _last(self, reading: Reading) -> Order:
+        """The last message that this reader must get."""
+        line = (reading.group_id, reading.topic)
+        if not reading.logged:
+            return self.sorted.get(line, [(-1, -1)])[-1]
+        taken = [one.taken[-1] for one in self.readings if one.open and one.taken and one.topic == reading.topic]
+        return max([*taken, self.safe.get(line, (-1, -1))])
 
     def process_ended(self, process: Process) -> None:
         """E1 and R9, of a process that has ended in order."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spindle.group.levels import Level
 from spindle_lab.whole.programs import Program
 
 if TYPE_CHECKING:
+    from spindle_lab.whole.disk import Disk
     from spindle_lab.whole.world import NodeSlot, World
 
 MS = 1_000_000
@@ -27,6 +29,8 @@ class Faults:
         kinds = [self.kill_node, self.kill_node, self.leave, self.pause, self.kill_program, self.new_program]
         if self.world.setup.hosts > 1:
             kinds += [self.cut, self.cut, self.close_to_new]
+        if any(spec.level is Level.LOGGED for spec in self.world.specs):
+            kinds += [self.lose_power, self.lose_power, self.disk_full, self.disk_fails, self.disk_slow]
         rng.choice(kinds)()
 
     def _a_node(self) -> NodeSlot | None:
@@ -116,8 +120,59 @@ class Faults:
         self.system.after(self.system.random.randrange(4000 * MS),
                           lambda: self.world.lines.closed_to_new.difference_update(ways))
 
+    def _a_disk(self) -> tuple[str, Disk]:
+        host = self.system.random.choice(sorted(self.world.disks))
+        return host, self.world.disks[host]
+
+    def lose_power(self) -> None:
+        """A machine is without power for a while: its processes, and what its disk had not synced, are gone."""
+        host, disk = self._a_disk()
+        self.world.faulty = True
+        self.world.note(f"{host} loses its power")
+        self.world.lines.lose_power(host)
+        for process in self.system.processes:
+            if process.host == host:
+                self.system.kill(process)
+        for program in self.world.programs:
+            if program.host == host:
+                for part in (*program.readings, *program.writings):
+                    part.open = False
+        disk.lose_power()
+        self.system.after(self.system.random.randrange(10 * MS, 2000 * MS), lambda: self._power_is_back(host))
+
+    def _power_is_back(self, host: str) -> None:
+        self.world.lines.powerless.discard(host)
+        for slot in self.world.nodes:
+            if slot.host == host and host not in self.world.lines.powerless:
+                self._again(slot)
+
+    def disk_full(self) -> None:
+        """No room for a while."""
+        host, disk = self._a_disk()
+        self.world.faulty = disk.full = True
+        self.world.note(f"the disk of {host} is full")
+        self.system.after(self.system.random.randrange(100 * MS), lambda: setattr(disk, "full", False))
+
+    def disk_fails(self) -> None:
+        """Every write and sync fails for a while."""
+        host, disk = self._a_disk()
+        self.world.faulty = disk.failing = True
+        self.world.note(f"the disk of {host} fails")
+        self.system.after(self.system.random.randrange(30 * MS), lambda: setattr(disk, "failing", False))
+
+    def disk_slow(self) -> None:
+        """Syncs take their time."""
+        host, disk = self._a_disk()
+        self.world.note(f"the disk of {host} is slow")
+        disk.sync_ns = (0, 60 * MS)
+        self.system.after(self.system.random.randrange(500 * MS), lambda: setattr(disk, "sync_ns", (0, 300_000)))
+
     def end(self) -> None:
-        """No more faults: lines are whole, who was stopped goes on."""
+        """No more faults: lines and disks are whole, who was stopped goes on."""
+        for disk in self.world.disks.values():
+            disk.full = disk.failing = False
+            disk.sync_ns = (0, 300_000)
+        self.world.lines.powerless.clear()
         self.world.lines.cut.clear()
         self.world.lines.closed_to_new.clear()
         for slot in self._paused:

@@ -42,6 +42,7 @@ class Way:
     read: bool = True
     ended: bool = False  # the source says so
     moving: bool = False
+    lost: bool = False  # an end of it has lost its power: nobody there knows of it
 
 
 class Lines:
@@ -135,6 +136,12 @@ class Lines:
         ways = ((mine, theirs), (theirs, mine))
         return theirs in self.powerless or any(way in self.cut or way in self.closed_to_new for way in ways)
 
+    def lose_power(self, host: str) -> None:
+        """Of a host nothing comes any more, not even an end."""
+        self.powerless.add(host)
+        for way in self._ways.values():
+            way.lost = way.lost or host in (way.from_host, way.to_host)
+
     # --- bytes on their way
 
     def _draw(self) -> int:
@@ -170,8 +177,12 @@ class Lines:
 
     def _arrive(self, way: Way) -> None:
         way.moving = False
-        if way.from_host in self.powerless or way.to_host in self.powerless:
-            way.queue.clear()  # for ever
+        if way.lost:
+            if way.to_host in self.powerless or way.from_host in self.powerless:
+                way.queue.clear()
+                way.waiting = 0
+            else:  # the host is back, and says that it knows no such connection
+                self._end(way)
             return
         again_ns = 0
         if (way.from_host, way.to_host) in self.cut:

@@ -48,10 +48,14 @@ class SimPoll:
             for fd, mask in self._masks.items():
                 epoll.register(fd, mask)
             system.watch(epoll.fileno(), system.thread)
-            timeout_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
-            system.wait(lambda: bool(self._look()), timeout_s, epoll.fileno())
-            return self._look()
+            system.thread.polling = frozenset(self._masks)
+            end_ns = None if timeout_ms is None or timeout_ms < 0 else system.now_ns + int(timeout_ms * 1e6)
+            while not (found := self._look()) and (end_ns is None or system.now_ns < end_ns):
+                system.wait(None, None if end_ns is None else (end_ns - system.now_ns) / 1e9, epoll.fileno())
+            return found
         finally:
+            if system.thread is not None:
+                system.thread.polling = frozenset()
             system.unwatch(epoll.fileno())
             epoll.close()
 

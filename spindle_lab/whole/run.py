@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 
 from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.disk import in_place_of_files
 from spindle_lab.whole.patches import patched
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World, note_syncs
@@ -51,7 +52,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
                 trace(str(world.setup))
                 trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
             try:
-                with note_syncs(world):
+                with note_syncs(world), in_place_of_files(system, world.disks):
                     world.run()
             except Violation as violation:
                 outcome.broken, outcome.text = violation.name, violation.text
@@ -70,7 +71,8 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
                 world.close()
                 del world
             system.forget()
-            gc.collect()
+            for _ in range(3):  # what ends may let go of more
+                gc.collect()
     finally:
         sys.unraisablehook = hook
         if was_enabled:

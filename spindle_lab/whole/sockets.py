@@ -94,9 +94,21 @@ class SimSocket(REAL_SOCKET):
 
     # --- its end
 
+    def shutdown(self, how: int) -> None:
+        self._wake()
+        super().shutdown(how)
+
     def close(self) -> None:
+        self._wake()
         self._forget()
         super().close()
+
+    def _wake(self) -> None:
+        """Whoever polls it is woken before the descriptor is gone, as the kernel does it."""
+        fd = self.fileno()
+        for thread in self.owner.threads:
+            if fd in thread.polling:
+                thread.runnable = True
 
     def detach(self) -> int:
         self._forget()

@@ -98,6 +98,7 @@ class System:
         self.lines_fd = -1
         self.ending = False
         self.on_pass: Callable[[SimEngine], None] | None = None
+        self.on_kill: Callable[[Process], None] | None = None
         self._outside_init()
 
     def _outside_init(self) -> None:
@@ -169,6 +170,8 @@ class System:
             except OSError:
                 pass
         process.fds.clear()
+        if self.on_kill is not None:
+            self.on_kill(process)
         for fd in process.watchers:
             os.eventfd_write(fd, 1)
 
@@ -186,7 +189,7 @@ class System:
         self.processes.clear()
         self.listening.clear()
         self._waits.clear()
-        self.on_pass = None
+        self.on_pass = self.on_kill = None
 
     def _end_thread(self, thread: Thread) -> None:
         """Whatever it has to say on its way out, nobody hears it."""
@@ -307,8 +310,9 @@ class System:
         from spindle_lab.whole.lines import Lines
 
         while True:
-            while self.due and self.due[0][0] <= self.now_ns:
+            if self.due and self.due[0][0] <= self.now_ns:
                 heapq.heappop(self.due)[2]()
+                return
             found = self.candidates()
             if found:
                 break

@@ -37,6 +37,7 @@ class Thread:
         self.ready: Callable[[], bool] | None = None
         self.deadline_ns: int | None = None
         self.polled_fd = -1  # an epoll descriptor, readable when one of those that it waits for is
+        self.polling: frozenset[int] = frozenset()  # the descriptors themselves
         self.runnable = False
         self.finished = False
 

@@ -22,6 +22,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.service.daemon import serve
 from spindle_lab.whole.checks import Checks, Violation
+from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
@@ -128,6 +129,8 @@ class World:
         self.base = Path(tempfile.mkdtemp(prefix="spindle-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
         self.lines = Lines(system)
         SimSocket.lines = self.lines
+        self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
+        system.on_kill = lambda process: self.disks[process.host].killed(process)
         self.finishing = self.over = False
         self.faulty = False  # something has happened that may cost somebody something
         hosts = [f"h{n + 1}" for n in range(setup.hosts)]
@@ -196,6 +199,7 @@ class World:
                          lambda number=number, host=host: self.programs.append(Program(self, number, host)))
         for _ in range(setup.faults):
             system.after(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
+        system.at(begin_ns + setup.duration_ms * MS, lambda: None)
         self._until(lambda: system.now_ns >= begin_ns + setup.duration_ms * MS, 10_000, "the first phase is over")
         faults.end()
         for slot in self.nodes:
@@ -251,7 +255,7 @@ class World:
                 node = slot.attachments.node
                 state = f"{node._changes.machine.phase.value} {node._changes.machine.awaiting()}"
             waits.append(f"node {slot.node_id}: {state}")
-        return "; ".join(waits)[:2000]
+        return "; ".join(filter(None, [self._unsettled(), *waits]))[:2000]
 
     def _together(self) -> bool:
         wanted = [slot for slot in self.nodes if slot.wanted]
