@@ -10,17 +10,20 @@ import click
 if TYPE_CHECKING:
     from spindle_lab.sim.batch import Summary
     from spindle_lab.sim.run import Outcome
+    from spindle_lab.whole.batch import Summary as WholeSummary
 
 SECONDS_BETWEEN_LINES = 10.0
 
 
 @click.command(epilog="""\b
 Examples:
-  spindle sim --seeds 2000             2000 groups with faults, all promises checked
-  spindle sim --seed 17 --fabric copied
-  spindle sim --exhaustive             three nodes, two messages, one fault: every interleaving
-  spindle sim --replay 17 --until 400  what happened in it, one line per event
+  spindle sim --seeds 2000             2000 groups of whole nodes with faults, all promises checked
+  spindle sim --replay 17              what happened in one of them, one line per event
+  spindle sim --core --seeds 2000      the core and the membership machine alone: smaller steps, more of them
+  spindle sim --core --replay 17 --until 400
+  spindle sim --exhaustive             three nodes, two messages, one fault: every interleaving of the core
 """)
+@click.option("--core", is_flag=True, help="The core and the membership machine alone, instead of whole nodes.")
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--seed", type=click.IntRange(0), help="Run one seed.")
@@ -34,15 +37,22 @@ Examples:
 @click.option("--shrink/--no-shrink", default=True, help="Make the first failing run as small as it gets.")
 @click.option("--exhaustive", is_flag=True, help="Instead of seeds: every run there is of the smallest groups.")
 @click.option("--states", type=click.IntRange(0), default=0, help="With --exhaustive: so many states of each at most.")
-@click.option("--nightly", is_flag=True, help="Fail also if a rare path was never taken.")
-@click.option("--probes", is_flag=True, help="Print how often rare paths were taken.")
-def sim(seeds: int | None, first: int, seed: int | None, replay: int | None, until: int | None, since: int,
+@click.option("--nightly", is_flag=True, help="With --core: fail also if a rare path was never taken.")
+@click.option("--probes", is_flag=True, help="Print how often rare paths were taken, or faults happened.")
+def sim(core: bool, seeds: int | None, first: int, seed: int | None, replay: int | None, until: int | None, since: int,
         fabric: str | None, jobs: int | None, failures: int, shrink: bool, exhaustive: bool, states: int,
         nightly: bool, probes: bool) -> int:
     """Simulate groups with faults, and check every promise after every event.
 
-    A seed and a release give the same run, wherever and whenever. Exit code 1: a promise was broken.
+    What runs is what `spindle daemon` runs: nodes, journals, attachment and the client's library, in one thread under one
+    seed. A seed and a release give the same run, wherever and whenever. Exit code 1: a promise was broken.
     """
+    if not (core or exhaustive):
+        for option, given in (("--until", until), ("--since", since), ("--fabric", fabric), ("--nightly", nightly)):
+            if given:
+                raise click.UsageError(f"{option} goes with --core")
+        return _whole(seeds, first, seed if seed is not None else replay, replay is not None,
+                      jobs or len(os.sched_getaffinity(0)), failures, shrink, probes)
     if exhaustive:
         return _exhaustive(states, jobs or len(os.sched_getaffinity(0)))
     if replay is not None:
@@ -59,6 +69,49 @@ def sim(seeds: int | None, first: int, seed: int | None, replay: int | None, unt
     for probe in missing:
         click.echo(f"never happened: {probe}")
     return 1 if summary.failed or missing else 0
+
+
+def _whole(seeds: int | None, first: int, seed: int | None, replay: bool, jobs: int, failures: int, shrink: bool,
+           probes: bool) -> int:
+    """Whole nodes."""
+    import time
+
+    from spindle_lab.whole.batch import run_seeds, shrunk
+    from spindle_lab.whole.run import run_seed
+
+    if replay and seed is not None:
+        outcome = run_seed(seed, click.echo)
+        if outcome.failed:
+            click.echo(f"{outcome.broken}: {outcome.text}")
+        click.echo(f"seed {seed}: {outcome.steps} steps, hash {outcome.hash:016x}")
+        return 1 if outcome.failed else 0
+    if seed is not None:
+        seeds, first, jobs = 1, seed, 1
+    if seeds is None:
+        raise click.UsageError("say --seeds, --seed or --replay")
+    said = time.monotonic()
+
+    def on_outcome(summary: WholeSummary, outcome: Outcome) -> None:
+        nonlocal said
+        if outcome.failed:
+            click.echo(f"seed {outcome.seed}: {outcome.broken}: {outcome.text}")
+        if time.monotonic() - said > SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            click.echo(f"{summary.seeds} of {seeds} seeds, {summary.steps} steps, {len(summary.failed)} failed")
+
+    summary = run_seeds(range(first, first + seeds), jobs, failures, on_outcome)  # type: ignore[arg-type]
+    for title, counts in (("faults", summary.faults), ("programs were told", summary.errors),
+                          ("lives ended", summary.ends)) if probes else ():
+        click.echo(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+    click.echo(f"{summary.seeds} seeds, {summary.steps} steps, {summary.virtual_s:.0f} s of nodes' time, "
+               f"{summary.deliveries} messages taken, {len(summary.failed)} failed, {summary.seconds:.1f} s, "
+               f"hash {summary.hash:016x}")
+    for failure in summary.failed[:1] if shrink else ():
+        click.echo(f"making seed {failure.seed} smaller ...")
+        smallest = shrunk(failure.seed)
+        again = run_seed(failure.seed, click.echo, setup=smallest)
+        click.echo(f"{again.broken}: {again.text}")
+    return 1 if summary.failed else 0
 
 
 def _run(seeds: range, jobs: int, fabric: str, failures: int) -> Summary:

@@ -3,7 +3,7 @@
     D2 D6 D9  one order for all: who takes a message at a place of the order, takes the same there as everybody else
     D5        each writer's messages in its order
     D7 D8     between the first and the last message that a reader took, nothing is missing that anybody took
-    D10       what was committed at a node that lives is delivered to everybody in the end
+    D10       what was committed at a node that lives is delivered to everybody in the end, closed writers' messages too
     P1        a message counts as persisted when it is on the disk: at every pass of every node
     E1        no thread of a process ends with a defect, no task with an exception that nobody looks at
     L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
@@ -120,6 +120,20 @@ class Checks:
                 raise Violation("D8", f"{reading} took no {missing[:5]} ({len(missing)} in all) between "
                                       f"{reading.taken[0]} and {reading.taken[-1]}; others did")
 
+    def incomplete(self) -> str:
+        """D10: what a reader that was there before a writer has not got of it, if anything."""
+        for reading in self.readings:
+            if not reading.open or not reading.keep_all or not reading.ordered or reading.lost():
+                continue
+            for writing in self.writings:
+                if (writing.topic == reading.topic and writing.certain and writing.node.alive
+                        and writing.node.result is None and writing.opened_ns > reading.opened_ns
+                        and writing.group_id == reading.group_id):
+                    got = reading.last_of.get(writing.name.encode(), -1) + 1
+                    if got < writing.count:
+                        return f"{reading} got {got} of the {writing.count} messages of {writing}"
+        return ""
+
     def settled(self) -> str:
         """What still has to come, if anything."""
         for reading in self.readings:
@@ -130,7 +144,7 @@ class Checks:
         for writing in self.writings:
             if writing.open and writing.waiting():
                 return f"{writing} waits for {writing.waiting()} messages to be delivered"
-        return ""
+        return self.incomplete()
 
     def _last(self, reading: Reading) -> Order:
         """The last message that this reader must get."""

@@ -31,7 +31,9 @@ class Faults:
             kinds += [self.cut, self.cut, self.close_to_new]
         if any(spec.level is Level.LOGGED for spec in self.world.specs):
             kinds += [self.lose_power, self.lose_power, self.disk_full, self.disk_fails, self.disk_slow]
-        rng.choice(kinds)()
+        kind = rng.choice(kinds)
+        self.world.faults[kind.__name__] = self.world.faults.get(kind.__name__, 0) + 1
+        kind()
 
     def _a_node(self) -> NodeSlot | None:
         running = [slot for slot in self.world.nodes if slot.running]
@@ -70,6 +72,7 @@ class Faults:
         self.world.faulty = True
         timeout_ns = int(self.world.setup.suspect_timeout_s * 1e9)
         length_ns = self.system.random.choice((timeout_ns // 10, timeout_ns // 2, 2 * timeout_ns))
+        self.world.silent = True
         self.world.note(f"{slot.process} is stopped for {length_ns / MS:g} ms")
         process = slot.process
         process.stopped = True
@@ -87,8 +90,7 @@ class Faults:
             one = self.system.random.choice(alive)
             self.world.note(f"kill -9 of {one.process}")
             self.system.kill(one.process)
-            for part in (*one.readings, *one.writings):
-                part.open = False
+            one.died()
 
     def new_program(self) -> None:
         """One more application."""
@@ -106,6 +108,7 @@ class Faults:
         one, other = self._two_hosts()
         self.world.faulty = True
         ways = {(one, other)} | ({(other, one)} if self.system.random.random() < 0.7 else set())
+        self.world.silent = True
         self.world.note(f"the lines {sorted(ways)} are cut")
         self.world.lines.cut |= ways
         self.system.after(self.system.random.randrange(3000 * MS), lambda: self.world.lines.cut.difference_update(ways))
@@ -114,6 +117,7 @@ class Faults:
         """A firewall that lets old connections live and drops new ones."""
         one, other = self._two_hosts()
         self.world.faulty = True
+        self.world.silent = True
         self.world.note(f"new connections from {one} to {other} are dropped")
         ways = {(one, other), (other, one)}
         self.world.lines.closed_to_new |= ways
@@ -128,6 +132,7 @@ class Faults:
         """A machine is without power for a while: its processes, and what its disk had not synced, are gone."""
         host, disk = self._a_disk()
         self.world.faulty = True
+        self.world.silent = True
         self.world.note(f"{host} loses its power")
         self.world.lines.lose_power(host)
         for process in self.system.processes:
@@ -135,8 +140,7 @@ class Faults:
                 self.system.kill(process)
         for program in self.world.programs:
             if program.host == host:
-                for part in (*program.readings, *program.writings):
-                    part.open = False
+                program.died()
         disk.lose_power()
         self.system.after(self.system.random.randrange(10 * MS, 2000 * MS), lambda: self._power_is_back(host))
 
@@ -149,14 +153,14 @@ class Faults:
     def disk_full(self) -> None:
         """No room for a while."""
         host, disk = self._a_disk()
-        self.world.faulty = disk.full = True
+        self.world.faulty = self.world.disks_failed = disk.full = True
         self.world.note(f"the disk of {host} is full")
         self.system.after(self.system.random.randrange(100 * MS), lambda: setattr(disk, "full", False))
 
     def disk_fails(self) -> None:
         """Every write and sync fails for a while."""
         host, disk = self._a_disk()
-        self.world.faulty = disk.failing = True
+        self.world.faulty = self.world.disks_failed = disk.failing = True
         self.world.note(f"the disk of {host} fails")
         self.system.after(self.system.random.randrange(30 * MS), lambda: setattr(disk, "failing", False))
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from spindle_lab.whole.system import Process
     from spindle_lab.whole.world import World
 
-# Errors that a program may be given while something fails; without a fault none of them.
-PASSING = ("NodeStopped", "NoDaemon", "GroupSilent", "ConnectionEnded", "WriteTimeout", "TimeoutError", "WireError",
-           "NodeGone", "CastOut", "NoMajority", "Wedged")
+# Errors that a program may be given while nodes come and go.
+PASSING = ("NodeStopped", "NoDaemon", "ConnectionEnded", "NodeGone", "CastOut", "NoMajority")
+# ... and these only where members hang or don't reach each other: nobody waits long for one that has died.
+WAITING = ("GroupSilent", "TimeoutError")
 
 
 class Reading:
@@ -39,6 +40,7 @@ class Reading:
         self.taken: list[tuple[int, int]] = []
         self.last_of: dict[bytes, int] = {}
         self.open = True
+        self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks
 
     def lost(self) -> int:
@@ -58,6 +60,10 @@ class Writing:
         self.size_max = handle.topic.spec.size_max
         self.count = 0
         self.open = True
+        self.node = program.world.process_of(program.session)
+        self.opened_ns = program.world.system.now_ns
+        self.group_id = program.session.group_id if program.session is not None else 0
+        self.certain = True  # all that was written must be delivered, as far as its node lives
 
     def waiting(self) -> int:
         """Messages that are not delivered everywhere yet."""
@@ -99,8 +105,16 @@ class Program:
         kind = type(error).__name__
         self.errors[kind] = self.errors.get(kind, 0) + 1
         self.world.note(f"{self.process}: {kind}: {error}")
-        if kind not in PASSING:
+        allowed = {*PASSING, *(WAITING if self.world.silent else ()), *(("JournalError",) if self.world.disks_failed else ())}
+        if kind not in allowed:
             raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
+
+    def died(self) -> None:
+        """Its process was killed: what it had committed at its node is sent still, or not."""
+        for reading in self.readings:
+            reading.open = False
+        for writing in self.writings:
+            writing.open = writing.certain = False
 
     def _forget(self) -> None:
         for one in (*self.readings, *self.writings):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.disk import in_place_of_files
+from spindle_lab.whole.knobs import turned
 from spindle_lab.whole.patches import patched
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World, note_syncs
@@ -29,6 +30,7 @@ class Outcome:
     text: str = ""
     errors: dict[str, int] = dataclasses.field(default_factory=dict)  # that programs were told
     ends: dict[str, int] = dataclasses.field(default_factory=dict)  # of nodes
+    faults: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -47,12 +49,15 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     system = System(seed)
     try:
         with patched(system):
-            world = World(system, setup or Setup.drawn(system), trace)
+            drawn = Setup.drawn(system)
+            world = World(system, setup or drawn, trace)
             if trace is not None:
                 trace(str(world.setup))
                 trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
             try:
-                with note_syncs(world), in_place_of_files(system, world.disks):
+                with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small:
+                    if trace is not None and small:
+                        trace(", ".join(small))
                     world.run()
             except Violation as violation:
                 outcome.broken, outcome.text = violation.name, violation.text
@@ -65,6 +70,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
                 for slot in world.nodes:
                     for end in slot.ends:
                         outcome.ends[end] = outcome.ends.get(end, 0) + 1
+                outcome.faults = dict(world.faults)
                 outcome.steps, outcome.deliveries = system.steps, world.checks.deliveries
                 outcome.virtual_s, outcome.hash = system.now_ns / 1e9, system.hash
                 system.end()

@@ -24,6 +24,7 @@ class SimSocket(REAL_SOCKET):
 
     system: System
     lines: Lines
+    small_buffers = False
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self.inet = family in (socket.AF_INET, socket.AF_INET6)
@@ -35,6 +36,8 @@ class SimSocket(REAL_SOCKET):
         self.peer: Process = self.owner
         self.serial = self.system.next_serial()
         self.owner.sockets[self.serial] = self
+        if self.small_buffers and not self.inet:
+            REAL_SOCKET.setsockopt(self, socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the kernel's least, a few KB
         self.path = ""
         self.here: tuple[str, int] = ("", 0)
         self.there: tuple[str, int] = ("", 0)

@@ -31,6 +31,7 @@ from spindle_lab.whole.system import Process, Stuck, System
 
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
+    from spindle.client.session import Session
     from spindle_lab.whole.engines import SimEngine
 
 MS = 1_000_000
@@ -129,9 +130,13 @@ class World:
         self.base = Path(tempfile.mkdtemp(prefix="spindle-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
         self.lines = Lines(system)
         SimSocket.lines = self.lines
+        SimSocket.small_buffers = setup.small_buffers
         self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
         system.on_kill = lambda process: self.disks[process.host].killed(process)
         self.finishing = self.over = False
+        self.disks_failed = False
+        self.silent = False  # members have hung, or not reached each other
+        self.faults: dict[str, int] = {}  # how often each kind has happened
         self.faulty = False  # something has happened that may cost somebody something
         hosts = [f"h{n + 1}" for n in range(setup.hosts)]
         self.nodes = [NodeSlot(self, n + 1, hosts[n % len(hosts)]) for n in range(setup.nodes)]
@@ -148,8 +153,8 @@ class World:
     def _spec(self, number: int) -> TopicSpec:
         rng = self.system.random
         level = rng.choice((Level.ATOMIC, Level.ATOMIC, Level.VOLATILE, Level.LOGGED, Level.LOGGED, Level.UNORDERED))
-        return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000)), window=rng.choice((1, 2, 8)),
-                         history_bytes=rng.choice((0, 8192)) if level.keeps_history else 0)
+        return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)), window=rng.choice((1, 2, 8)),
+                         history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0)
 
     def runtime_dir(self, host: str) -> Path:
         """Where the nodes of a host have their sockets."""
@@ -169,6 +174,13 @@ class World:
             log_capacity=1 << 16, log_hot=1 << 14, inbox_slots=4, default_window=4, default_size_max=256,
             journal_dir=self.base / slot.host / f"journal-{slot.node_id}", join_timeout_s=20.0, open_timeout_s=8.0,
             **more)
+
+    def process_of(self, session: Session | None) -> Process:
+        """That of the node of a session."""
+        pid = session.node_pid if session is not None else 0
+        found = self.system.by_pid(pid)
+        assert found is not None
+        return found
 
     def keep_back(self, fd: int) -> int:
         """For how long a node doesn't see what has come on a descriptor, ns."""
@@ -219,6 +231,8 @@ class World:
             if system.random.random() < 0.5:
                 self._until(lambda slot=slot: not slot.running, 30_000, f"node {slot.node_id} has left")
         self._until(lambda: not any(slot.running for slot in self.nodes), 30_000, "all nodes have left")
+        self._until(lambda: not any(slot.process.threads for slot in self.nodes if slot.process is not None
+                                    and slot.process.alive), 5_000, "the threads of who has left have ended")
         self._look_at_ends()
 
     def _until(self, condition: Any, limit_ms: int, what: str) -> None:

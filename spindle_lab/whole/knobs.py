@@ -1,0 +1,42 @@
+"""Bounds and pieces that are so large in production that a short run never meets them: a run may make them small.
+
+Each is a constant of a module of the node. Whatever holds for the large one must hold for the small one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.system import System
+
+# Module, constant, and what it may be instead.
+KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("spindle.transport.frames", "READ_BYTES", (16, 200, 4096)),
+    ("spindle.restart.history", "CHUNK_BYTES", (1, 500, 4000)),
+    ("spindle.restart.history", "CHUNK_MESSAGES", (1, 7)),
+    ("spindle.restart.filling", "AHEAD_MAX", (1, 5)),
+    ("spindle.restart.disk", "COPY_BYTES", (1, 600)),
+    ("spindle.journal.writer", "COMMIT_BYTES", (1, 2000)),
+    ("spindle.journal.writer", "TAKE_MAX", (1, 3)),
+    ("spindle.journal.writer", "COMMITS_MAX", (2, 9)),
+    ("spindle.journal.live", "RESERVE_MAX", (4096,)),
+)
+
+
+@contextmanager
+def turned(system: System) -> Iterator[list[str]]:
+    """While in it, some of them are small; which ones."""
+    rng = system.random
+    said = []
+    with ExitStack() as stack:
+        for where, name, choices in KNOBS:
+            if rng.random() < 0.3:
+                value = rng.choice(choices)
+                stack.enter_context(patch.object(importlib.import_module(where), name, value))
+                said.append(f"{where.rpartition('.')[2]}.{name} = {value}")
+        yield said
