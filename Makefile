@@ -99,13 +99,19 @@ SECONDS ?= 60
 fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECONDS in all
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
-# 2,000 groups take a minute or two on two cores. The nightly run also demands that rare paths were taken.
-sim: setup  ## Simulate groups with faults from SEEDS seeds, and check every promise after every event
+$(VENV)/.stamp-sim: $(VENV)/.stamp-install
+	$(call say,Installing what the simulator needs)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[sim]'
+	@touch $@
+
+# Whole nodes; ARGS=--core simulates the core and the membership machine alone, in smaller steps and more of them.
+sim: setup $(VENV)/.stamp-sim  ## Simulate groups of whole nodes with faults from SEEDS seeds, and check every promise
 	@$(BIN)/spindle sim --seeds $(or $(SEEDS),2000) $(ARGS)
 
 # Of the exhaustive cases so many states each; without the bound, `spindle sim --exhaustive`, it may take hours.
-sim-nightly: setup  ## The same with 20,000 seeds, every rare path must have been taken; and every run of the smallest groups
-	@$(BIN)/spindle sim --seeds $(or $(SEEDS),20000) --nightly $(ARGS)
+sim-nightly: setup $(VENV)/.stamp-sim  ## More seeds of both kinds, every rare path of the core, every run of the smallest groups
+	@$(BIN)/spindle sim --seeds $(or $(SEEDS),20000) $(ARGS)
+	@$(BIN)/spindle sim --core --seeds $(or $(SEEDS),20000) --nightly $(ARGS)
 	@$(BIN)/spindle sim --exhaustive --states $(or $(STATES),20000)
 
 # A nightly affair: a few hundred seconds for each of the shapes on cores that have nothing else to do.

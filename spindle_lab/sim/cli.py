@@ -44,8 +44,8 @@ def sim(core: bool, seeds: int | None, first: int, seed: int | None, replay: int
         nightly: bool, probes: bool) -> int:
     """Simulate groups with faults, and check every promise after every event.
 
-    What runs is what `spindle daemon` runs: nodes, journals, attachment and the client's library, in one thread under one
-    seed. A seed and a release give the same run, wherever and whenever. Exit code 1: a promise was broken.
+    What runs is what `spindle daemon` runs: nodes, journals, attachment and the client's library, in one thread under
+    one seed. A seed and a release give the same run, wherever and whenever. Exit code 1: a promise was broken.
     """
     if not (core or exhaustive):
         for option, given in (("--until", until), ("--since", since), ("--fabric", fabric), ("--nightly", nightly)):

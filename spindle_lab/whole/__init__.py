@@ -1,10 +1,10 @@
 """The whole node in the simulator: `spindle daemon`'s modules unmodified, in one thread, under one seed.
 
-A *process* of the simulation is what a process is to the kernel: it has a pid, a user, descriptors, threads and an end.
-`system` is the operating system that it sees: clock, randomness, threads, sockets, files. What of these is deterministic
-within one process of the kernel is the kernel's own (memory, events, the bytes and descriptors of connected Unix
-sockets); what isn't is replaced while a run lasts (`patches`). So no module of the node knows that it is simulated, and
-none is written a second time.
+A *process* of the simulation is what a process is to the kernel: it has a pid, a user, descriptors, threads and an
+end. `system` is the operating system that it sees: clock, randomness, threads, sockets, files. What of these is
+deterministic within one process of the kernel is the kernel's own (memory, events, the bytes and descriptors of
+connected Unix sockets); what isn't is replaced while a run lasts (`patches`). So no module of the node knows that it is
+simulated, and none is written a second time.
 
     system    processes, threads, the clock, what is due next
     threads   threads, locks and conditions that only one of all at a time runs with

@@ -84,7 +84,7 @@ class Checks:
         if epoch is None or node is None:
             return
         for name, local in node._changes.topics.local.items():
-            if not local.spec.level.name == "LOGGED" or not local.member or not epoch.has_topic(local.topic_id):
+            if local.spec.level.name != "LOGGED" or not local.member or not epoch.has_topic(local.topic_id):
                 continue
             stability = epoch.stability(local.topic_id)
             place = stability["members"].index(node.node_id)
@@ -100,8 +100,8 @@ class Checks:
             if at >= 0:
                 last = self.synced.get((engine.process.pid, name), (-1, -1))
                 if known[at] > last and known[at][0] >= local.first_order[0]:
-                    raise Violation("P1", f"{engine.process} says that {known[at]} of topic {name!r} is persisted, and on "
-                                          f"its disk is {last}")
+                    raise Violation("P1", f"{engine.process} says that {known[at]} of topic {name!r} is persisted, "
+                                          f"and on its disk is {last}")
 
     # --- at the end
 

@@ -18,7 +18,7 @@ BELL_ASLEEP = slice(12, 16)  # of the bell page (layout.h)
 LAPS_BEFORE_SLEEP = 2
 
 
-class SimEngine(Engine):  # type: ignore[misc]
+class SimEngine(Engine):
     """`spindle_core.engine.Engine` in a run."""
 
     system: System

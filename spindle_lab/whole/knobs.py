@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 # Module, constant, and what it may be instead.
 KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("spindle.transport.frames", "READ_BYTES", (16, 200, 4096)),
-    ("spindle.restart.history", "CHUNK_BYTES", (1, 500, 4000)),
-    ("spindle.restart.history", "CHUNK_MESSAGES", (1, 7)),
-    ("spindle.restart.filling", "AHEAD_MAX", (1, 5)),
+    ("spindle.restart.pieces", "CHUNK_BYTES", (100, 500, 4000)),
+    ("spindle.restart.pieces", "CHUNK_MESSAGES", (1, 7)),
+    ("spindle.restart.streams", "AHEAD_BYTES", (1, 3000)),
+    ("spindle.restart.filling", "WAITING_MAX", (1, 3000)),
+    ("spindle.topics.ports", "APPEND_BYTES", (1, 3000)),
     ("spindle.restart.disk", "COPY_BYTES", (1, 600)),
     ("spindle.journal.writer", "COMMIT_BYTES", (1, 2000)),
     ("spindle.journal.writer", "TAKE_MAX", (1, 3)),

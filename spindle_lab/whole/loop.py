@@ -19,7 +19,7 @@ from typing import Any
 from spindle_lab.whole.system import REAL_EPOLL, Process, System
 
 
-class SimTask(asyncio.Task):  # type: ignore[type-arg]
+class SimTask(asyncio.Task):
     """A task with a hash that is the same in every run: sets of tasks are walked in its order."""
 
     def __init__(self, *args: Any, loop: SimLoop, **more: Any) -> None:
@@ -35,7 +35,12 @@ class SimTask(asyncio.Task):  # type: ignore[type-arg]
 
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> SimTask:
     assert isinstance(loop, SimLoop)
-    return SimTask(coro, loop=loop, **more)
+    task = SimTask(coro, loop=loop, **more)
+    loop.tasks.append(task)
+    if len(loop.tasks) > 2 * loop.tasks_kept:
+        loop.tasks = [one for one in loop.tasks if not one.done()]
+        loop.tasks_kept = max(100, len(loop.tasks))
+    return task
 
 
 class SimSelector(selectors.BaseSelector):
@@ -147,13 +152,16 @@ class SimLoop(asyncio.SelectorEventLoop):
     def __init__(self, system: System, process: Process, keep_back: Callable[[int], int]) -> None:
         self.system, self.process = system, process
         self.complaints: list[dict[str, Any]] = []
+        self.tasks: list[SimTask] = []
+        self.tasks_kept = 100
+        process.loops.append(self)
         self._sim_selector = SimSelector(system, keep_back)
         super().__init__(self._sim_selector)
-        self.set_task_factory(_make_task)  # type: ignore[arg-type]
+        self.set_task_factory(_make_task)
         self.set_exception_handler(lambda _, context: self.complaints.append(context))
 
     def _make_self_pipe(self) -> None:
-        self._ssock = self._csock = None  # type: ignore[assignment]
+        self._ssock = self._csock = None
 
     def _close_self_pipe(self) -> None:
         pass
@@ -189,7 +197,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.process.spawn(work, name="executor")
         return future
 
-    async def getaddrinfo(self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0,  # type: ignore[override]
+    async def getaddrinfo(self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0,
                           flags: int = 0) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
@@ -218,6 +226,24 @@ class SimLoop(asyncio.SelectorEventLoop):
         finally:
             events._set_running_loop(None)
             self.system.unwatch(fd)
+
+    def end(self) -> None:
+        """The run is over: what still waits is torn down here and now, and not by the garbage collector some day."""
+        events._set_running_loop(self)
+        try:
+            for task in self.tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                for _ in range(50):  # a `finally` may wait again, and again
+                    try:
+                        task.get_coro().close()
+                        break
+                    except BaseException:
+                        continue
+        finally:
+            events._set_running_loop(None)
+            self.tasks.clear()
+            self._ready.clear()  # type: ignore[attr-defined]
+            self._scheduled.clear()  # type: ignore[attr-defined]
 
     def _rest(self, fd: int) -> None:
         """Until there is something to do."""

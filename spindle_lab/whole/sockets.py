@@ -91,7 +91,7 @@ class SimSocket(REAL_SOCKET):
     def getpeername(self) -> Any:
         return self.there if self.inet else super().getpeername()
 
-    def setsockopt(self, *args: Any) -> None:  # type: ignore[override]
+    def setsockopt(self, *args: Any) -> None:
         if not self.inet:
             super().setsockopt(*args)
 

@@ -24,6 +24,7 @@ from spindle_lab.whole.threads import Thread
 if TYPE_CHECKING:
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.lines import Lines
+    from spindle_lab.whole.loop import SimLoop
     from spindle_lab.whole.sockets import SimSocket
 
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
@@ -47,6 +48,7 @@ class Process:
         self.skew_ns = 0
         self.threads: list[Thread] = []
         self.engines: list[SimEngine] = []
+        self.loops: list[SimLoop] = []
         self.sockets: dict[int, SimSocket] = {}  # by serial number
         self.fds: dict[int, tuple[int, int]] = {}  # files, and sockets without their object: device and inode of each
         self.watchers: list[int] = []  # eventfds that others hold as its pidfd
@@ -180,6 +182,9 @@ class System:
         for process in self.processes:
             for thread in list(process.threads):
                 self._end_thread(thread)
+            with self.within(process):
+                for loop in process.loops:
+                    loop.end()
             self.kill(process)
         self.due.clear()
         self.watched.close()

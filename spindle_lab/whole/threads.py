@@ -1,7 +1,7 @@
 """Threads of which one at a time runs: each is a greenlet that gives the processor back when it has to wait.
 
-Why greenlets: the code that waits (a client's request, a journal's thread) is the production code, with its calls in the
-middle of its stack; and as only waiting gives the processor away, a run is the same every time.
+Why greenlets: the code that waits (a client's request, a journal's thread) is the production code, with its calls in
+the middle of its stack; and as only waiting gives the processor away, a run is the same every time.
 
 Rules: a thread waits through `System.wait` only. What wakes it is a condition (`ready`), descriptors, or its deadline.
 Locks are taken at once unless another thread holds them, which happens only where one waits while it holds one.
@@ -26,7 +26,8 @@ class Thread:
     system: System
 
     def __init__(self, group: None = None, target: Callable[..., Any] | None = None, name: str | None = None,
-                 args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, daemon: bool | None = None) -> None:
+                 args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *,
+                 daemon: bool | None = None) -> None:
         self._target, self._args, self._kwargs = target, args, kwargs or {}
         self.name = name or "thread"
         self.daemon = bool(daemon)

@@ -1,13 +1,15 @@
 """Hosts, nodes, applications and faults of one run.
 
-A run has two phases. In the first, faults happen as the seed says. In the second there are none, who had ended is started
-again, and everything must come to rest: everybody has the same, whatever was begun has ended, and all leave in order.
+A run has two phases. In the first, faults happen as the seed says. In the second there are none, who had ended is
+started again, and everything must come to rest: everybody has the same, whatever was begun has ended, and all leave in
+order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import gc
 import os
 import shutil
@@ -153,7 +155,8 @@ class World:
     def _spec(self, number: int) -> TopicSpec:
         rng = self.system.random
         level = rng.choice((Level.ATOMIC, Level.ATOMIC, Level.VOLATILE, Level.LOGGED, Level.LOGGED, Level.UNORDERED))
-        return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)), window=rng.choice((1, 2, 8)),
+        return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)),
+                         window=rng.choice((1, 2, 8)),
                          history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0)
 
     def runtime_dir(self, host: str) -> Path:
@@ -207,8 +210,7 @@ class World:
         begin_ns = system.now_ns
         for number in range(setup.programs):
             host = self._hosts[system.random.randrange(len(self._hosts))]
-            system.after(system.random.randrange(30 * MS),
-                         lambda number=number, host=host: self.programs.append(Program(self, number, host)))
+            system.after(system.random.randrange(30 * MS), functools.partial(self._begin_program, number, host))
         for _ in range(setup.faults):
             system.after(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
         system.at(begin_ns + setup.duration_ms * MS, lambda: None)
@@ -235,6 +237,9 @@ class World:
                                     and slot.process.alive), 5_000, "the threads of who has left have ended")
         self._look_at_ends()
 
+    def _begin_program(self, number: int, host: str) -> None:
+        self.programs.append(Program(self, number, host))
+
     def _until(self, condition: Any, limit_ms: int, what: str) -> None:
         system = self.system
         end_ns = system.now_ns + limit_ms * MS
@@ -257,11 +262,11 @@ class World:
         for slot in self.nodes:
             if slot.loop is not None and slot.loop.complaints:
                 complaint = slot.loop.complaints[0]
-                error = complaint.get("exception")
-                raise Violation("E1", f"{slot.process}: {complaint.get('message')}: {error!r}") from error
+                raise Violation("E1", f"{slot.process}: {complaint.get('message')}: {complaint.get('exception')!r}")
 
     def _why(self) -> str:
-        waits = [f"{one.process} is {one.doing}" for one in self.programs if one.process.alive and not one.process.result]
+        waits = [f"{one.process} is {one.doing}" for one in self.programs
+                 if one.process.alive and not one.process.result]
         for slot in self.nodes:
             state = slot.process.result if slot.process is not None and slot.process.result else "not serving"
             if slot.serving:

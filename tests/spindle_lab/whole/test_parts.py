@@ -1,0 +1,143 @@
+"""Goal: the parts of the simulated operating system behave as those of a real one do, as far as nodes rely on it.
+
+Method: a few threads and processes in a `System`, run until they have ended.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spindle_lab.whole.disk import SECTOR, Disk
+from spindle_lab.whole.patches import patched
+from spindle_lab.whole.system import Process, Stuck, System
+
+
+def run(system: System, *mains: Callable[[], None]) -> Process:
+    process = system.process("p", "h1", os.geteuid())
+    with patched(system):
+        for main in mains:
+            process.spawn(main)
+        while process.threads:
+            system.run_one()
+    for _, error in process.failures:
+        raise error
+    return process
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_condition_wakes_who_waits_and_time_only_passes_for_them(seed: int) -> None:
+    said = []
+
+    def waiter() -> None:
+        with condition:
+            assert condition.wait_for(lambda: said, 3600.0)
+        said.append(("woken", time.monotonic()))
+
+    def teller() -> None:
+        time.sleep(1000.0)
+        with condition:
+            said.append(("told", time.monotonic()))
+            condition.notify_all()
+
+    system = System(seed)
+    with patched(system):
+        condition = threading.Condition()
+    began = time.monotonic()
+    run(system, waiter, teller)
+    assert [what for what, _ in said] == ["told", "woken"]
+    assert 1000.0 <= said[1][1] < 1000.1
+    assert time.monotonic() - began < 30.0
+
+
+def test_a_lock_is_held_by_one_thread_also_while_that_waits() -> None:
+    inside: list[int] = []
+
+    def work() -> None:
+        with lock:
+            inside.append(1)
+            time.sleep(0.01)
+            assert len(inside) == 1
+            inside.pop()
+
+    system = System(1)
+    with patched(system):
+        lock = threading.Lock()
+    run(system, work, work, work)
+    assert system.now_ns >= 30_000_000
+
+
+def test_who_waits_for_nothing_that_can_come_is_found() -> None:
+    system = System(1)
+    process = system.process("p", "h1", 0)
+    with patched(system):
+        process.spawn(lambda: threading.Event().wait())
+        with pytest.raises(Stuck):
+            for _ in range(100):
+                system.run_one()
+        system.end()
+
+
+def test_what_was_synced_outlives_the_power_and_the_rest_in_part() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = Disk(System(seed))
+        directory = Path("/journal")
+        handle = disk.create(directory / "a")
+        disk.write(handle, [b"safe"], 0)
+        disk.sync(handle)
+        disk.sync_directory(directory)
+        disk.write(handle, [b"x" * SECTOR * 3], 4)
+        disk.close(disk.create(directory / "b"))
+        disk.lose_power()
+        assert set(disk.names(directory)) in ({"a"}, {"a", "b"})
+        again = disk.open(directory / "a")
+        content = disk.read(again, 10_000, 0)
+        assert content.startswith(b"safe") and set(content[4:]) <= {ord("x")}
+        outcomes.add((len(content), "b" in disk.names(directory)))
+    assert {length for length, _ in outcomes} > {4, 4 + 3 * SECTOR}  # lost, kept, and torn
+    assert {named for _, named in outcomes} == {True, False}
+
+
+def test_a_disk_that_is_full_or_fails_says_so_and_keeps_what_it_has() -> None:
+    disk = Disk(System(1))
+    handle = disk.create(Path("/journal/a"))
+    disk.write(handle, [b"first"], 0)
+    disk.full = True
+    with pytest.raises(OSError, match="No space left"):
+        disk.write(handle, [b"second"], 5)
+    disk.full, disk.failing = False, True
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync(handle)
+    disk.failing = False
+    assert disk.read(handle, 100, 0) == b"first"
+
+
+def test_a_killed_process_lets_go_of_its_locks() -> None:
+    system = System(1)
+    disk = Disk(system)
+    one, other = system.process("one", "h1", 0), system.process("other", "h1", 0)
+    with system.within(one):
+        assert disk.lock(Path("/journal/lock")) is not None
+    with system.within(other):
+        assert disk.lock(Path("/journal/lock")) is None
+    disk.killed(one)
+    with system.within(other):
+        assert disk.lock(Path("/journal/lock")) is not None
+
+
+def test_randomness_is_the_seeds() -> None:
+    drawn = []
+    for _ in range(2):
+        with patched(System(9)):
+            import secrets
+
+            drawn.append((secrets.token_bytes(8), os.urandom(4), secrets.randbits(64)))
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] != random.Random(8).randbytes(8)

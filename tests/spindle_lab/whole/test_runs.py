@@ -1,0 +1,135 @@
+"""Goal: `spindle sim` runs whole nodes, the same way every time, and notices when one of their promises is broken.
+
+Method: some seeds must pass; the same seed must come to the same; mistakes that are made in production modules on
+purpose must be found by seeds alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from spindle_lab.whole.batch import run_seeds, shrunk
+from spindle_lab.whole.run import run_seed
+from spindle_lab.whole.system import System
+from spindle_lab.whole.world import Setup, World
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_seeds_keep_every_promise() -> None:
+    summary = run_seeds(range(40), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.deliveries > 1000
+    assert summary.faults
+
+
+@pytest.mark.slow
+def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
+    summary = run_seeds(range(10_000, 10_400), jobs=2)
+    assert not summary.failed, summary.failed[0]
+    assert {"cut", "close_to_new", "disk_fails", "disk_full", "disk_slow", "kill_node", "kill_program", "leave",
+            "lose_power", "new_program", "pause"} <= summary.faults.keys()
+
+
+def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
+    here = [run_seed(seed) for seed in (3, 11, 14, 3)]
+    assert here[0].hash == here[3].hash and here[0].steps == here[3].steps
+    script = "from spindle_lab.whole.run import run_seed; print(*(run_seed(n).hash for n in (3, 11, 14)))"
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True,
+                         check=True)
+    assert [int(one) for one in run.stdout.split()] == [one.hash for one in here[:3]]
+
+
+def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A donor that leaves out the last message before the cut."""
+    from spindle.topics.ports import LocalTopic
+
+    donate = LocalTopic.donate
+
+    def early(self: LocalTopic, *args: int) -> object:
+        donation = donate(self, *args)
+        if donation.cut:
+            donation.cut -= 1
+        return donation
+
+    monkeypatch.setattr(LocalTopic, "donate", early)
+    summary = run_seeds(range(100), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken in ("D8", "L1")
+
+
+def test_an_acknowledgement_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle.journal.live import JournalFile
+    from spindle_lab.whole import run as running
+
+    before = running.note_syncs
+
+    @contextmanager
+    def note_syncs(world: World) -> Iterator[None]:
+        with before(world):
+            sync, counted = JournalFile.sync, itertools.count()
+
+            def every_other(self: JournalFile) -> None:
+                if next(counted) % 2:
+                    sync(self)
+
+            with patch.object(JournalFile, "sync", every_other):
+                yield
+
+    monkeypatch.setattr(running, "note_syncs", note_syncs)
+    summary = run_seeds(range(100), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "P1"
+
+
+def test_who_waits_for_a_view_that_has_come_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that a topic is open: everybody is told in the end that the group is silent, and it is not."""
+    from spindle.topics.table import TopicTable
+
+    installed = TopicTable.installed
+
+    def silent(self: TopicTable, view: object) -> None:
+        waiters, self._waiters = self._waiters, []
+        installed(self, view)  # type: ignore[arg-type]
+        self._waiters = waiters
+
+    monkeypatch.setattr(TopicTable, "installed", silent)
+    summary = run_seeds(range(100), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken in ("E1", "L1")
+
+
+def test_a_failing_seed_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle_lab.whole.checks import Checks
+
+    def never(self: Checks) -> str:
+        return "everything" if self.deliveries >= 0 else ""
+
+    monkeypatch.setattr(Checks, "settled", never)
+    seed = 3
+    smallest = shrunk(seed, seconds=30.0)
+    drawn = Setup.drawn(System(seed))
+    assert run_seed(seed, setup=smallest).broken == "L1"
+    assert (smallest.programs, smallest.topics, smallest.faults) <= (drawn.programs, drawn.topics, drawn.faults)
+    assert smallest.topics == 1
+
+
+def test_nothing_of_a_run_stays_behind() -> None:
+    """Descriptors, and what stood in for the standard library."""
+    import threading
+    import time
+
+    run_seed(1)
+    before = len(os.listdir("/proc/self/fd"))
+    thread, clock = threading.Thread, time.monotonic
+    for seed in (1, 3, 5):
+        run_seed(seed)
+    assert threading.Thread is thread and time.monotonic is clock
+    assert len(os.listdir("/proc/self/fd")) <= before + 30, "descriptors of runs pile up"
