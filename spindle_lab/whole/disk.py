@@ -8,6 +8,7 @@ directory's changes any first part, as file systems order those.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
 
 SECTOR = 512
-OPERATIONS = ("make_directory", "names", "create", "open", "size", "read", "write", "allocate", "truncate", "sync",
-              "close", "rename", "remove", "sync_directory", "lock", "free_bytes")
+OPERATIONS = tuple(name for name in vars(OsFiles) if not name.startswith("_"))
 
 
 class Inode:
     """A file, whatever it is called. `safe` is what the disk has for certain."""
 
+    numbers = itertools.count(1)
+
     def __init__(self) -> None:
+        self.number = next(self.numbers)
+        self.changes = 0
         self.data = bytearray()
         self.safe = b""
         self.writes: list[tuple[int, bytes, int]] = []  # since the last sync: offset, bytes, size of the file then
@@ -38,11 +42,13 @@ class Inode:
             self.data.extend(bytes(offset - len(self.data)))
         self.data[offset : offset + len(data)] = data
         self.writes.append((offset, data, -1))
+        self.changes += 1
 
     def cut(self, size: int) -> None:
         del self.data[size:]
         self.data.extend(bytes(size - len(self.data)))
         self.writes.append((0, b"", size))
+        self.changes += 1
 
     def sync(self) -> None:
         self.safe = bytes(self.data)
@@ -87,6 +93,7 @@ class Disk:
                     kept.extend(bytes(offset - len(kept)))
                 kept[offset : offset + len(data)] = data
             inode.data = kept
+            inode.changes += 1
             inode.sync()
         self.names_safe = dict(self.names_now)
         self._changes.clear()
@@ -147,6 +154,10 @@ class Disk:
 
     def size(self, handle: int) -> int:
         return len(self._inode(handle).data)
+
+    def identity(self, handle: int) -> tuple[int, ...]:
+        inode = self._inode(handle)
+        return inode.number, inode.changes, len(inode.data)
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         return bytes(self._inode(handle).data[offset : offset + size])

@@ -52,7 +52,7 @@ def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
 
 def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A donor that leaves out the last message before the cut."""
-    from spindle.topics.ports import LocalTopic
+    from spindle.topics.local_topic import LocalTopic
 
     donate = LocalTopic.donate
 
