@@ -26,7 +26,7 @@ from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.state cimport subgroup_t
-from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive
+from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive, until_next_beat_ms
 
 from spindle_core.switches import Switches
 
@@ -136,6 +136,11 @@ cdef class Driving:
         done = whole_pass(&self.epoch.node, self.now_ns())
         tell_control(&self.epoch.node)
         return done
+
+    @property
+    def sleep_ms_max(self):
+        """How long who drives it may sleep without being rung, ms: a heartbeat is due then; -1: for ever."""
+        return until_next_beat_ms(&self.epoch.node) if self.epoch is not None else -1
 
     cdef uint64_t now_ns(self) noexcept:
         return self.virtual_ns if self.virtual_ns else realtime_ns()

@@ -24,6 +24,7 @@ cdef struct driver_t:
 
 cdef void drive(driver_t *d) noexcept nogil
 cdef void announce_sleep(driver_t *d) noexcept nogil
+cdef int until_next_beat_ms(node_t *node) noexcept nogil
 cdef int64_t commits_asleep(driver_t *d) noexcept nogil
 cdef bint try_to_drive(driver_t *d) noexcept nogil
 cdef void stop_driving(driver_t *d) noexcept nogil

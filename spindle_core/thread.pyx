@@ -71,7 +71,7 @@ cdef inline void resume_driving(driver_t *d) noexcept nogil:
         sched_yield()            # an application is publishing: a few microseconds
 
 
-cdef inline int until_next_beat_ms(node_t *node) noexcept nogil:
+cdef int until_next_beat_ms(node_t *node) noexcept nogil:
     """The longest sleep; -1: for ever."""
     cdef uint64_t between_ns = u64_load_relaxed(&node.beat_ns)
     return <int>(between_ns // NS_PER_MS + 1) if between_ns else -1

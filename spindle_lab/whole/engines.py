@@ -31,6 +31,7 @@ class SimEngine(Engine):
         self.asleep = False
         self.idle = 0
         self.waits: list[int] = []
+        self.deadline_ns: int | None = None  # of a sleep: a heartbeat is due
         self.node: Any = None  # whose it is, once that serves
 
     def start(self) -> None:
@@ -68,6 +69,7 @@ class SimEngine(Engine):
     def wake(self) -> None:
         """It looks again."""
         self.idle = 0
+        self.deadline_ns = None
         if self.asleep:
             self.asleep = False
             self.page[BELL_ASLEEP] = b"\0\0\0\0"
@@ -89,5 +91,7 @@ class SimEngine(Engine):
         except BlockingIOError:
             pass
         self.asleep = True
+        longest_ms = self.sleep_ms_max
+        self.deadline_ns = None if longest_ms < 0 else self.system.now_ns + longest_ms * 1_000_000
         if self.step_once(now_ns, falls_asleep=True):
             self.wake()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
 FIRST_PID = 1_000_000  # above what the kernel gives to real ones here
 REAL_EPOLL = select.epoll
-REAL_EVENTFD, REAL_CLOSE = os.eventfd, os.close
+REAL_EVENTFD = os.eventfd
 
 
 class Stuck(Exception):
@@ -94,6 +94,7 @@ class System:
         self.serial = self.idents = self.pids = 0
         self.steps = 0
         self.hash = 0
+        self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.watched = REAL_EPOLL()  # everything that a thread or an engine waits at
         self._waits: dict[int, Thread | SimEngine | Lines] = {}
         self.listening: dict[str, Any] = {}
@@ -168,7 +169,8 @@ class System:
         for fd, identity in list(process.fds.items()):
             try:
                 if process.identity(fd) == identity:  # else closed by code that says nothing of it
-                    REAL_CLOSE(fd)
+                    # Its number stays taken: what is torn down later closes it again, and not somebody else's.
+                    os.dup2(self.nothing, fd, inheritable=False)
             except OSError:
                 pass
         process.fds.clear()
@@ -188,6 +190,7 @@ class System:
             self.kill(process)
         self.due.clear()
         self.watched.close()
+        os.close(self.nothing)
 
     def forget(self) -> None:
         """Lets go of everything."""
@@ -294,7 +297,8 @@ class System:
                         or (thread.ready is not None and thread.ready())):
                     found.append(thread)
             for engine in process.engines:
-                if engine.running and (not engine.asleep or id(engine) in rung):
+                due = engine.deadline_ns is not None and engine.deadline_ns <= now
+                if engine.running and (not engine.asleep or due or id(engine) in rung):
                     found.append(engine)
         return found
 
@@ -303,9 +307,9 @@ class System:
         found = self.due[0][0] if self.due else None
         for process in self.processes:
             if process.alive and not process.stopped:
-                for thread in process.threads:
-                    if not thread.finished and thread.deadline_ns is not None:
-                        found = thread.deadline_ns if found is None else min(found, thread.deadline_ns)
+                for one in (*process.threads, *process.engines):
+                    if one.deadline_ns is not None:
+                        found = one.deadline_ns if found is None else min(found, one.deadline_ns)
         return found
 
     def run_one(self) -> None:
