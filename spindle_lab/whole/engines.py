@@ -6,10 +6,11 @@ What `spindle_core.thread` does around a pass is done here: announcing sleep bef
 from __future__ import annotations
 
 import os
+import select
 from typing import TYPE_CHECKING, Any
 
 from spindle_core.engine import Engine
-from spindle_lab.whole.system import EPOCH_NS
+from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL
 
 if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
@@ -30,6 +31,9 @@ class SimEngine(Engine):
         self.running = False
         self.asleep = False
         self.idle = 0
+        # What the predicate thread sleeps at, edge by edge as there: the own bell, and those who ring this node.
+        self.edges = REAL_EPOLL()
+        self.edges.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
         self.deadline_ns: int | None = None  # of a sleep: a heartbeat is due
         self.node: Any = None  # whose it is, once that serves
@@ -38,14 +42,24 @@ class SimEngine(Engine):
         """The node's engine begins to run."""
         self.running = True
         self.process.engines.append(self)
-        self.system.watch(self.bell_fd, self)
+        self.system.watch(self.edges.fileno(), self)
+
+    def hear(self, fd: int) -> None:
+        """As the engine's."""
+        super().hear(fd)
+        self.edges.register(fd, select.EPOLLIN | select.EPOLLET)
+
+    def unhear(self, fd: int) -> None:
+        """As the engine's."""
+        super().unhear(fd)
+        self.edges.unregister(fd)
 
     def stop(self, **more: Any) -> None:
         """The node's engine has ended."""
         if self.running:
             self.running = False
             self.process.engines.remove(self)
-            self.system.unwatch(self.bell_fd)
+            self.system.unwatch(self.edges.fileno())
             self._unwatch()
         super().stop(**more)
 
@@ -77,19 +91,13 @@ class SimEngine(Engine):
     def turn(self) -> None:
         """One pass, or the last look before it sleeps."""
         if self.asleep:
-            try:
-                os.eventfd_read(self.bell_fd)
-            except BlockingIOError:
-                pass
+            self.edges.poll(0)
             self.wake()
         now_ns = EPOCH_NS + self.system.now_ns + self.process.skew_ns
         if self.idle < LAPS_BEFORE_SLEEP:
             self.idle = 0 if self.step_once(now_ns) else self.idle + 1
             return
-        try:
-            os.eventfd_read(self.bell_fd)
-        except BlockingIOError:
-            pass
+        self.edges.poll(0)
         self.asleep = True
         longest_ms = self.sleep_ms_max
         self.deadline_ns = None if longest_ms < 0 else self.system.now_ns + longest_ms * 1_000_000

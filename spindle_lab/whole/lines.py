@@ -55,6 +55,7 @@ class Lines:
         self.closed_to_new: set[tuple[str, str]] = set()  # connections can't be opened, old ones stay
         self.powerless: set[str] = set()
         self._listening: dict[tuple[str, int], SimSocket] = {}
+        self._users: dict[str, int] = {}  # by "host:port": who has that end
         self._ports = FIRST_PORT
         self._ways: dict[int, Way] = {}
         self._epoll = REAL_EPOLL()
@@ -88,6 +89,11 @@ class Lines:
         sock.setblocking(False)
         sock.here, sock.doorbell = (host, port), other
         self._listening[host, port] = sock
+        self._users[f"{host}:{port}"] = sock.owner.uid
+
+    def user_at(self, address: str, here: str) -> int | None:
+        """As `spindle.security.loopback` finds it."""
+        return self._users.get(address)
 
     def closed(self, sock: SimSocket) -> None:
         """A listening one."""
@@ -125,6 +131,7 @@ class Lines:
         sock.setblocking(False)
         self._ports += 1
         sock.here, sock.there = (self.address(mine), self._ports), address
+        self._users[f"{sock.here[0]}:{sock.here[1]}"] = sock.owner.uid
         for source, target, start, end in ((a, b, mine, theirs), (b, a, theirs, mine)):
             way = Way(source, target, start, end)
             self._ways[source.fileno()] = way

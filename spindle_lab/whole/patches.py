@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import spindle.security.loopback
 import spindle_core.engine
 from spindle.security.access import PeerCredentials
 from spindle_lab.whole import threads
@@ -135,6 +136,7 @@ def patched(system: System) -> Iterator[None]:
         (secrets, "token_hex", lambda n=32: rng.randbytes(n).hex()),
         (secrets, "randbits", rng.getrandbits),
         (spindle_core.engine, "Engine", SimEngine),
+        (spindle.security.loopback, "user_at", lambda address, here: SimSocket.lines.user_at(address, here)),
         (PeerCredentials, "of", staticmethod(credentials)),
     ]
     with ExitStack() as stack:

@@ -36,7 +36,7 @@ class SimSocket(REAL_SOCKET):
         self.peer: Process = self.owner
         self.serial = self.system.next_serial()
         self.owner.sockets[self.serial] = self
-        if self.small_buffers and not self.inet:
+        if self.small_buffers and not self.inet and self.type & 0xF == socket.SOCK_STREAM:
             REAL_SOCKET.setsockopt(self, socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the kernel's least, a few KB
         self.path = ""
         self.here: tuple[str, int] = ("", 0)

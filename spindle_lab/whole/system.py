@@ -160,7 +160,7 @@ class System:
         for thread in process.threads:
             self.unwatch(thread.polled_fd)
         for engine in process.engines:
-            self.unwatch(engine.bell_fd)
+            self.unwatch(engine.edges.fileno())
         for sock in list(process.sockets.values()):
             sock.close_as_kernel()
         with self.within(process):
