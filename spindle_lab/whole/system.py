@@ -307,7 +307,8 @@ class System:
         found = self.due[0][0] if self.due else None
         for process in self.processes:
             if process.alive and not process.stopped:
-                for one in (*process.threads, *process.engines):
+                everybody: list[Thread | SimEngine] = [*process.threads, *process.engines]
+                for one in everybody:
                     if one.deadline_ns is not None:
                         found = one.deadline_ns if found is None else min(found, one.deadline_ns)
         return found
