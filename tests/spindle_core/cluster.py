@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Sequence
 
 from spindle_core.delivery import Cursor, DeliveryLog
@@ -17,6 +18,8 @@ from spindle_core.fabric.tcp import TcpFabric
 from spindle_core.inbox import Inbox, InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
+
+STUCK_S = 30.0
 
 
 def connection(buffer: int = 0) -> tuple[socket.socket, socket.socket]:
@@ -124,12 +127,22 @@ class Cluster:
             engine.stop()
 
     def settle(self, passes_max: int = 100_000) -> int:
-        """Steps all engines in turn until nobody has anything to do; returns the passes that took. Bounded."""
-        for passes in range(passes_max):
+        """Steps all engines in turn until nobody has anything to do; returns the passes in which somebody had.
+
+        Bounded in those; what a connection still has on its way is the kernel's affair, for STUCK_S at a time.
+        """
+        passes, moved_s = 0, time.monotonic()
+        while passes < passes_max:
             landed = self.network.land_all() if self.network is not None else 0
             done = any([engine.step_once() for engine in self.engines])
-            if not done and not landed and all(epoch.fabric.drained for epoch in self.epochs):
+            if done or landed:
+                passes, moved_s = passes + 1, time.monotonic()
+            elif all(epoch.fabric.drained for epoch in self.epochs):
                 return passes
+            elif time.monotonic() - moved_s > STUCK_S:
+                raise AssertionError(f"nothing has moved for {STUCK_S} s, and not all has arrived")
+            else:
+                time.sleep(0)
         raise AssertionError(f"not quiet after {passes_max} passes")
 
     def reader(self, node: int, topic_id: int = 1, *, keep_all: bool = True, from_history: bool = False,
