@@ -17,8 +17,10 @@ import collections
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dds.exceptions import DDSNodeLost
 from dds.internal import SampleInfo
 from dds.status import InstanceState, SampleState, ViewState
+from spindle.errors import ForkedChild
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
@@ -105,7 +107,16 @@ class Intake:
     # --- coming in
 
     def pull(self, wanted: int) -> None:
-        """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room."""
+        """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room.
+
+        Raises DDSNodeLost in a child after fork().
+        """
+        try:
+            self._pull(wanted)
+        except ForkedChild as error:
+            raise DDSNodeLost(str(error)) from None
+
+    def _pull(self, wanted: int) -> None:
         if self.depth:
             wanted = 1 << 62  # only who has seen all knows which are the last
             if self.handle_of is None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dds import policies, reaper
 from dds.entity import Entity
-from dds.exceptions import DDSException, closed
+from dds.exceptions import DDSException, DDSNodeLost, closed
 from dds.intake import Intake, Losses
 from dds.links import ReaderLink
 from dds.listener import Listener
@@ -32,6 +32,7 @@ from dds.qos import Policy, Qos
 from dds.status import DDSStatus, InstanceState, SampleLostStatus, SampleState, ViewState
 from dds.topic import Topic
 from dds.wake import Deadline, Hub, Waker, park, wait_readable
+from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
     from dds.matching import Runtime
@@ -180,6 +181,8 @@ class ReaderCore(Entity):
                 samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
             else:
                 samples = self._take_decoded(n)
+        except ForkedChild as error:
+            raise DDSNodeLost(str(error)) from None
         except ValueError as error:
             raise self._not_now(error) from None
         if samples:
@@ -376,6 +379,8 @@ class ReaderCore(Entity):
     def _arm(self) -> None:
         try:
             self._link.newest.log.arm()
+        except ForkedChild as error:
+            raise DDSNodeLost(str(error)) from None
         except ValueError as error:  # closed by another thread
             raise self._not_now(error) from None
 

@@ -14,6 +14,7 @@ import errno
 import os
 
 # The base is the core's, so that its own errors (a dead node, a full ring) are caught with all others.
+from spindle_core.errors import ForkedChild as ForkedChild
 from spindle_core.errors import NodeGone as NodeGone
 from spindle_core.errors import SpindleError
 

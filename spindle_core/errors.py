@@ -25,7 +25,7 @@ class NodeGone(CoreError, ConnectionError):
     """The node behind a writer or reader has stopped or died."""
 
 
-class ForkedChild(CoreError):
+class ForkedChild(NodeGone):
     """What a process has opened doesn't work in its child after fork(): the memory behind it is the parent's."""
 
 
