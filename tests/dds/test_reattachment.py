@@ -571,13 +571,12 @@ def test_an_embedded_node_that_fails_is_replaced(runtime_dir):
 def test_a_forked_child_does_not_wait_for_a_node(group):
     """Goal: after fork() a child that uses its parent's participant gets an error, and no node. Method: fork, read."""
     with DomainParticipant(reattach=True) as participant:
-        reader = DataReader(participant, Topic(participant, "topic", bytes))
-        child = os.fork()
-        if child == 0:
-            code = 1
+        reader, code = DataReader(participant, Topic(participant, "topic", bytes)), 1
+        if (child := os.fork()) == 0:
             try:
                 for call in (lambda: reader.take_one(timeout=LONG), reader.take, reader.read):
-                    pytest.raises(DDSNodeLost, call)
+                    with pytest.raises(DDSNodeLost):
+                        call()
                 code = 0
             finally:
                 os._exit(code)
