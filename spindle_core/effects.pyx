@@ -1,11 +1,11 @@
 """What a step of a pass has left, and who carries it out: posts, doorbells, locks to be released.
 
-step() is memory in, data out. Whoever drives it does what it has left before it calls it again: the predicate thread, the
-caller by hand, a simulator or the model of the paper, all through here.
+step() is memory in, data out. Whoever drives it does what it has left before it calls it again: the predicate thread,
+the caller by hand, a simulator or the model of the paper, all through here.
 
 The order: first who waits for messages, or for something that has just come true, is rung; then the posts go out; then
-the lock is released that a predicate wanted held until then (switch `post_after_unlock` off; the control columns' always);
-then who waits to write on is woken, which is in no message's way.
+the lock is released that a predicate wanted held until then (switch `post_after_unlock` off; the control columns'
+always); then who waits to write on is woken, which is in no message's way.
 """
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -30,8 +30,8 @@ from spindle_core.state cimport subgroup_t
 
 from spindle_core.control import AREAS, CONTROL_COLUMNS  # no-cython-lint: part of this module's surface
 from spindle_core.geometry import check_spec, text_of_spec
-from spindle_core.geometry import (  # no-cython-lint: part of this module's surface
-    CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT, SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT)
+from spindle_core.geometry import CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT  # no-cython-lint: surface
+from spindle_core.geometry import SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT  # no-cython-lint: surface
 
 
 cdef class Epoch(ControlRows):

@@ -1,7 +1,7 @@
 """eventfd, poll and the ends of doorbells, from nogil code.
 
-Rules: a node never blocks on anything that another process can touch. O_NONBLOCK belongs to the open file, which all who
-were handed a descriptor of it share, so a node neither reads nor writes an open file that somebody else has:
+Rules: a node never blocks on anything that another process can touch. O_NONBLOCK belongs to the open file, which all
+who were handed a descriptor of it share, so a node neither reads nor writes an open file that somebody else has:
 - It rings an application through its own end of a socket pair (`ends.make_ends`), whose other end the application has.
   Not to wait is asked for in each call. A full socket means that it was rung already, and nobody has looked.
 - It is rung by an application through an eventfd that the application alone keeps. The node only watches it, edge by
@@ -82,7 +82,6 @@ cdef inline void event_sleep(int epoll_fd, int timeout_ms) noexcept nogil:
 cdef inline int wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:
     """Blocks until one of two is readable: 1, 2 or 3; 0 on timeout or a signal. Clears neither."""
     cdef pollfd p[2]
-    cdef int r
     p[0].fd = fd
     p[1].fd = other_fd
     p[0].events = p[1].events = POLLIN

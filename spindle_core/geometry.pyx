@@ -1,6 +1,7 @@
 """Where the topics of a view lie in every row, and what a node knows of them: their subgroups' memory.
 
-All members compute it from the same specification, in the same order, so that the same offsets mean the same everywhere.
+All members compute it from the same specification, in the same order, so that the same offsets mean the same
+everywhere.
 """
 import functools
 from dataclasses import dataclass

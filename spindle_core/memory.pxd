@@ -2,7 +2,8 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 
-cdef uint32_t forks                      # how often this process is a child of fork(): what a parent opened isn't its own
+# how often this process is a child of fork(): what a parent opened isn't its own
+cdef uint32_t forks
 
 
 cdef class Mapping:

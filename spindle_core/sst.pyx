@@ -1,8 +1,8 @@
 """Shared state table: pushes of parts of the own row.
 
 Columns are stored into the own row with release order first; a push then tells the fabric which ranges the other
-members need. Posts are collected, and left to who drives the predicates as one list at the end of each of them: after it
-has released its lock, or (switch `post_after_unlock` off) while it is still held.
+members need. Posts are collected, and left to who drives the predicates as one list at the end of each of them: after
+it has released its lock, or (switch `post_after_unlock` off) while it is still held.
 
 Why the lock can go before the post (paper, section 3.4): columns only grow, so a later post can only carry more.
 """

@@ -162,7 +162,7 @@ cdef struct node_t:
 
     # A pass: where it is (step), and what its last step has left to be carried out (effects).
     uint32_t stage, place        # what is next, and in which topic
-    uint64_t topics[TOPIC_WORDS] # that are still to be visited
+    uint64_t topics[TOPIC_WORDS]  # that are still to be visited
     int done_there               # in that topic
     bint unfinished              # that predicate goes on when what it has left is carried out
     int done

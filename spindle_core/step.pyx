@@ -1,12 +1,12 @@
 """One pass over all predicates, in one fixed order. Sans-IO: memory in, posts and wake-ups out.
 
 No clock, allocation, system call or Python object is in here, and no wait but for a topic's lock, which application
-threads hold for a few stores. step() goes on until something has to leave, leaves that in the node as data, and returns;
-whoever drives it carries it out (effects) and calls it again, until the pass is over. The caller gives the time. Only an
-embedded receiver's upcalls happen in the middle.
+threads hold for a few stores. step() goes on until something has to leave, leaves that in the node as data, and
+returns; whoever drives it carries it out (effects) and calls it again, until the pass is over. The caller gives the
+time. Only an embedded receiver's upcalls happen in the middle.
 
-Why not all at the end of a pass: columns are read when they are posted. A predicate that goes on before its posts are out
-would change what they carry; and a count that grows meanwhile would overtake the slots that it guards.
+Why not all at the end of a pass: columns are read when they are posted. A predicate that goes on before its posts are
+out would change what they carry; and a count that grows meanwhile would overtake the slots that it guards.
 """
 from libc.stdint cimport uint32_t, uint64_t
 

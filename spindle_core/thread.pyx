@@ -1,8 +1,8 @@
 """The predicate thread: step, carry out, and when there is nothing to do, get out of the way (idling.pxd says when).
 
 One thread evaluates all predicates of a node. It never takes the GIL, allocates, logs or waits for anybody. After
-`busy_poll_ns` without work it blocks on its doorbell. It is also what raises the node's heartbeat, asleep or not, so that
-a control thread with much to do, or an interpreter that others keep busy, is not taken for dead (step.pyx).
+`busy_poll_ns` without work it blocks on its doorbell. It is also what raises the node's heartbeat, asleep or not, so
+that a control thread with much to do, or an interpreter that others keep busy, is not taken for dead (step.pyx).
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

@@ -51,7 +51,8 @@ cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
 
 
 cdef inline void wake_writer(node_t *node, int fd) noexcept nogil:
-    """Each at most once in a step: of one inbox, what was acknowledged and what was taken over come one after the other."""
+    """Each at most once in a step: of one inbox, what was acknowledged and what was taken over come one after the
+    other."""
     if node.n_writers and node.writers[node.n_writers - 1] == fd:
         return
     if node.n_writers < WRITERS_MAX:
@@ -258,8 +259,8 @@ cdef uint64_t piece_end(node_t *node, subgroup_t *s, uint64_t first, uint64_t en
 
 
 cdef void publish(node_t *node, subgroup_t *s) noexcept nogil:
-    """Goes on with what is to be published: the next piece's slots, then its count. Unfinished until all pieces are left
-    as posts; without `post_after_unlock` the lock is held as long.
+    """Goes on with what is to be published: the next piece's slots, then its count. Unfinished until all pieces are
+    left as posts; without `post_after_unlock` the lock is held as long.
 
     What was collected before reads my line when it is posted: with the new count it would overtake the slots. So it has
     to be out first.

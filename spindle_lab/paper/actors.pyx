@@ -1,9 +1,9 @@
 """Who acts in virtual time: the predicate thread and the applications of each node.
 
-The predicate thread is the production core: a pass, step by step, and what those leave to be posted. Around it there is nothing but the time that
-passes: for a pass, by how many lines it looks at and how many of those have changed; for a list of posts, in its
-middle, so that others act meanwhile; for each message delivered. An application claims a slot under the subgroup's lock
-with the core's own functions, fills it and commits it.
+The predicate thread is the production core: a pass, step by step, and what those leave to be posted. Around it there
+is nothing but the time that passes: for a pass, by how many lines it looks at and how many of those have changed; for
+a list of posts, in its middle, so that others act meanwhile; for each message delivered. An application claims a slot
+under the subgroup's lock with the core's own functions, fills it and commits it.
 
 One lock, two actors: while the predicate thread posts under it (switch `post_after_unlock` off) the application finds
 it taken, and goes on when it is free. What a predicate spends before it takes the lock is not spent under it (with
