@@ -44,10 +44,10 @@ LEFT_OUT = {
         "ring capacity hot keeps_history": "the same for a topic's life; of the records what space they take is in it",
         "last_offset": "for readers that come later",
     },
-    "cursor_t": {"data_fd": "not part of what the group does"},
+    "cursor_t": {"ring_fd": "not part of what the group does"},
     "inbox_t": {
         "size_max n_slots stride writer_id relay": "the same for a writer's life",
-        "space_fd": "not part of what the group does",
+        "ring_fd": "not part of what the group does",
     },
     "node_t": {
         "epoch my_rank node_id apart": "the view says it",
@@ -150,7 +150,7 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
         n = 0
         for value in (box.header.committed, box.consumed, box.ack_index, box.ack_count, box.ack_next_index,
                       box.persist_index, box.persist_count, box.progress.acknowledged, box.progress.persisted,
-                      box.header.space_waiting, box.space_rung):
+                      box.header.space_waiting, box.space_rung, box.until, box.ended):
             fields[n] = value
             n += 1
         state += (<char *>fields)[:n * sizeof(uint64_t)]

@@ -20,15 +20,13 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
+from spindle_core.effects cimport evaluate_whole, whole_pass
 from spindle_core.engine cimport Engine
-from spindle_core.effects cimport whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring, event_wait, sched_yield
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, Fabric, post_t
-from spindle_core.predicates.deliver cimport deliver
-from spindle_core.predicates.receive cimport receive
-from spindle_core.predicates.send cimport send
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
+from spindle_core.step cimport STAGE_DELIVER, STAGE_RECEIVE, STAGE_SEND
 from spindle_core.state cimport delivery_t, subgroup_t
 
 cdef enum:
@@ -152,11 +150,11 @@ def take_turns(Epoch epoch not None, topic_id, uint64_t rounds, uint64_t[::1] ba
         with nogil:
             wait_turn(&baton[0], 2 * i + 1)
             t[0] = monotonic_ns()
-            send(&epoch.node, s)
+            evaluate_whole(&epoch.node, s, STAGE_SEND)
             t[1] = monotonic_ns()
-            receive(&epoch.node, s)
+            evaluate_whole(&epoch.node, s, STAGE_RECEIVE)
             t[2] = monotonic_ns()
-            deliver(&epoch.node, s)
+            evaluate_whole(&epoch.node, s, STAGE_DELIVER)
             t[3] = monotonic_ns()
             u64_store_release(&baton[0], 2 * i + 2)
         sends.append(t[1] - t[0])
@@ -202,13 +200,13 @@ def look_turns(Epoch epoch not None, topic_id, uint64_t rounds, uint64_t[::1] ba
         with nogil:
             wait_turn(&baton[0], 4 * i + 1)
             start = monotonic_ns()
-            send(&epoch.node, s)
+            evaluate_whole(&epoch.node, s, STAGE_SEND)
             start = monotonic_ns() - start
             u64_store_release(&baton[0], 4 * i + 2)
             wait_turn(&baton[0], 4 * i + 3)
-            send(&epoch.node, s)
-            receive(&epoch.node, s)
-            deliver(&epoch.node, s)
+            evaluate_whole(&epoch.node, s, STAGE_SEND)
+            evaluate_whole(&epoch.node, s, STAGE_RECEIVE)
+            evaluate_whole(&epoch.node, s, STAGE_DELIVER)
             u64_store_release(&baton[0], 4 * i + 4)
         looks.append(start)
     return looks

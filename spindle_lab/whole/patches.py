@@ -23,7 +23,7 @@ from spindle.security.access import PeerCredentials
 from spindle_lab.whole import threads
 from spindle_lab.whole.engines import SimEngine
 from spindle_lab.whole.sockets import SimSocket
-from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL, REAL_EVENTFD, System
+from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL, PidFd, System
 
 
 class SimPoll:
@@ -68,7 +68,7 @@ class SimPoll:
 
 
 REAL_POLL = select.poll
-REAL_OPEN, REAL_DUP, REAL_CLOSE, REAL_GETPID = os.open, os.dup, os.close, os.getpid
+REAL_OPEN, REAL_CLOSE = os.open, os.close
 REAL_PIDFD_OPEN = os.pidfd_open
 
 
@@ -94,10 +94,9 @@ def patched(system: System) -> Iterator[None]:
             return REAL_PIDFD_OPEN(pid, flags)
         if not process.alive:
             raise ProcessLookupError(3, "No such process")
-        fd = REAL_EVENTFD(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        ours = REAL_DUP(fd)
-        process.watchers.append(ours)
-        return fd
+        made = PidFd()
+        process.watchers.append(made)
+        return made.fd
 
     def credentials(sock: Any) -> PeerCredentials:
         peer = sock.peer

@@ -79,6 +79,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
             system.forget()
             for _ in range(3):  # what ends may let go of more
                 gc.collect()
+            system.close()
     finally:
         sys.unraisablehook = hook
         if was_enabled:

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import select
@@ -30,11 +31,24 @@ if TYPE_CHECKING:
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
 FIRST_PID = 1_000_000  # above what the kernel gives to real ones here
 REAL_EPOLL = select.epoll
-REAL_EVENTFD = os.eventfd
 
 
 class Stuck(Exception):
     """Nothing can ever run again."""
+
+
+class PidFd:
+    """What others poll to see a process end: a pipe whose other end closes then."""
+
+    def __init__(self) -> None:
+        self.fd, ours = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._ours: io.FileIO | None = io.FileIO(ours, "wb")
+
+    def end(self) -> None:
+        """It has ended."""
+        ours, self._ours = self._ours, None
+        if ours is not None:
+            ours.close()
 
 
 class Process:
@@ -51,7 +65,7 @@ class Process:
         self.loops: list[SimLoop] = []
         self.sockets: dict[int, SimSocket] = {}  # by serial number
         self.fds: dict[int, tuple[int, int]] = {}  # files, and sockets without their object: device and inode of each
-        self.watchers: list[int] = []  # eventfds that others hold as its pidfd
+        self.watchers: list[PidFd] = []
         self.failures: list[tuple[Thread, BaseException]] = []
         self.result: Any = None
 
@@ -94,6 +108,7 @@ class System:
         self.serial = self.idents = self.pids = 0
         self.steps = 0
         self.hash = 0
+        self.taken: list[int] = []  # descriptors of killed processes, which are nothing's now
         self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.watched = REAL_EPOLL()  # everything that a thread or an engine waits at
         self._waits: dict[int, Thread | SimEngine | Lines] = {}
@@ -171,13 +186,15 @@ class System:
                 if process.identity(fd) == identity:  # else closed by code that says nothing of it
                     # Its number stays taken: what is torn down later closes it again, and not somebody else's.
                     os.dup2(self.nothing, fd, inheritable=False)
+                    self.taken.append(fd)
             except OSError:
                 pass
         process.fds.clear()
         if self.on_kill is not None:
             self.on_kill(process)
-        for fd in process.watchers:
-            os.eventfd_write(fd, 1)
+        for pidfd in process.watchers:
+            pidfd.end()
+        process.watchers.clear()
 
     def end(self) -> None:
         """The run is over: nothing of it runs any more, and nothing of it says anything."""
@@ -190,7 +207,6 @@ class System:
             self.kill(process)
         self.due.clear()
         self.watched.close()
-        os.close(self.nothing)
 
     def forget(self) -> None:
         """Lets go of everything."""
@@ -198,6 +214,17 @@ class System:
         self.listening.clear()
         self._waits.clear()
         self.on_pass = self.on_kill = None
+
+    def close(self) -> None:
+        """Once all that was forgotten is gone, as that still closes what it had open."""
+        nothing = self.outside.identity(self.nothing)
+        for fd in set(self.taken):
+            try:
+                if self.outside.identity(fd) == nothing:
+                    os.close(fd)
+            except OSError:  # closed already by what was torn down
+                pass
+        os.close(self.nothing)
 
     def _end_thread(self, thread: Thread) -> None:
         """Whatever it has to say on its way out, nobody hears it."""

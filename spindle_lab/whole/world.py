@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import gc
 import os
 import shutil
 import tempfile
@@ -304,7 +303,6 @@ class World:
             raise Violation("E1", f"{slot.process} ends though nothing failed: {slot.process.result}")
 
     def _look_at_ends(self) -> None:
-        gc.collect()
         for slot in self.nodes:
             process = slot.process
             if process is None or process.result != "left":

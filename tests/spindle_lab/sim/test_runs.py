@@ -80,12 +80,12 @@ def test_a_mistake_is_found_and_its_run_made_small(monkeypatch: pytest.MonkeyPat
 
 def test_the_command_counts_replays_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     run = CliRunner()
-    done = run.invoke(sim, ["--seeds", "3", "--jobs", "1", "--probes"], standalone_mode=False)
+    done = run.invoke(sim, ["--core", "--seeds", "3", "--jobs", "1", "--probes"], standalone_mode=False)
     assert done.exception is None and done.return_value == 0 and "3 seeds" in done.output
-    replayed = run.invoke(sim, ["--replay", "2", "--until", "40"], standalone_mode=False)
+    replayed = run.invoke(sim, ["--core", "--replay", "2", "--until", "40"], standalone_mode=False)
     assert replayed.return_value == 0 and "start 1" in replayed.output
-    nightly = run.invoke(sim, ["--seeds", "1", "--jobs", "1", "--nightly"], standalone_mode=False)
+    nightly = run.invoke(sim, ["--core", "--seeds", "1", "--jobs", "1", "--nightly"], standalone_mode=False)
     assert nightly.return_value == 1 and "never happened" in nightly.output
     monkeypatch.setattr(rules.Rules, "_propose", lambda self: 1 // 0)
-    broken = run.invoke(sim, ["--seed", "1", "--no-shrink"], standalone_mode=False)
+    broken = run.invoke(sim, ["--core", "--seed", "1", "--no-shrink"], standalone_mode=False)
     assert broken.return_value == 1 and "E1" in broken.output
