@@ -40,6 +40,7 @@ class Checks:
         self.orders: dict[Line, dict[Order, tuple[int, bytes]]] = {}  # sender, payload
         self.sorted: dict[Line, list[Order]] = {}
         self.placed: dict[tuple[str, bytes], tuple[Line, Order]] = {}  # by topic and payload
+        self.written_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
         self.deliveries = 0
@@ -139,12 +140,18 @@ class Checks:
         for reading in self.readings:
             if reading.open and reading.keep_all and reading.ordered and not reading.lost():
                 last = self._last(reading)
-                if last >= reading.start and (not reading.taken or reading.taken[-1] < last):
+                if (reading.taken and reading.taken[-1] < last) or (
+                        not reading.taken and last >= reading.start and self._after_it_opened(reading, last)):
                     return f"{reading} has not got {last}"
         for writing in self.writings:
             if writing.open and writing.waiting():
                 return f"{writing} waits for {writing.waiting()} messages to be delivered"
         return self.incomplete()
+
+    def _after_it_opened(self, reading: Reading, last: Order) -> bool:
+        """True if that was written when the reader was there already: of what is before, it may have none."""
+        _, payload = self.orders.get((reading.group_id, reading.topic), {}).get(last, (0, b""))
+        return self.written_ns.get((reading.topic, payload), -1) > reading.opened_ns
 
     def _last(self, reading: Reading) -> Order:
         """The last message that this reader must get."""

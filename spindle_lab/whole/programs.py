@@ -196,6 +196,7 @@ class Program:
         for _ in range(50):
             try:
                 writing.handle.inbox.write(data, timeout_s=0.0)
+                self.world.checks.written_ns[writing.topic, data] = self.world.system.now_ns
                 return True
             except WriteTimeout:
                 self._take_all()
