@@ -129,8 +129,3 @@ class SimSocket(REAL_SOCKET):
         self.owner.sockets.pop(self.serial, None)
         if self.doorbell is not None:
             self.lines.closed(self)
-
-
-def pairs(system: System) -> None:
-    """The registry of listening sockets."""
-    system.listening = {}
