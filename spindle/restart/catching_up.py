@@ -334,6 +334,8 @@ class CatchingUp:
                     said = restorer.awaiting()
                     LOG.warning("topic %r waits: %s", self.local.spec.name, said)
                 (await self._inputs.get())(restorer)
+                while not self._inputs.empty():  # a newer view among them ends what an older one called for
+                    self._inputs.get_nowait()(restorer)
         finally:
             if filling is not None:
                 filling.cancel()

@@ -4,6 +4,7 @@ Why for the whole node: a node that has a journal is asked about it whether it i
 
 Rules:
 - Everything runs on the node's event loop; disks are read on threads.
+- What a node says of a topic holds for the view that it is asked about: it answers when it has installed that.
 - A history that this node asks for ends with its last chunk, with a problem, or when either end is out of the view.
   Nobody waits for the dead. What this node gives to others is in `spindle.restart.giving`.
 """
@@ -58,6 +59,7 @@ class Questions:
         self._locks: dict[str, asyncio.Lock] = {}
         self._numbers = itertools.count(1)
         self._streams: dict[int, Stream] = {}
+        self._installed = asyncio.Event()  # set with the next view
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- what this node has
@@ -182,7 +184,12 @@ class Questions:
             if whole and len(answers) == len(members):
                 self._spawn(self._note(topic, Holders(view_id, whole)))
 
+    async def _until_installed(self, view_id: int) -> None:
+        while (view := self._view()) is None or view.view_id < view_id:
+            await self._installed.wait()
+
     async def _answer_query(self, node_id: int, topic: str, view_id: int) -> None:
+        await self._until_installed(view_id)  # with it, this node may be out of the topic
         try:
             summary = await self.summary(topic)
         except Exception as error:  # whoever asked must hear something
@@ -228,6 +235,8 @@ class Questions:
             if stream.node_id not in nodes:
                 stream.put(None)
         self.giving.view_changed(view)
+        self._installed.set()
+        self._installed = asyncio.Event()
 
     async def _note(self, topic: str, holders: Holders) -> None:
         local = self._local(topic)
