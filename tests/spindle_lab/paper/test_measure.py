@@ -1,7 +1,7 @@
 """Goal: every cost of a table is measured on this machine, and is of the order that any machine has.
 
-Method: the probes with few rounds. Bounds are wide: others may be busy here. What passes between two threads has no upper
-bound at all, since on a machine without a free core each waits for the other's slice of the scheduler, which is
+Method: the probes with few rounds. Bounds are wide: others may be busy here. What passes between two threads has no
+upper bound at all, since on a machine without a free core each waits for the other's slice of the scheduler, which is
 milliseconds.
 """
 
