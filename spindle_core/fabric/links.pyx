@@ -20,11 +20,11 @@ from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     COMPLETION_OK,
     COMPLETION_RANGE,
-    POST_GUARD,
     POST_LANE_SHIFT,
     completion_t,
     post_t,
 )
+from spindle_core.fabric.lanes cimport CARRIES_NOT, CARRIES_SAME, carriage, carrier, fits, lane_t, note_last
 from spindle_core.layout cimport CACHE_LINE
 
 
@@ -74,31 +74,44 @@ cdef uint64_t lines_waiting(link_t *link) noexcept nogil:
     return link.lines + (link.ahead.lines if link.ahead != NULL else 0)
 
 
-cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil:
-    """What waits carries this post as well, as its lane allows (fabric.pxd); else False."""
-    cdef uint32_t lane = p.flags >> POST_LANE_SHIFT
+cdef op_t *carrier_of(link_t *link, uint32_t flags, op_t **before) noexcept nogil:
+    """What waits of a lane and may carry a post with these flags, and what stands before that; NULL: none."""
+    cdef lane_t lane
     cdef op_t *op = link.first
-    cdef op_t *before = NULL
-    cdef op_t *found = NULL
-    cdef op_t *before_found = NULL
-    cdef op_t *longer
-    while op != NULL and lane:
-        if op.kind == OP_WRITE and op.flags >> POST_LANE_SHIFT == lane:
-            if (op.flags & POST_GUARD) == (p.flags & POST_GUARD):
-                found = op
-                before_found = before
-            elif p.flags & POST_GUARD:
-                found = NULL             # data behind the last count
-        before = op
+    cdef uint64_t end = 0, one, whole = 1 if op != NULL and op.landed else 0
+    lane.data = lane.guard = 0
+    while op != NULL:
+        end += 1
+        if op.kind == OP_WRITE and op.length and op.flags >> POST_LANE_SHIFT == flags >> POST_LANE_SHIFT:
+            note_last(&lane, op.flags, end)
         op = op.next
-    if found == NULL or found.landed or not found.length:
+    one = carrier(&lane, flags, whole, end)
+    before[0] = NULL
+    if not one:
+        return NULL
+    op = link.first
+    while one > 1:
+        before[0] = op
+        op = op.next
+        one -= 1
+    return op
+
+
+cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil:
+    """What waits carries this post as well, as its lane allows; else False."""
+    cdef op_t *before
+    cdef op_t *found = carrier_of(link, p.flags, &before) if p.flags >> POST_LANE_SHIFT else NULL
+    cdef op_t *longer
+    cdef carriage how
+    if found == NULL:
         return False
-    if found.offset == p.offset and found.length == p.length:
+    how = fits(True, p.flags, found.offset, found.length, p.offset, p.length, ~<uint64_t>0)
+    if how == CARRIES_NOT:
+        return False
+    if how == CARRIES_SAME:
         if found.carries:
             put_bytes(bytes_of(found), row + p.offset, p.length)
         return True
-    if p.flags & POST_GUARD or found.offset + found.length != p.offset:
-        return False
     longer = new_op(OP_WRITE, found.length + p.length if found.carries else 0)
     if longer == NULL:
         return False
@@ -108,10 +121,10 @@ cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil:
         put_bytes(bytes_of(longer) + longer.length, row + p.offset, p.length)
     longer.length += p.length
     link.lines += lines_left(longer)
-    if before_found == NULL:
+    if before == NULL:
         link.first = longer
     else:
-        before_found.next = longer
+        before.next = longer
     if link.last == found:
         link.last = longer
     free(found)

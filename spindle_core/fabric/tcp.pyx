@@ -29,6 +29,7 @@ from spindle_core.fabric.fabric cimport (
     completion_t,
     post_t,
 )
+from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.sockets cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
@@ -69,7 +70,6 @@ from spindle_core.fabric.tcp_link cimport (
     link_receive,
     tcp_ask,
     tcp_entry,
-    tcp_lane,
     tcp_letter,
     tcp_peer_t,
     tcp_request,
@@ -445,10 +445,8 @@ cdef class TcpFabric(Fabric):
             if row is None:
                 row = Mapping.private(self.row.size)
             if p.queue == NULL:
-                p.first = p.last = p.base = 1
                 p.queue = <tcp_entry *>malloc(self.state.capacity * sizeof(tcp_entry))
-                p.lanes = <tcp_lane *>calloc(self.state.n_lanes, sizeof(tcp_lane))
-                p.ahead_first = p.ahead_last = 1
+                p.lanes = <lane_t *>calloc(self.state.n_lanes, sizeof(lane_t))
                 p.ahead = <tcp_entry *>malloc(self.state.n_ahead * sizeof(tcp_entry))
                 p.buffer = <char *>malloc(TCP_BUFFER_SIZE)
                 p.letters = <tcp_letter *>malloc(MAIL_SLOTS * sizeof(tcp_letter))

@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, MAIL_SLOTS, POST_INLINE_MAX, completion_t
+from spindle_core.fabric.lanes cimport lane_t
 
 cdef enum:
     TCP_MEMORIES_MAX = 16
@@ -83,13 +84,6 @@ cdef struct tcp_letter:
     char data[MAIL_SIZE_MAX]
 
 
-# What waits of a lane: places in the queue of its last data and its last count; of a lane whose counts go ahead, the
-# place in that queue.
-cdef struct tcp_lane:
-    uint64_t data
-    uint64_t guard
-
-
 cdef struct tcp_peer_t:
     int fd                       # -1: not connected
     uint32_t cut                 # set by the control thread while the predicate thread posts
@@ -102,14 +96,14 @@ cdef struct tcp_peer_t:
     char *row                    # my copy of its row
     uint64_t row_size
     # Sending: frames first..last - 1 wait, in queue[(first - base) % capacity] and so on; `sent` bytes of the first are
-    # gone. Frames are counted from 1; base follows first when nothing waits, so that the same entries are used again.
+    # gone. base follows first when nothing waits, so that the same entries are used again.
     tcp_entry *queue
-    tcp_lane *lanes
+    lane_t *lanes                # a lane whose counts go ahead has its numbers in that queue
     uint64_t first, last, base, sent
     uint64_t waiting_max         # frames that ever waited at once
     uint8_t begun                # the first is a long write of which a part may be gone: nothing joins it
     # What needs not wait (POST_AHEAD): ahead[number % n_ahead], from ahead_first up to ahead_last; it leaves before the
-    # next frame of the others that begins. `ahead_sent` bytes of the first are gone. Numbers begin with 1.
+    # next frame of the others that begins. `ahead_sent` bytes of the first are gone.
     tcp_entry *ahead
     uint64_t ahead_first, ahead_last, ahead_sent
     # Receiving: buffer[begin:end] are not looked at yet; of the frame that is being received `remaining` bytes go to

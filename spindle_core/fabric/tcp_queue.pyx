@@ -19,7 +19,8 @@ from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport event_ring
-from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_INLINE_MAX, POST_LANE_SHIFT
+from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_INLINE_MAX
+from spindle_core.fabric.lanes cimport carrier, carry, fits, lane_of, lane_t, note_last
 from spindle_core.fabric.sockets cimport (
     EPOLL_CTL_MOD,
     EPOLLIN,
@@ -42,7 +43,6 @@ from spindle_core.fabric.tcp_link cimport (
     placed,
     tcp_entry,
     tcp_frame,
-    tcp_lane,
     tcp_peer_t,
     tcp_t,
 )
@@ -113,31 +113,24 @@ cdef int link_put(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, const 
     return 0
 
 
-cdef inline bint join(tcp_t *s, tcp_entry *e, uint64_t offset, uint64_t length, bint touching) noexcept nogil:
-    """A write that waits, and that nothing of has left, carries this one as well: it is the same range, or (`touching`)
-    the one behind it. What is longer than a short post then is read from the row."""
-    if e.frame.place == placed(FRAME_WRITE, offset) and e.frame.length == length:
-        if e.at == NULL:
-            memcpy(e.data, s.row + offset, length)
-        return True
-    if (not touching or e.frame.place + e.frame.length != placed(FRAME_WRITE, offset)
-            or e.frame.length + length > JOINED_MAX):
+cdef inline bint join(tcp_t *s, tcp_entry *e, const lane_t *lane, uint32_t flags, uint64_t offset, uint64_t length
+                      ) noexcept nogil:
+    """A frame that waits carries this write as well, if its lane allows."""
+    if e.frame.place >> PLACE_BITS != FRAME_WRITE:
         return False
-    if e.at == NULL:
-        if e.frame.length + length <= POST_INLINE_MAX:
-            memcpy(e.data + e.frame.length, s.row + offset, length)
-        else:
-            e.at = s.row + offset - e.frame.length
-    e.frame.length += <uint32_t>length
-    return True
+    return carry(
+        fits(lane != NULL, flags, e.frame.place, e.frame.length, placed(FRAME_WRITE, offset), length, JOINED_MAX),
+        &e.at, e.data, &e.frame.length, s.row, offset, length)
 
 
-cdef bint goes_ahead(tcp_t *s, tcp_peer_t *p, tcp_lane *lane, uint64_t offset, uint64_t length) noexcept nogil:
+cdef bint goes_ahead(tcp_t *s, tcp_peer_t *p, lane_t *lane, uint32_t flags, uint64_t offset, uint64_t length
+                     ) noexcept nogil:
     """Queues what needs not wait, or lets what waits of its lane carry it. False if it has to go the way of all others:
     it is long, or a lane has more than the one range that the promise allows."""
     cdef tcp_entry *e
     cdef uint64_t whole = p.ahead_first + (p.ahead_sent > 0)
-    if lane.guard >= whole and join(s, &p.ahead[lane.guard % s.n_ahead], offset, length, False):
+    cdef uint64_t one = carrier(lane, flags, whole, p.ahead_last)
+    if one and join(s, &p.ahead[(one - 1) % s.n_ahead], lane, flags, offset, length):
         return True
     if length > POST_INLINE_MAX or p.ahead_last - p.ahead_first >= s.n_ahead:
         return False
@@ -147,8 +140,8 @@ cdef bint goes_ahead(tcp_t *s, tcp_peer_t *p, tcp_lane *lane, uint64_t offset, u
     e.frame.length = <uint32_t>length
     e.frame.magic = FRAME_MAGIC
     memcpy(e.data, s.row + offset, length)
-    lane.guard = p.ahead_last
     p.ahead_last += 1
+    note_last(lane, flags, p.ahead_last)
     return True
 
 
@@ -156,29 +149,21 @@ cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, ui
     """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows."""
     cdef tcp_peer_t *p = &s.peers[peer]
     cdef tcp_entry *e
-    cdef tcp_lane *lane = NULL
-    cdef uint32_t number = flags >> POST_LANE_SHIFT
+    cdef lane_t *lane = lane_of(p.lanes, s.n_lanes, flags)
+    cdef uint64_t one
     cdef uint64_t whole = p.first + (p.sent > 0 or p.begun != 0)     # the first frame of which nothing has left
     if length > FRAME_LENGTH_MAX:
         if link_write(s, peer, flags, offset, FRAME_LENGTH_MAX) < 0:
             return -1
         return link_write(s, peer, flags, offset + FRAME_LENGTH_MAX, length - FRAME_LENGTH_MAX)
-    if number and number < s.n_lanes:
-        lane = &p.lanes[number]
-        if flags & POST_GUARD:
-            if flags & POST_AHEAD:
-                if p.mute or p.left:
-                    return -1
-                if goes_ahead(s, p, lane, offset, length):
-                    return 0
-                lane = NULL
-            # Not where data wait behind it: it would overtake what it guards.
-            elif lane.guard >= whole and lane.guard > lane.data:
-                if join(s, entry(s, p, lane.guard), offset, length, False):
-                    return 0
-        elif lane.data >= whole and join(s, entry(s, p, lane.data), offset, length, True):
+    if lane != NULL and flags & POST_AHEAD and flags & POST_GUARD:
+        if p.mute or p.left:
+            return -1
+        if goes_ahead(s, p, lane, flags, offset, length):
             return 0
-    elif p.last > whole and join(s, entry(s, p, p.last - 1), offset, length, length > POST_INLINE_MAX):
+        lane = NULL
+    one = carrier(lane, flags, whole, p.last)
+    if one and join(s, entry(s, p, one - 1), lane, flags, offset, length):
         return 0
     e = link_entry(s, p, placed(FRAME_WRITE, offset), <uint32_t>length)
     if e == NULL:
@@ -187,10 +172,7 @@ cdef int link_write(tcp_t *s, uint32_t peer, uint32_t flags, uint64_t offset, ui
         e.at = s.row + offset
     else:
         memcpy(e.data, s.row + offset, length)
-    if lane != NULL and flags & POST_GUARD:
-        lane.guard = p.last - 1
-    elif lane != NULL:
-        lane.data = p.last - 1
+    note_last(lane, flags, p.last)
     return 0
 
 

@@ -34,6 +34,7 @@ from spindle_core.fabric.fabric cimport (
     POST_INLINE_MAX,
     Fabric,
 )
+from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.verbs_api cimport (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
@@ -74,7 +75,6 @@ from spindle_core.fabric.verbs_link cimport (
     other_way,
     post_receives,
     verbs_entry,
-    verbs_lane,
     verbs_letter,
     verbs_peer_t,
     verbs_receive_t,
@@ -325,7 +325,7 @@ cdef class VerbsFabric(Fabric):
         cdef uint32_t i, inline_max = s.inline_max
         cdef verbs_receive_t *r
         p.queue = <verbs_entry *>malloc(s.capacity * sizeof(verbs_entry))
-        p.lanes = <verbs_lane *>calloc(s.n_lanes, sizeof(verbs_lane))
+        p.lanes = <lane_t *>calloc(s.n_lanes, sizeof(lane_t))
         p.flying = <uint32_t *>calloc(s.depth, sizeof(uint32_t))
         p.receives = <verbs_receive_t *>calloc(s.receives, sizeof(verbs_receive_t))
         if p.queue == NULL or p.lanes == NULL or p.flying == NULL or p.receives == NULL:

@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, POST_INLINE_MAX, completion_t
+from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.verbs_api cimport (
     ibv_comp_channel,
     ibv_cq,
@@ -52,7 +53,7 @@ cdef enum:
 
 # A work request that waits.
 cdef struct verbs_entry:
-    uint64_t local               # address of the payload: the row, or memory for what is read; 0: in `data`
+    const char *local            # the payload: in the row, or memory for what is read; NULL: in `data`
     uint64_t remote              # address
     uint64_t first               # expected value, or what is added
     uint64_t second              # desired value
@@ -62,11 +63,6 @@ cdef struct verbs_entry:
     uint32_t request             # NO_REQUEST: nobody asked for its completion
     uint32_t kind
     char data[POST_INLINE_MAX]
-
-
-# What waits of a lane: 1 + number of its last data and of its last count.
-cdef struct verbs_lane:
-    uint64_t data, guard
 
 
 cdef struct verbs_request:
@@ -111,7 +107,7 @@ cdef struct verbs_peer_t:
     # Those below `done` have completed, below `sent` the device has them, below `last` they wait, in
     # queue[(number - base) % capacity]; `signalled`: behind the last one that says so when it completes.
     verbs_entry *queue
-    verbs_lane *lanes
+    lane_t *lanes
     uint64_t done, sent, last, signalled, base
     uint32_t *flying             # request of each work request that the device has, by number % depth
     char *bytes                  # POST_INLINE_MAX for each of these, where the device can't carry them itself

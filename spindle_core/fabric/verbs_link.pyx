@@ -37,11 +37,10 @@ from spindle_core.fabric.fabric cimport (
     COMPLETION_OK,
     MAIL_SIZE_MAX,
     MAIL_SLOTS,
-    POST_GUARD,
     POST_INLINE_MAX,
-    POST_LANE_SHIFT,
     completion_t,
 )
+from spindle_core.fabric.lanes cimport carrier, carry, fits, lane_of, lane_t, note_last
 from spindle_core.fabric.verbs_api cimport (
     IBV_QP_STATE,
     IBV_QPS_ERR,
@@ -170,7 +169,8 @@ cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const voi
     e.kind = kind
     e.length = length
     e.request = NO_REQUEST
-    e.local = 0
+    e.local = NULL
+    e.local_key = s.row_key
     e.remote = p.remote_row
     e.remote_key = p.remote_row_key
     if data != NULL:
@@ -181,24 +181,12 @@ cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const voi
     return e
 
 
-cdef bint join(verbs_t *s, verbs_peer_t *p, uint64_t number, uint64_t offset, uint64_t length, bint touching
-               ) noexcept nogil:
-    """A write that waits carries this one as well: it is the same range, or (`touching`) the one behind it. What is
-    longer than a short post then is read from the row."""
-    cdef verbs_entry *e = entry(s, p, number)
-    if e.kind != ENTRY_WRITE:
-        return False
-    if e.remote == p.remote_row + offset and e.length == length:
-        if e.local == 0:
-            memcpy(e.data, s.row + offset, length)
-    elif touching and e.remote + e.length == p.remote_row + offset and e.length + length <= s.message_max:
-        if e.local == 0 and e.length + length <= POST_INLINE_MAX:
-            memcpy(e.data + e.length, s.row + offset, length)
-        elif e.local == 0:
-            e.local = <uint64_t>(s.row + offset - e.length)
-            e.local_key = s.row_key
-        e.length += <uint32_t>length
-    else:
+cdef inline bint join(verbs_t *s, verbs_peer_t *p, verbs_entry *e, const lane_t *lane, uint32_t flags, uint64_t offset,
+                      uint64_t length) noexcept nogil:
+    """A work request that waits carries this write as well, if its lane allows."""
+    if e.kind != ENTRY_WRITE or not carry(
+            fits(lane != NULL, flags, e.remote, e.length, p.remote_row + offset, length, s.message_max),
+            &e.local, e.data, &e.length, s.row, offset, length):
         return False
     s.n_merged += 1
     return True
@@ -208,21 +196,13 @@ cdef int link_write(verbs_t *s, uint32_t link, uint32_t flags, uint64_t offset, 
     """Queues a write of a range of my row, or lets one that waits carry it, as its lane allows (fabric.pxd)."""
     cdef verbs_peer_t *p = &s.peers[link]
     cdef verbs_entry *e = NULL
-    cdef verbs_lane *lane = NULL
-    cdef uint64_t part
+    cdef lane_t *lane = lane_of(p.lanes, s.n_lanes, flags)
+    cdef uint64_t part, one = carrier(lane, flags, p.sent, p.last)
     s.n_posts += 1
     if length == 0:
         p.owes_ring = 1
         return 0
-    if 0 < flags >> POST_LANE_SHIFT < s.n_lanes:
-        lane = &p.lanes[flags >> POST_LANE_SHIFT]
-        if flags & POST_GUARD:
-            # Not where data wait behind it: it would overtake what it guards.
-            if lane.guard > p.sent and lane.guard > lane.data and join(s, p, lane.guard - 1, offset, length, False):
-                return 0
-        elif lane.data > p.sent and join(s, p, lane.data - 1, offset, length, True):
-            return 0
-    elif p.last > p.sent and join(s, p, p.last - 1, offset, length, length > POST_INLINE_MAX):
+    if one and join(s, p, entry(s, p, one - 1), lane, flags, offset, length):
         return 0
     if length <= POST_INLINE_MAX:
         e = link_put(s, p, ENTRY_WRITE, s.row + offset, <uint32_t>length)
@@ -235,15 +215,11 @@ cdef int link_write(verbs_t *s, uint32_t link, uint32_t flags, uint64_t offset, 
         e = link_put(s, p, ENTRY_WRITE, NULL, <uint32_t>part)
         if e == NULL:
             return -1
-        e.local = <uint64_t>(s.row + offset)
-        e.local_key = s.row_key
+        e.local = s.row + offset
         e.remote = p.remote_row + offset
         offset += part
         length -= part
-    if lane != NULL and flags & POST_GUARD:
-        lane.guard = p.last
-    elif lane != NULL:
-        lane.data = p.last
+    note_last(lane, flags, p.last)
     return 0
 
 
@@ -273,14 +249,14 @@ cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint
     w.num_sge = 1 if e.length else 0
     w.send_flags = IBV_SEND_SIGNALED if signalled else 0
     p.flying[place] = e.request
-    part.addr = e.local
+    part.addr = <uint64_t>e.local
     part.length = e.length
     part.lkey = e.local_key
-    if e.local == 0 and 0 < e.length <= s.inline_max:
+    if e.local == NULL and 0 < e.length <= s.inline_max:
         part.addr = <uint64_t>e.data
         w.send_flags |= IBV_SEND_INLINE
         s.n_inlined += 1
-    elif e.local == 0 and e.length:
+    elif e.local == NULL and e.length:
         memcpy(p.bytes + place * POST_INLINE_MAX, e.data, e.length)
         part.addr = <uint64_t>(p.bytes + place * POST_INLINE_MAX)
         part.lkey = p.bytes_key

@@ -142,7 +142,7 @@ cdef int ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t of
         e = link_put(s, p, kind, NULL, <uint32_t>part)
         if e == NULL:
             return -EAGAIN       # not here: there was room
-        e.local = <uint64_t>into
+        e.local = <const char *>into
         e.local_key = local_key
         e.remote = p.memories[key].base + offset
         e.remote_key = p.memories[key].key
