@@ -122,6 +122,18 @@ def test_acknowledgements_pass_data_that_wait_in_the_order_they_were_posted(memb
     assert frames[0][1] == DATA_PLACE and frames[-1][1] == DATA_PLACE + 3 * PIECE
 
 
+def test_a_count_stays_a_post_of_its_own(member: Member) -> None:
+    """Of two counts that touch, in a lane with data, none becomes a part of the other: only whole posts are in order."""
+    member.post(SLOTS, DATA_PLACE, 1 << 20)
+    member.row[64:80] = b"a count!" + b"another!"
+    for place in (64, 72, 72):
+        member.post(COUNTS | GUARD, place, 8)
+    while len(member.received) < (1 << 20) + 4 * 16 + 2 * 24:
+        member.take(64 << 10)
+    counts = [(place, data) for _, place, data in member.frames() if place < DATA_PLACE]
+    assert counts == [(64, b"a count!"), (72, b"another!")]
+
+
 def test_none_of_which_a_part_has_left_is_made_newer() -> None:
     """So many acknowledgements that the socket takes the last one in part; then all of them anew."""
     lanes, size = 400, 256
