@@ -176,7 +176,8 @@ class Worker:
                 one.write_bytes(data)
                 os.utime(one, ns=(stat.st_atime_ns, stat.st_mtime_ns))
             if path.suffix in (".pxd", ".h"):
-                self.build()  # many modules were made of it
+                path.touch()  # newer than the many modules that were made of the mutant
+                self.build()
             self._changed.unlink(missing_ok=True)
         outcome.took_s = time.monotonic() - started
         return outcome

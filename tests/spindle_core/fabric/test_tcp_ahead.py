@@ -123,7 +123,7 @@ def test_acknowledgements_pass_data_that_wait_in_the_order_they_were_posted(memb
 
 
 def test_a_count_stays_a_post_of_its_own(member: Member) -> None:
-    """Of two counts that touch, in a lane with data, none becomes a part of the other: only whole posts are in order."""
+    """Of two that touch none becomes a part of the other: only whole posts are in order."""
     member.post(SLOTS, DATA_PLACE, 1 << 20)
     member.row[64:80] = b"a count!" + b"another!"
     for place in (64, 72, 72):
