@@ -48,7 +48,7 @@ class Reception:
         self._path = str(sock.getsockname())
         self._inode = os.stat(self._path).st_ino
         self._listener = Listener(sock, self.greet, self._limits)
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greeting: dict[asyncio.Task[None], Connection] = {}
         self._places: Places[Connection] = Places(lambda who: who.local and config.is_node_user(who.uid))
         self._say_full_at = 0.0
 
@@ -67,11 +67,11 @@ class Reception:
         if gives_way is conn:
             return
         task = asyncio.get_running_loop().create_task(self._hear(conn))
-        self._greeting.add(task)
+        self._greeting[task] = conn
         task.add_done_callback(lambda task: self._heard(task, conn))
 
     def _heard(self, task: asyncio.Task[None], conn: Connection) -> None:
-        self._greeting.discard(task)
+        self._greeting.pop(task, None)
         self._places.leave(conn)
 
     def _turn_away(self, conn: Connection) -> None:
@@ -99,15 +99,17 @@ class Reception:
             refuse(conn, ConnectionEnded(f"{error}: try again") if late else error)
 
     def close(self) -> None:
-        """Stops listening and removes the socket's file, if it is still ours. Idempotent."""
+        """Stops listening and removes the socket's file, if it is still ours; who was about to say what it is sees that
+        the node has ended, and tries the next one. Idempotent."""
         if self._listener.closed:
             return
         self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
-        for task in self._greeting:
+        for task, conn in self._greeting.items():
             task.cancel()
+            conn.close()
 
 
 def refuse(conn: Connection, error: BaseException) -> None:

@@ -292,6 +292,11 @@ class World:
         return len(views) == 1
 
     def _unsettled(self) -> str:
+        for slot in self.nodes:
+            if slot.wanted and not slot.serving:
+                if not slot.running:
+                    slot.start()  # of something that had happened before
+                return f"node {slot.node_id} does not serve"
         return self.checks.settled()
 
     def _programs_ended(self) -> bool:
@@ -303,9 +308,8 @@ class World:
             raise Violation("E1", f"{slot.process} ends though nothing failed: {slot.process.result}")
 
     def _look_at_ends(self) -> None:
-        for slot in self.nodes:
-            process = slot.process
-            if process is None or process.result != "left":
+        for process in self.system.processes:
+            if not process.alive or process.result != "left":
                 continue
             self.checks.process_ended(process)
             if process.sockets:

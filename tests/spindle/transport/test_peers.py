@@ -33,7 +33,7 @@ def with_node(test: Test, runtime_dir: Path, **config: Any) -> None:
     """Runs `test` beside one node; the second argument connects to it."""
 
     async def body() -> None:
-        node = Node(NodeConfig(runtime_dir=runtime_dir, handshake_timeout_s=0.3, **config))
+        node = Node(NodeConfig(runtime_dir=runtime_dir, **{"handshake_timeout_s": 0.3, **config}))
         await node.start()
         made: list[Connection] = []
 
@@ -113,6 +113,20 @@ def test_a_place_is_free_again_once_its_connection_has_spoken_or_gone(runtime_di
             await asyncio.sleep(0)
 
     with_node(body, runtime_dir)
+
+
+def test_who_has_not_said_who_it_is_sees_the_node_end(runtime_dir: Path) -> None:
+    """A node that ends inside a program that goes on lets nobody wait for an answer."""
+
+    async def body(node: Node, connect: Callable[[], Connection]) -> None:
+        conn = connect()
+        while not node._reception._greeting:  # type: ignore[union-attr]
+            await asyncio.sleep(0.001)
+        await node.stop()
+        with pytest.raises(ConnectionEnded):
+            await conn.receive(5)
+
+    with_node(body, runtime_dir, handshake_timeout_s=60.0)
 
 
 def test_descriptors_of_strangers_are_not_kept(runtime_dir: Path) -> None:
