@@ -14,9 +14,12 @@
 from __future__ import annotations
 
 import bisect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.programs import Reading, Writing
     from spindle_lab.whole.system import Process
@@ -44,6 +47,7 @@ class Checks:
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
         self.deliveries = 0
+        self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
         self.safe: dict[Line, Order] = {}  # of logged topics: what somebody was told to be persisted at every member
         self.synced: dict[tuple[int, str], Order] = {}  # by pid and topic: the last message that is on the disk
 
@@ -137,16 +141,27 @@ class Checks:
 
     def settled(self) -> str:
         """What still has to come, if anything."""
-        for reading in self.readings:
-            if reading.open and reading.keep_all and reading.ordered and not reading.lost():
-                last = self._last(reading)
-                if (reading.taken and reading.taken[-1] < last) or (
-                        not reading.taken and last >= reading.start and self._after_it_opened(reading, last)):
-                    return f"{reading} has not got {last}"
-        for writing in self.writings:
-            if writing.open and writing.waiting():
-                return f"{writing} waits for {writing.waiting()} messages to be delivered"
+        if self._unsettled is not None and (text := self._unsettled()):
+            return text
+        for lacking in (*(partial(self._reader_lacks, one) for one in self.readings),
+                        *(partial(self._writer_lacks, one) for one in self.writings)):
+            if text := lacking():
+                self._unsettled = lacking
+                return text
+        self._unsettled = None
         return self.incomplete()
+
+    def _reader_lacks(self, reading: Reading) -> str:
+        if reading.open and reading.keep_all and reading.ordered and not reading.lost():
+            last = self._last(reading)
+            if (reading.taken and reading.taken[-1] < last) or (
+                    not reading.taken and last >= reading.start and self._after_it_opened(reading, last)):
+                return f"{reading} has not got {last}"
+        return ""
+
+    def _writer_lacks(self, writing: Writing) -> str:
+        waiting = writing.waiting() if writing.open else 0
+        return f"{writing} waits for {waiting} messages to be delivered" if waiting else ""
 
     def _after_it_opened(self, reading: Reading, last: Order) -> bool:
         """True if that was written when the reader was there already: of what is before, it may have none."""

@@ -158,7 +158,11 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._sim_selector = SimSelector(system, keep_back)
         super().__init__(self._sim_selector)
         self.set_task_factory(_make_task)
-        self.set_exception_handler(lambda _, context: self.complaints.append(context))
+        self.set_exception_handler(self._complain)
+
+    def _complain(self, _: Any, context: dict[str, Any]) -> None:
+        self.complaints.append(context)
+        self.system.defective = True
 
     def _make_self_pipe(self) -> None:
         self._ssock = self._csock = None
@@ -255,4 +259,4 @@ class SimLoop(asyncio.SelectorEventLoop):
             heapq.heappop(timers)._scheduled = False
             self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
         timeout = None if not timers else max(0.0, timers[0].when() - self.time()) + 1e-7
-        self.system.wait(lambda: bool(self._ready), timeout, fd)  # type: ignore[attr-defined]
+        self.system.wait(None, timeout, fd, self._ready)  # type: ignore[attr-defined]

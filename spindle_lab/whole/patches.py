@@ -79,7 +79,7 @@ def patched(system: System) -> Iterator[None]:
     def tracked(make: Any) -> Any:
         def opened(*args: Any, **more: Any) -> int:
             fd: int = make(*args, **more)
-            system.current.own(fd)
+            system.current.own(fd, nothing if args[0] == os.devnull else None)
             return fd
 
         return opened
@@ -108,6 +108,7 @@ def patched(system: System) -> Iterator[None]:
     def now_ns() -> int:
         return system.now_ns + system.current.skew_ns
 
+    nothing = system.outside.identity(system.nothing)
     for kind in (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll):
         kind.system = system
     rng = system.random

@@ -46,6 +46,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
     warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
     gc.disable()  # when it runs would depend on what ran before
+    gc.freeze()  # nothing that is older than the run ends with it
     system = System(seed)
     try:
         with patched(system):
@@ -82,6 +83,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
             system.close()
     finally:
         sys.unraisablehook = hook
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
     return outcome

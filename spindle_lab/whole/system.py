@@ -9,17 +9,19 @@ Rules:
 
 from __future__ import annotations
 
+import heapq
 import io
 import os
 import random
 import select
 from asyncio import events
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from spindle_core.engine import Engine
 from spindle_lab.whole.threads import Thread
 
 if TYPE_CHECKING:
@@ -77,13 +79,14 @@ class Process:
         found = os.fstat(fd)
         return found.st_dev, found.st_ino
 
-    def own(self, fd: int) -> None:
-        """It has opened this, and the kernel is to close it at its end."""
-        self.fds[fd] = self.identity(fd)
+    def own(self, fd: int, identity: tuple[int, int] | None = None) -> None:
+        """It has opened this, and the kernel is to close it at its end. `identity`: what is behind it, if known."""
+        self.fds[fd] = identity or self.identity(fd)
 
     def thread_failed(self, thread: Thread, error: BaseException) -> None:
         """An exception came out of a thread."""
         self.failures.append((thread, error))
+        self.system.defective = True
 
     def spawn(self, target: Callable[..., Any], *args: Any, name: str = "main") -> Thread:
         """Starts a thread in it."""
@@ -98,8 +101,11 @@ class System:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self._bits = self.random.getrandbits
         self.now_ns = 0
         self.processes: list[Process] = []
+        self.alive: list[Process] = []  # of them
+        self.defective = False  # something has come out of a thread or a task that nobody there looks at
         self.outside = Process.__new__(Process)  # whoever drives the simulation
         self.current: Process = self.outside
         self.thread: Thread | None = None
@@ -160,6 +166,7 @@ class System:
         """A new one, without threads yet."""
         process = Process(self, name, host, uid)
         self.processes.append(process)
+        self.alive.append(process)
         return process
 
     def by_pid(self, pid: int) -> Process | None:
@@ -172,6 +179,7 @@ class System:
         if not process.alive:
             return
         process.alive = False
+        self.alive.remove(process)
         for thread in process.threads:
             self.unwatch(thread.polled_fd)
         for engine in process.engines:
@@ -211,6 +219,7 @@ class System:
     def forget(self) -> None:
         """Lets go of everything."""
         self.processes.clear()
+        self.alive.clear()
         self.listening.clear()
         self._waits.clear()
         self.on_pass = self.on_kill = None
@@ -244,8 +253,6 @@ class System:
 
     def at(self, when_ns: int, call: Callable[[], None]) -> None:
         """Calls it at that time, outside all processes."""
-        import heapq
-
         heapq.heappush(self.due, (when_ns, self.next_serial(), call))
 
     def after(self, delay_ns: int, call: Callable[[], None]) -> None:
@@ -254,21 +261,24 @@ class System:
 
     # --- waiting
 
-    def wait(self, ready: Callable[[], bool] | None, timeout_s: float | None, polled_fd: int = -1) -> bool:
-        """The running thread waits until `ready()`, or `polled_fd` is readable, or the time is over; False for that."""
+    def wait(self, ready: Callable[[], bool] | None, timeout_s: float | None, polled_fd: int = -1,
+             told: Sized = ()) -> bool:
+        """The running thread waits until `ready()`, or `told` has something, or `polled_fd` is readable, or the time is
+        over; False for that. `ready` is called at every step of the run, and costs accordingly."""
         if self.ending:
             raise GreenletExit
-        if ready is not None and ready():
+        if told or (ready is not None and ready()):
             return True
         thread = self.thread
         if thread is None:
             raise RuntimeError(f"{self.current} waits outside of a thread")
-        thread.ready = ready
+        thread.ready, thread.told = ready, told
         thread.deadline_ns = None if timeout_s is None else self.now_ns + max(0, int(timeout_s * 1e9))
         thread.polled_fd = polled_fd
         thread.runnable = False
         self._switch()
-        if ready is not None and ready():
+        thread.told = ()
+        if told or (ready is not None and ready()):
             return True
         return thread.deadline_ns is None or self.now_ns < thread.deadline_ns
 
@@ -306,34 +316,41 @@ class System:
 
     # --- running
 
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
+        bits = n.bit_length()
+        drawn = self._bits(bits)
+        while drawn >= n:
+            drawn = self._bits(bits)
+        return drawn
+
     def candidates(self) -> list[Thread | SimEngine | Lines]:
         """Everything that can run now, in an order of its own."""
-        now = self.now_ns
-        rung = {id(self._waits[fd]) for fd, _ in self.watched.poll(0) if fd in self._waits}
+        now, waits = self.now_ns, self._waits
         found: list[Thread | SimEngine | Lines] = []
-        if self.lines_fd in self._waits and id(self._waits[self.lines_fd]) in rung:
-            found.append(self._waits[self.lines_fd])
-        for process in self.processes:
-            if not process.alive or process.stopped:
+        rung: set[Thread | SimEngine | Lines] = set()
+        for fd, _ in self.watched.poll(0):
+            if fd == self.lines_fd:
+                found.append(waits[fd])
+            elif fd in waits:
+                rung.add(waits[fd])
+        for process in self.alive:
+            if process.stopped:
                 continue
-            for thread in process.threads:
-                if thread.finished:
-                    continue
-                if (thread.runnable or id(thread) in rung
-                        or (thread.deadline_ns is not None and thread.deadline_ns <= now)
-                        or (thread.ready is not None and thread.ready())):
-                    found.append(thread)
+            for one in process.threads:
+                if (one.runnable or one.told or one in rung or ((end := one.deadline_ns) is not None and end <= now)
+                        or ((ready := one.ready) is not None and ready())):
+                    found.append(one)
             for engine in process.engines:
-                due = engine.deadline_ns is not None and engine.deadline_ns <= now
-                if engine.running and (not engine.asleep or due or id(engine) in rung):
+                if not engine.asleep or engine in rung or ((end := engine.deadline_ns) is not None and end <= now):
                     found.append(engine)
         return found
 
     def next_deadline(self) -> int | None:
         """When something can run that can't now."""
         found = self.due[0][0] if self.due else None
-        for process in self.processes:
-            if process.alive and not process.stopped:
+        for process in self.alive:
+            if not process.stopped:
                 everybody: list[Thread | SimEngine] = [*process.threads, *process.engines]
                 for one in everybody:
                     if one.deadline_ns is not None:
@@ -342,10 +359,6 @@ class System:
 
     def run_one(self) -> None:
         """One turn of somebody. Raises Stuck if nobody can ever have one."""
-        import heapq
-
-        from spindle_lab.whole.lines import Lines
-
         while True:
             if self.due and self.due[0][0] <= self.now_ns:
                 heapq.heappop(self.due)[2]()
@@ -358,17 +371,20 @@ class System:
                 raise Stuck("nothing can run any more, and nothing is due")
             self.now_ns = max(self.now_ns, following)
         self.steps += 1
-        one = found[self.random.randrange(len(found))] if len(found) > 1 else found[0]
-        self.now_ns += self.random.randrange(500, 20_000)
+        one = found[self.below(len(found))] if len(found) > 1 else found[0]
+        self.now_ns += 500 + self.below(19_500)
         if isinstance(one, Thread):
             self.mix(one.process.pid * 64 + (one.ident or 0))
             self.turn(one)
-        elif isinstance(one, Lines):
+        elif not isinstance(one, Engine):
             one.turn()
         else:
             self.mix(one.process.pid * 64 + 63)
-            with self.within(one.process):
+            self.current = one.process
+            try:
                 one.turn()
+            finally:
+                self.current = self.outside
             if self.on_pass is not None:
                 self.on_pass(one)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading as real
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, greenlet
@@ -36,6 +36,7 @@ class Thread:
         self.greenlet: greenlet | None = None
         # What it waits for, while it does.
         self.ready: Callable[[], bool] | None = None
+        self.told: Sized = ()
         self.deadline_ns: int | None = None
         self.polled_fd = -1  # an epoll descriptor, readable when one of those that it waits for is
         self.polling: frozenset[int] = frozenset()  # the descriptors themselves
@@ -132,7 +133,7 @@ class Condition:
     def __init__(self, lock: Lock | None = None) -> None:
         self._lock = lock or RLock()
         self.acquire, self.release = self._lock.acquire, self._lock.release
-        self._waiters: deque[list[bool]] = deque()
+        self._waiters: deque[list[None]] = deque()
 
     def __enter__(self) -> bool:
         return self._lock.acquire()
@@ -142,18 +143,21 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> bool:
         """As threading's."""
-        told = [False]
+        told: list[None] = []
         self._waiters.append(told)
         depth, owner = self._lock._depth, self._lock._owner
         self._lock._depth, self._lock._owner = 0, None
         try:
-            return self.system.wait(lambda: told[0], timeout)
+            return self.system.wait(None, timeout, told=told)
         finally:
-            if not told[0]:
-                self._waiters.remove(told)
+            if not told:
+                self._forget(told)
             if self._lock._owner is not None:
                 self.system.wait(lambda: self._lock._owner is None, None)
             self._lock._depth, self._lock._owner = depth, owner
+
+    def _forget(self, told: list[None]) -> None:
+        self._waiters = deque(one for one in self._waiters if one is not told)
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """As threading's."""
@@ -168,7 +172,7 @@ class Condition:
     def notify(self, n: int = 1) -> None:
         """As threading's."""
         for _ in range(min(n, len(self._waiters))):
-            self._waiters.popleft()[0] = True
+            self._waiters.popleft().append(None)
 
     def notify_all(self) -> None:
         """As threading's."""

@@ -249,7 +249,8 @@ class World:
                 system.run_one()
             except Stuck as error:
                 raise Violation("L1", f"{error}, but it is not so that {what}: {self._why()}") from error
-            self._look_for_defects()
+            if system.defective:
+                self._look_for_defects()
 
     def _look_for_defects(self) -> None:
         for process in self.system.processes:
@@ -292,12 +293,8 @@ class World:
         return len(views) == 1
 
     def _unsettled(self) -> str:
-        for slot in self.nodes:
-            if slot.wanted and not slot.serving:
-                if not slot.running:
-                    slot.start()  # of something that had happened before
-                return f"node {slot.node_id} does not serve"
-        return self.checks.settled()
+        return self.checks.settled() or next(
+            (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "")
 
     def _programs_ended(self) -> bool:
         return all(one.process.result is not None or not one.process.alive for one in self.programs)
@@ -306,6 +303,8 @@ class World:
         """A life of a node is over in order."""
         if slot.process is not None and slot.process.result != "left" and not self.faulty:
             raise Violation("E1", f"{slot.process} ends though nothing failed: {slot.process.result}")
+        if self.finishing and not self.over and slot.wanted:
+            self.system.after(MS, slot.start)  # it ended of something that had happened before
 
     def _look_at_ends(self) -> None:
         for process in self.system.processes:
