@@ -4,6 +4,7 @@ Why for the whole node: a node that has a journal is asked about it whether it i
 
 Rules:
 - Everything runs on the node's event loop; disks are read on threads.
+- What a node is asked to write down it tries until it has done so, or another view is installed.
 - What a node says of a topic holds for the view that it is asked about: it answers when it has installed that.
 - A history that this node asks for ends with its last chunk, with a problem, or when either end is out of the view.
   Nobody waits for the dead. What this node gives to others is in `spindle.restart.giving`.
@@ -40,6 +41,8 @@ KINDS = (
     "history", "history_request", "history_more", "restart_query", "restart_summary", "restart_record",
     "restart_recorded",
 )
+RETRY_S = 0.05  # between two tries to write something down; doubles up to the next
+RETRY_MAX_S = 2.0
 LOG = logging.getLogger("spindle.node")
 
 
@@ -208,13 +211,14 @@ class Questions:
             if not knows(ledger.read(), successor.holders):
                 ledger.update(successor=successor)
 
-        try:
-            await in_thread(write)
-        except (JournalError, OSError) as error:
-            LOG.error("topic %r: cannot write down that %s go on with it: %s", message.topic, successor.holders, error)
-            return
-        self._send(node_id, pb.PeerMessage(restart_recorded=pb.RestartRecorded(
-            topic=message.topic, view_id=message.view_id)))
+        def wanted() -> bool:
+            view = self._view()
+            return view is not None and view.view_id == message.view_id
+
+        if await _written(write, wanted, f"topic {message.topic!r}: cannot write down that {successor.holders} go on "
+                                         "with it"):
+            self._send(node_id, pb.PeerMessage(restart_recorded=pb.RestartRecorded(
+                topic=message.topic, view_id=message.view_id)))
 
     def view_changed(self, view: View) -> None:
         """A view is installed: who isn't in it asks and answers nothing any more. Who holds the topics that this node
@@ -248,10 +252,10 @@ class Questions:
             if not knows(ledger.read(), holders):
                 ledger.update(successor=Successor(holders))
 
-        try:
-            await in_thread(write)
-        except (JournalError, OSError) as error:
-            LOG.warning("topic %r: cannot write down that %s hold it: %s", topic, holders, error)
+        def wanted() -> bool:
+            return self._asked.get(topic, (-1,))[0] == holders.view_id
+
+        await _written(write, wanted, f"topic {topic!r}: cannot write down that {holders} hold it")
 
     # --- the end
 
@@ -274,3 +278,20 @@ class Questions:
         await self.giving.ended()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def _written(write: Callable[[], None], wanted: Callable[[], bool], problem: str) -> bool:
+    """Writes to a ledger, on a thread, again and again while the disk has no room or fails: others wait for it, and a
+    disk may get better. False if it isn't wanted any more."""
+    pause = RETRY_S
+    while True:
+        try:
+            await in_thread(write)
+            return True
+        except (JournalError, OSError) as error:
+            if pause == RETRY_S:
+                LOG.error("%s, and tries again: %s", problem, error)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, RETRY_MAX_S)
+        if not wanted():
+            return False

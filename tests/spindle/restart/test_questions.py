@@ -7,6 +7,8 @@ that ends it come in the same turn of the loop.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +17,8 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
-from spindle.restart.chain import Summary
+from spindle.restart.chain import Standing, Summary
+from spindle.restart.ledger import Ledger
 from spindle.restart.questions import Questions
 from tests.spindle.node.test_node import Group, until, with_group
 from tests.spindle.restart.test_donors import held_and_left
@@ -87,3 +90,27 @@ def test_an_answer_of_the_view_before_is_not_acted_upon(runtime_dir: Path, tmp_p
                 await asyncio.wait_for(opening, 10)
 
     run(runtime_dir)
+
+
+def test_who_can_not_write_down_who_goes_on_tries_again(runtime_dir: Path, tmp_path: Path) -> None:
+    """The disk of a node that is no member has no room for a while: the topic begins once it has."""
+    tries = []
+    write = Ledger._write
+
+    def full_at_first(self: Ledger, standing: Standing) -> None:
+        if self.path.parent == tmp_path / "1":
+            tries.append(standing)
+            if len(tries) < 4:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, standing)
+
+    @with_group
+    async def run(group: Group) -> None:
+        await group.start(journal_dir=tmp_path / "1")
+        node = await group.start(journal_dir=tmp_path / "2")
+        await node.declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2000))
+        await asyncio.wait_for(node.open_reader("t", keep_all=False, from_history=False), 10)
+        assert len(tries) >= 4
+
+    with patch.object(Ledger, "_write", full_at_first):
+        run(runtime_dir)
