@@ -9,9 +9,10 @@ it a null, and commit_slots then says so.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.activity cimport note
-from spindle_core.atomics cimport fence_store_load, monotonic_ns, realtime_ns, u32_load_relaxed, u32_store_relaxed
+from spindle_core.atomics cimport fence_store_load, monotonic_ns, realtime_ns, u32_store_relaxed
+from spindle_core.bell cimport ring_once
 from spindle_core.effects cimport evaluate_whole
-from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.events cimport event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
@@ -61,8 +62,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
                 return 0
             left_ms = (until - now) // 1_000_000 + 1     # a ring may end a sleep: time is what the clock says
         fence_store_load()
-        if u32_load_relaxed(&driver.bell.asleep):
-            event_ring(driver.bell_fd)
+        ring_once(driver.bell, driver.bell_fd, &driver.rung)
         event_wait(s.space_fd, <int>left_ms if left_ms < 10 else 10)
 
 
@@ -105,7 +105,7 @@ cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
             evaluate_whole(s.node, s, STAGE_SEND)
             evaluate_whole(s.node, s, STAGE_RECEIVE)
         stop_driving(driver)
-    event_ring(driver.bell_fd)
+    ring_once(driver.bell, driver.bell_fd, &driver.rung)
 
 
 cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil:
@@ -122,4 +122,4 @@ cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept n
     unlock_subgroup(s)
     note(s.node, s)
     if commits_asleep(driver) == 0:
-        event_ring(driver.bell_fd)
+        ring_once(driver.bell, driver.bell_fd, &driver.rung)

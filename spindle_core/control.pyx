@@ -14,7 +14,6 @@ from spindle_core.atomics cimport (
     fence_store_load,
     fence_store_store,
     u32_exchange_acquire,
-    u32_load_relaxed,
     u32_store_relaxed,
     u32_store_release,
     u64_load_acquire,
@@ -22,6 +21,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
+from spindle_core.bell cimport is_asleep
 from spindle_core.events cimport event_ring, sched_yield
 from spindle_core.layout cimport (
     PROPOSAL_AREA_SIZE,
@@ -95,7 +95,7 @@ cdef class ControlRows:
         u64_store_release(&self.node.beat_ns, between_ns)
         if first:                # it may be asleep without a time to wake up at
             fence_store_load()
-            if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
+            if is_asleep(<bell_page *>self.bell.base):
                 event_ring(self.bell_fd)
 
     def push(self):
@@ -106,7 +106,7 @@ cdef class ControlRows:
         u64_store_release(&h.control_version, h.control_version + 1)
         u32_store_release(&self.node.control_lock, 0)
         fence_store_load()
-        if u32_load_relaxed(&(<bell_page *>self.bell.base).asleep):
+        if is_asleep(<bell_page *>self.bell.base):
             event_ring(self.bell_fd)
 
     def write_area(self, str area, bytes data):

@@ -16,9 +16,9 @@ from spindle_core.atomics cimport (
     fence_store_load,
     realtime_ns,
     u32_load_acquire,
-    u32_load_relaxed,
     u32_store_release,
 )
+from spindle_core.bell cimport ring_once, wake_up
 from spindle_core.counters cimport Counters
 from spindle_core.effects cimport tell_control, whole_pass
 from spindle_core.epoch cimport Epoch
@@ -131,6 +131,8 @@ cdef class Driving:
             raise RuntimeError("the predicate thread is running")
         if falls_asleep:
             announce_sleep(&self.driver)
+        else:
+            wake_up(self.driver.bell)
         if self.epoch is None:
             return 0
         done = whole_pass(&self.epoch.node, self.now_ns())
@@ -147,8 +149,7 @@ cdef class Driving:
 
     cdef void ring(self) noexcept:
         fence_store_load()
-        if u32_load_relaxed(&self.driver.bell.asleep):
-            event_ring(self.bell_fd)
+        ring_once(self.driver.bell, self.bell_fd, &self.driver.rung)
 
     cdef int park(self) except -1:
         """The predicate thread stands between two steps until resume(). Nests.

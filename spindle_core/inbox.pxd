@@ -46,6 +46,7 @@ cdef class InboxWriter:
     cdef bell_page *node_bell
     cdef char *slots
     cdef int space_fd, bell_fd
+    cdef uint64_t rung                  # for which sleep of the node's we rang last
     cdef uint32_t forks                 # of this process when it was opened
     cdef readonly uint64_t size_max     # bytes
     cdef readonly uint64_t slots_count

@@ -17,12 +17,12 @@ from libc.string cimport memcpy, memset
 from spindle_core.atomics cimport (
     fence_store_load,
     realtime_ns,
-    u32_load_relaxed,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport c_close, end_ring, end_wait, end_wake, event_ring, sched_yield
+from spindle_core.bell cimport ring_once
+from spindle_core.events cimport c_close, end_ring, end_wait, end_wake, sched_yield
 from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
@@ -266,8 +266,7 @@ cdef class InboxWriter:
             return 0
         if left_s >= 0:
             timeout_ms = min(timeout_ms, <int>(left_s * 1000) + 1)
-        if u32_load_relaxed(&self.node_bell.asleep):
-            event_ring(self.bell_fd)
+        ring_once(self.node_bell, self.bell_fd, &self.rung)
         if not self.polling:
             self.polling = True
             with nogil:
@@ -295,8 +294,7 @@ cdef class InboxWriter:
         # SYNC POINT: commit. Pairs with the send predicate's acquire of `committed`: slots before the count.
         u64_store_release(&self.header.committed, self.next)
         fence_store_load()
-        if u32_load_relaxed(&self.node_bell.asleep):
-            event_ring(self.bell_fd)
+        ring_once(self.node_bell, self.bell_fd, &self.rung)
 
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1:
         cdef char *slot

@@ -50,9 +50,9 @@ cdef extern from "layout.h" nogil:
     cdef struct bell_page:
         uint64_t magic
         uint32_t node_id
-        uint32_t asleep
         uint64_t incarnation
         uint64_t stopped
+        uint64_t sleeps
 
     cdef struct inbox_header:
         uint64_t magic

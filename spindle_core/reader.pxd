@@ -20,6 +20,7 @@ cdef class LogReader:
     cdef readonly uint64_t lost              # messages overtaken or skipped, ever
     cdef readonly bint keep_all
     cdef int data_fd, bell_fd
+    cdef uint64_t rung                       # for which sleep of the node's we rang last
     cdef uint32_t forks                      # of this process when it was opened
     cdef readonly uint64_t next_view, next_sequence  # place in the order behind the last message taken
     cdef bint skips                          # messages before that place may still come: we have had them

@@ -20,7 +20,8 @@ from spindle_core.atomics cimport (
     u64_store_release,
     u64_store_relaxed,
 )
-from spindle_core.events cimport c_close, end_clear, end_wait, end_wake, event_ring, poll, wait_two
+from spindle_core.bell cimport ring_once
+from spindle_core.events cimport c_close, end_clear, end_wait, end_wake, poll, wait_two
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CACHE_LINE,
@@ -220,8 +221,8 @@ cdef class LogReader:
         u64_store_release(&self.page.position, self.position)
         if self.keep_all and self.node_bell != NULL:
             fence_store_load()
-            if u64_load_relaxed(&self.header.blocked) and u32_load_relaxed(&self.node_bell.asleep):
-                event_ring(self.bell_fd)
+            if u64_load_relaxed(&self.header.blocked):
+                ring_once(self.node_bell, self.bell_fd, &self.rung)
 
     def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=MessageInfo):
         """Up to `n` messages, oldest first; [] when there is none.

@@ -17,11 +17,11 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.atomics cimport (
     fence_store_load,
-    u32_store_relaxed,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
 )
+from spindle_core.bell cimport fall_asleep, wake_up
 from spindle_core.delivery cimport DeliveryLog, log_refresh_cursors, log_set_blocked
 from spindle_core.events cimport c_close, end_clear, end_ring, event_ring, event_wait
 from spindle_core.inbox cimport Inbox, InboxWriter, inbox_t
@@ -56,13 +56,11 @@ cdef class Bell:
 
     def doze(self):
         """From now on the ports ring."""
-        # Pairs with the ports' fence between what they change and their look at `asleep`.
-        u32_store_relaxed(&self.bell.asleep, 1)
-        fence_store_load()
+        fall_asleep(self.bell)
 
     def awake(self):
         """They need not ring."""
-        u32_store_relaxed(&self.bell.asleep, 0)
+        wake_up(self.bell)
 
     def wait(self, double timeout_s):
         """Blocks until rung, without the GIL."""

@@ -14,12 +14,12 @@ from spindle_core.atomics cimport (
     u32_exchange_acquire,
     u32_fetch_add_acq_rel,
     u32_load_acquire,
-    u32_load_relaxed,
     u32_store_relaxed,
     u32_store_release,
     u64_load_relaxed,
     u64_store_release,
 )
+from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.effects cimport tell_control, whole_pass
 from spindle_core.events cimport event_sleep, event_wait, sched_yield
@@ -46,22 +46,21 @@ cdef void stop_driving(driver_t *d) noexcept nogil:
 cdef void announce_sleep(driver_t *d) noexcept nogil:
     """Before the last look for work, after which the thread blocks.
 
-    SYNC POINT: wake. Pairs with every ringer: asleep is visible, and commits are counted anew, before that look.
+    SYNC POINT: wake. Pairs with every ringer: that it sleeps is visible, and commits are counted anew, before that look.
     """
     u32_store_relaxed(&d.commits, 0)
-    u32_store_relaxed(&d.bell.asleep, 1)
-    fence_store_load()
+    fall_asleep(d.bell)
 
 
 cdef int64_t commits_asleep(driver_t *d) noexcept nogil:
     """For an application thread that has committed: how many commits before it have found this thread blocked since it
     announced that; -1 if it isn't. Who is told 0 rings.
 
-    SYNC POINT: wake. Pairs with announce_sleep(): what was committed is visible before this look at `asleep` and at the
-    count. So whoever isn't told 0 is rung for by who was, or seen by the thread's last look.
+    SYNC POINT: wake. Pairs with announce_sleep(): what was committed is visible before this look at the page and at
+    the count. So whoever isn't told 0 is rung for by who was, or seen by the thread's last look.
     """
     fence_store_load()
-    if not u32_load_relaxed(&d.bell.asleep):
+    if not is_asleep(d.bell):
         return -1
     return u32_fetch_add_acq_rel(&d.commits, 1)
 
@@ -93,7 +92,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
         # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
         event_sleep(d.wait_fd, timeout_ms)
         resume_driving(d)
-    u32_store_relaxed(&d.bell.asleep, 0)
+    wake_up(d.bell)
 
 
 cdef void drive(driver_t *d) noexcept nogil:

@@ -10,11 +10,11 @@ from libc.string cimport memcpy, memset
 from spindle_core.atomics cimport (
     fence_store_load,
     u32_exchange_acquire,
-    u32_load_relaxed,
     u32_store_release,
     u64_load_acquire,
     u64_store_release,
 )
+from spindle_core.bell cimport is_asleep
 from spindle_core.events cimport event_ring, sched_yield
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
@@ -54,7 +54,7 @@ cdef void ring_node(net_t *net, link_t *link) noexcept nogil:
     net.rings += 1
     if target != NULL and target.bell != NULL:
         fence_store_load()
-        if u32_load_relaxed(&target.bell.asleep):
+        if is_asleep(target.bell):
             event_ring(target.bell_fd)
             net.woken += 1
 

@@ -15,6 +15,7 @@ cdef struct shm_peer_t:
     uint64_t row_size
     bell_page *bell
     int bell_fd
+    uint64_t rung                # for which of its sleeps I rang last
     uint32_t cut                 # set by the control thread while the predicate thread posts
     char *mail_out               # ring that I write and this peer reads (in my mail mapping)
     char *mail_in                # ring that this peer writes and I read (in its mail mapping)

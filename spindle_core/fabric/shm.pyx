@@ -23,7 +23,8 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.events cimport c_close, event_ring, event_wait
+from spindle_core.bell cimport fall_asleep, ring_once, wake_up
+from spindle_core.events cimport c_close, event_wait
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     COMPLETION_OK,
@@ -56,10 +57,7 @@ cdef struct mail_box:
 
 
 cdef inline int ring_peer(shm_peer_t *p) noexcept nogil:
-    if p.bell != NULL and not u32_load_relaxed(&p.cut) and u32_load_relaxed(&p.bell.asleep):
-        event_ring(p.bell_fd)
-        return 1
-    return 0
+    return p.bell != NULL and not u32_load_relaxed(&p.cut) and ring_once(p.bell, p.bell_fd, &p.rung)
 
 
 cdef int shm_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
@@ -221,9 +219,7 @@ cdef void shm_cut(void *self, uint32_t peer) noexcept nogil:
 
 
 cdef void shm_prepare_wait(void *self) noexcept nogil:
-    # SYNC POINT: wake. Pairs with every ringer: asleep is visible before I look for work once more.
-    u32_store_relaxed(&(<shm_t *>self).bell.asleep, 1)
-    fence_store_load()
+    fall_asleep((<shm_t *>self).bell)
 
 
 cdef int shm_wait(void *self, int64_t timeout_ns) noexcept nogil:
@@ -231,7 +227,7 @@ cdef int shm_wait(void *self, int64_t timeout_ns) noexcept nogil:
 
 
 cdef void shm_finish_wait(void *self) noexcept nogil:
-    u32_store_relaxed(&(<shm_t *>self).bell.asleep, 0)
+    wake_up((<shm_t *>self).bell)
 
 
 cdef class ShmFabric(Fabric):

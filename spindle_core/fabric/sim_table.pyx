@@ -9,7 +9,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from spindle_core.atomics cimport fence_store_load, monotonic_ns, u32_load_relaxed, u32_store_relaxed
+from spindle_core.atomics cimport monotonic_ns
+from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
 from spindle_core.events cimport event_clear, sched_yield
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
@@ -233,7 +234,7 @@ cdef int sim_ring(void *self, uint32_t peer) noexcept nogil:
             op.ring = True
             append(link, op)
             if link.target.bell != NULL:
-                woken -= u32_load_relaxed(&link.target.bell.asleep)   # it will be woken
+                woken -= is_asleep(link.target.bell)   # it will be woken
     woken = s.net.woken - woken
     unlock(s.net)
     return <int>woken
@@ -252,8 +253,7 @@ cdef void sim_cut(void *self, uint32_t peer) noexcept nogil:
 cdef void sim_prepare_wait(void *self) noexcept nogil:
     cdef sim_t *s = <sim_t *>self
     if s.bell != NULL:
-        u32_store_relaxed(&s.bell.asleep, 1)
-        fence_store_load()
+        fall_asleep(s.bell)
 
 
 cdef int sim_wait(void *self, int64_t timeout_ns) noexcept nogil:
@@ -281,7 +281,7 @@ cdef int sim_wait(void *self, int64_t timeout_ns) noexcept nogil:
 cdef void sim_finish_wait(void *self) noexcept nogil:
     cdef sim_t *s = <sim_t *>self
     if s.bell != NULL:
-        u32_store_relaxed(&s.bell.asleep, 0)
+        wake_up(s.bell)
 
 
 cdef void set_table(fabric_t *table, sim_t *s) noexcept:

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 3u
+#define LAYOUT_VERSION 4u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -135,15 +135,16 @@ static inline uint64_t slot_stride(uint64_t size_max) { return align_up(sizeof(s
 /* ---- doorbell -------------------------------------------------------------------------------------------------- */
 
 /* One page per node, mapped read-only by peers and applications. Who has published something looks whether the
- * node's predicate thread sleeps, and only then writes to the eventfd that came with the page. */
+ * node's predicate thread sleeps, and only then, once for each sleep, rings what came with the page (bell.pxd). */
 struct bell_page {
     uint64_t magic;
     uint32_t node_id;
-    uint32_t asleep;           /* 1 while the predicate thread is (about to be) blocked */
+    uint32_t reserved0;
     uint64_t incarnation;
     uint64_t stopped;          /* 1 after the predicate thread ended for good */
+    uint64_t sleeps;           /* odd while the predicate thread is, or is about to be, blocked; grows at both ends */
 };
-_Static_assert(offsetof(struct bell_page, asleep) % 4 == 0, "aligned");
+_Static_assert(offsetof(struct bell_page, sleeps) % 8 == 0, "aligned");
 
 /* ---- inbox: from an application's writer to its node ------------------------------------------------------------- */
 

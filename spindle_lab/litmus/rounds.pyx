@@ -18,11 +18,11 @@ from libc.string cimport memset
 from spindle_core.arming cimport arm_cursor
 from spindle_core.atomics cimport (
     cpu_relax,
-    u32_store_relaxed,
     u64_load_acquire,
     u64_store_relaxed,
     u64_store_release,
 )
+from spindle_core.bell cimport wake_up
 from spindle_core.delivery cimport log_t, log_take_armed
 from spindle_core.events cimport sched_yield
 from spindle_core.fabric.fabric cimport POST_RING, Fabric, post_t
@@ -158,7 +158,7 @@ cdef void run_sleeper(Race race) noexcept nogil:
             wait_for(&race.places[1 + k].ended, n << 1)
             found = u64_load_acquire(&race.places[1 + k].ended)
             rung |= found & 1
-        u32_store_relaxed(&race.bell.asleep, 0)
+        wake_up(race.bell)
         seen = seen == (<uint64_t>1 << race.workers) - 1
         race.outcomes[seen << 1 | rung] += 1
         if not seen and not rung:

@@ -34,6 +34,11 @@ def connection(buffer: int = 0) -> tuple[socket.socket, socket.socket]:
     return one, other
 
 
+def asleep(engine: Engine) -> bool:
+    """Its predicate thread is, or is about to be, blocked."""
+    return engine.bell.view()[32] & 1 == 1
+
+
 class Cluster:
     """`n` engines, node ids 1..n, with one epoch installed; step by step unless start() is called."""
 

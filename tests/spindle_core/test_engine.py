@@ -14,7 +14,7 @@ from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.direct import DirectClaim
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.errors import CoreError, MessageTooLarge, NodeGone, Wedged, WriteTimeout
-from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.predicates.test_order import SCRIPT, run_script
 from tests.support import wait_until
 
@@ -371,17 +371,13 @@ def test_threads_deliver_and_stop_cleanly():
                 got += r.take(600)
             logs.append(got)
         assert logs[0] == logs[1] == logs[2]
-        wait_until(lambda: all(_asleep(e) for e in cluster.engines), 30)
+        wait_until(lambda: all(asleep(e) for e in cluster.engines), 30)
     finally:
         cluster.stop()
     with pytest.raises(NodeGone):
         readers[0].wait(30)
     with pytest.raises(NodeGone):
         writers[0].write(b"x")
-
-
-def _asleep(engine: Engine) -> bool:
-    return engine.bell.view()[12:16] == b"\x01\x00\x00\x00"
 
 
 def test_a_writer_publishes_itself_while_the_predicate_thread_sleeps():
@@ -400,7 +396,7 @@ def test_a_writer_publishes_itself_while_the_predicate_thread_sleeps():
 
     try:
         for k in range(rounds):
-            wait_until(lambda: all(_asleep(e) for e in cluster.engines), 30)
+            wait_until(lambda: all(asleep(e) for e in cluster.engines), 30)
             threads = [threading.Thread(target=write, args=(cluster.engines[k % 3], t, k)) for t in range(2)]
             for thread in threads:
                 thread.start()

@@ -15,7 +15,7 @@ from spindle_core.engine import SubgroupSpec
 from spindle_core.epoch import CONTROL_PUSHES_MAX
 from spindle_core.errors import Wedged, WriteTimeout
 from spindle_core.fabric.tcp import TcpFabric
-from tests.spindle_core.cluster import Cluster, connection
+from tests.spindle_core.cluster import Cluster, asleep, connection
 from tests.spindle_core.predicates.test_order import SWITCHES, run_script
 from tests.support import wait_until
 
@@ -78,7 +78,7 @@ def test_threads_agree_sleep_and_stop(size: int) -> None:
                 got += reader.take(1000)
             logs.append(got)
         assert logs[0] == logs[1] == logs[2]
-        wait_until(lambda: all(e.bell.view()[12:16] == b"\x01\x00\x00\x00" for e in cluster.engines), 30)
+        wait_until(lambda: all(map(asleep, cluster.engines)), 30)
         calls = [engine.epoch.fabric.statistics()["receive_calls"] for engine in cluster.engines]
         sleeps = [engine.counters.snapshot()["sleeps"] for engine in cluster.engines]
         time.sleep(0.2)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle_core.engine import Switches
-from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.fabric.verbs_peers import needs_verbs
 from tests.spindle_core.predicates.test_order import SWITCHES, run_script
 from tests.spindle_core.test_over_tcp import change_view
@@ -45,8 +45,8 @@ def test_one_order_and_nothing_lost_across_views(n, window, first, second, level
     assert all(writers[i].acknowledged == len(written[i]) for i in writers)
 
 
-def asleep(cluster: Cluster) -> bool:
-    return all(engine.bell.view()[12:16] == b"\x01\x00\x00\x00" for engine in cluster.engines)
+def all_asleep(cluster: Cluster) -> bool:
+    return all(map(asleep, cluster.engines))
 
 
 def statistics(cluster: Cluster) -> list[dict[str, int]]:
@@ -73,13 +73,13 @@ def test_threads_agree_sleep_and_wake_up(size: int) -> None:
                 got += reader.take(1000)
             logs.append(got)
         assert logs[0] == logs[1] == logs[2]
-        wait_until(lambda: asleep(cluster), 30)
+        wait_until(lambda: all_asleep(cluster), 30)
         time.sleep(0.2)
         before = statistics(cluster), [engine.counters.snapshot()["sleeps"] for engine in cluster.engines]
         time.sleep(0.3)
         assert before == (statistics(cluster), [engine.counters.snapshot()["sleeps"] for engine in cluster.engines])
         for turn in range(20):
-            wait_until(lambda: asleep(cluster), 30)
+            wait_until(lambda: all_asleep(cluster), 30)
             writers[turn % 3].write(b"one more", timeout_s=30)
             assert writers[turn % 3].wait_acknowledged(30)
             assert all(reader.wait(30) and reader.take(2) for reader in readers)

@@ -15,13 +15,9 @@ import pytest
 from spindle_core.counters import Counters
 from spindle_core.engine import Engine
 from spindle_core.inbox import Inbox
-from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.inboxes import attach
 from tests.support import wait_until
-
-
-def asleep(engine: Engine) -> bool:
-    return engine.bell.view()[12:16] == b"\1\0\0\0"
 
 
 def stopped(engine: Engine) -> bool:
@@ -151,7 +147,7 @@ def test_a_stopped_engine_is_freed() -> None:
 
 FORGOTTEN = """
 import gc, sys, threading
-from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.cluster import Cluster, asleep
 from spindle_core.engine import Engine
 how = sys.argv[1]
 if how == "idle":

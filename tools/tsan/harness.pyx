@@ -18,7 +18,6 @@ from spindle_core.atomics cimport (
     u32_exchange_acquire,
     u32_fetch_add_acq_rel,
     u32_load_acquire,
-    u32_load_relaxed,
     u32_store_relaxed,
     u32_store_release,
     u64_load_acquire,
@@ -26,6 +25,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
+from spindle_core.bell cimport is_asleep
 from spindle_core.counters cimport COUNTERS_COUNT, C_CORRUPT, C_REFUSED
 from spindle_core.events cimport event_ring, sched_yield
 from spindle_core.fabric.fabric cimport fabric_t
@@ -232,7 +232,7 @@ cdef void fill(message_t *m, uint64_t sender, uint64_t index) noexcept nogil:
 
 cdef void ring_if_asleep(world_t *w) noexcept nogil:
     fence_store_load()
-    if u32_load_relaxed(&w.driver.bell.asleep):
+    if is_asleep(w.driver.bell):
         event_ring(w.driver.bell_fd)
 
 

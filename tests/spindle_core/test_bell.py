@@ -1,0 +1,112 @@
+"""Goal: who sleeps is rung once for each sleep by each ringer, and again for the next one, whoever rings.
+
+Method: engines driven by hand. One says that it falls asleep. A peer, a writer, a reader, a program of its own process
+find something for it to do several times over. Then it looks, and falls asleep again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from spindle_core.engine import Engine
+from tests.spindle_core.cluster import Cluster, asleep
+
+SLEEPS = 3
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster(2, window=64)
+    yield cluster
+    cluster.stop()
+
+
+def rung(engine: Engine) -> int:
+    """How often, since the last look."""
+    try:
+        return os.eventfd_read(engine.bell_fd)
+    except BlockingIOError:
+        return 0
+
+
+def fall_asleep(engine: Engine) -> None:
+    while engine.step_once(falls_asleep=True):
+        pass
+    rung(engine)
+    assert asleep(engine)
+
+
+def rung_in_each_sleep(cluster: Cluster, engine: Engine, happens: Callable[[], object]) -> list[int]:
+    found = []
+    for _ in range(SLEEPS):
+        cluster.settle()
+        fall_asleep(engine)
+        for _ in range(4):
+            happens()
+        found.append(rung(engine))
+        engine.step_once()
+        assert not asleep(engine)
+    cluster.settle()
+    return found
+
+
+def test_a_writer_rings_once_for_each_sleep(cluster: Cluster) -> None:
+    writer = cluster.writer(0)
+    assert rung_in_each_sleep(cluster, cluster.engines[0], lambda: writer.write(b"x")) == [1] * SLEEPS
+
+
+def test_two_writers_ring_each_for_itself(cluster: Cluster) -> None:
+    """Neither relies on the other, who may not come to it."""
+    writers = [cluster.writer(0), cluster.writer(0)]
+    both = rung_in_each_sleep(cluster, cluster.engines[0], lambda: [writer.write(b"x") for writer in writers])
+    assert both == [2] * SLEEPS
+
+
+def test_a_peer_rings_once_for_each_sleep(cluster: Cluster) -> None:
+    other, log = cluster.engines[1], cluster.reader(0)
+
+    def message() -> None:
+        other.write(1, b"x", 0, 0)
+        while other.step_once():
+            pass
+
+    assert rung_in_each_sleep(cluster, cluster.engines[0], message) == [1] * SLEEPS
+    assert len(log.take(100)) == 4 * SLEEPS
+
+
+def test_a_program_of_the_node_rings_once_for_each_sleep(cluster: Cluster) -> None:
+    engine = cluster.engines[0]
+    assert rung_in_each_sleep(cluster, engine, lambda: engine.write(1, b"x", 0, 0)) == [1] * SLEEPS
+
+
+def test_a_reader_that_delivery_waits_for_rings_once_for_each_sleep() -> None:
+    """Method: a reader that keeps all holds delivery up; it takes one message after the other."""
+    cluster = Cluster(1, window=64)
+    engine, log = cluster.engines[0], cluster.reader(0)
+    try:
+        for _ in range(SLEEPS):
+            blocked = engine.counters.snapshot()["delivery_blocked"]
+            while engine.counters.snapshot()["delivery_blocked"] == blocked:
+                engine.write(1, b"x" * 64, 0, 0)
+                cluster.settle()
+            fall_asleep(engine)
+            assert [len(log.take(1)) for _ in range(4)] == [1] * 4
+            assert rung(engine) == 1
+            while engine.step_once():
+                pass
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.parametrize("announcements", [1, 2, 3])
+def test_every_announcement_is_a_sleep_of_its_own(cluster: Cluster, announcements: int) -> None:
+    """Also where the last look has found something, and who drives the engine falls asleep again at once."""
+    engine, writer = cluster.engines[0], cluster.writer(0)
+    cluster.settle()
+    for _ in range(announcements):
+        engine.step_once(falls_asleep=True)
+        writer.write(b"x")
+        assert rung(engine) == 1
