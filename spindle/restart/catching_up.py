@@ -272,6 +272,7 @@ class CatchingUp:
             last_messages, store, spec.history_depth, *self.local.retained_bytes)
         self.local.start_journal(self._group, end)
         self._conformed = True
+        await self.local.journal()  # who reads the log is there, or the log would fill and stay full
         for start in range(0, len(tail), TAIL_AT_ONCE):
             await self._append([plain(one) for one in tail[start : start + TAIL_AT_ONCE]])
 
