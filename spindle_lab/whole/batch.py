@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from spindle_lab.whole.run import Outcome, run_seed
+from spindle_lab.whole.run import Outcome, import_all, run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup
 
@@ -61,6 +62,16 @@ def run_seeds(seeds: Iterable[int], jobs: int, failures_max: int = 10,
 
 
 def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
+    import_all()
+    gc.collect()
+    gc.freeze()  # what is older than all runs ends with none: it is not looked through after each
+    try:
+        yield from _run(seeds, jobs)
+    finally:
+        gc.unfreeze()
+
+
+def _run(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run_seed, seeds)
         return

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import importlib
 import logging
+import pkgutil
 import sys
 import warnings
 from collections.abc import Callable
 
+import spindle
 from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.disk import in_place_of_files
 from spindle_lab.whole.knobs import turned
 from spindle_lab.whole.patches import patched
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World, note_syncs
+
+NOT_RUN = ("spindle.cli", "spindle.demo", "spindle.rdma")
 
 
 @dataclasses.dataclass
@@ -37,6 +42,13 @@ class Outcome:
         return bool(self.broken)
 
 
+def import_all() -> None:
+    """All modules of a node and its clients: a run that imported one of them first would be another run."""
+    for module in pkgutil.walk_packages(spindle.__path__, "spindle."):
+        if not module.name.endswith("__main__") and not module.name.startswith(NOT_RUN):
+            importlib.import_module(module.name)
+
+
 def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup | None = None,
              reraise: bool = False) -> Outcome:
     """The whole run of a seed."""
@@ -46,7 +58,6 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
     warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
     gc.disable()  # when it runs would depend on what ran before
-    gc.freeze()  # nothing that is older than the run ends with it
     system = System(seed)
     try:
         with patched(system):
@@ -83,7 +94,6 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
             system.close()
     finally:
         sys.unraisablehook = hook
-        gc.unfreeze()
         if was_enabled:
             gc.enable()
     return outcome
