@@ -116,6 +116,7 @@ class Worker:
             if not target.exists() or target.read_bytes() != source.read_bytes():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
+        self._take_compiled()
         for path in [*self.tree.rglob("*.py"), *self.tree.rglob("*.pyx"), *self.tree.rglob("*.pxd")]:
             name = path.relative_to(self.tree)
             if name.parts[0] != "build" and str(name) not in wanted:
@@ -130,10 +131,21 @@ class Worker:
                     path.unlink()
         self.build()
 
+    def _take_compiled(self) -> None:
+        """A new copy begins with what is compiled in the tree, with its times: only what differs is compiled anew."""
+        if (self.tree / "build").exists():
+            return
+        for source in (ROOT / "build").glob("*"):
+            if source.name.startswith(("cython", "lib", "temp")):
+                shutil.copytree(source, self.tree / "build" / source.name)
+        for package in ("spindle_core", "spindle_lab"):
+            for source in (ROOT / package).rglob("*.so"):
+                shutil.copy2(source, self.tree / source.relative_to(ROOT))
+
     def build(self) -> None:
         run = subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"], cwd=self.tree,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                             env={**os.environ, "SPINDLE_JOBS": "1"})
+                             env={**os.environ, "SPINDLE_JOBS": "1", **ccache(self.tree)})
         if run.returncode:
             raise ValueError(f"does not compile:\n{run.stdout[-2000:]}")
 
@@ -190,6 +202,14 @@ class Worker:
         made = [path, *self.tree.glob(f"{stem}.*.so"), *self.tree.glob(f"build/cython/{stem}.c"),
                 *self.tree.glob(f"build/lib*/{stem}.*.so"), *self.tree.glob(f"build/temp*/**/{stem}.o")]
         return list(dict.fromkeys(made))
+
+
+def ccache(tree: Path) -> dict[str, str]:
+    """Variables by which compilers that went this way before are not asked again, where there is a ccache."""
+    compilers = Path("/usr/lib/ccache")
+    if not compilers.is_dir():
+        return {}
+    return {"PATH": f"{compilers}:{os.environ['PATH']}", "CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1"}
 
 
 def first_complaint(code: int, output: str) -> str:
