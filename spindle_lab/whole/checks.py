@@ -9,6 +9,9 @@
     L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
     Q1        no queue grows beyond its bound
     R9        who has left leaves nothing behind: descriptors, sockets, threads
+
+What the disks hold in the end is in `spindle_lab.whole.journals` (P1, P2, P4), what programs see of the group in
+`spindle_lab.whole.watching`, what nodes must not have any more in `spindle_lab.whole.rest`.
 """
 
 from __future__ import annotations

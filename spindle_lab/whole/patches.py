@@ -67,6 +67,7 @@ class SimPoll:
         return real.poll(0)
 
 
+KINDS = (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll)
 REAL_POLL = select.poll
 REAL_OPEN, REAL_CLOSE = os.open, os.close
 REAL_PIDFD_OPEN = os.pidfd_open
@@ -109,12 +110,13 @@ def patched(system: System) -> Iterator[None]:
         return system.now_ns + system.current.skew_ns
 
     nothing = system.outside.identity(system.nothing)
-    for kind in (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll):
+    for kind in KINDS:
         kind.system = system
     rng = system.random
     replaced: list[tuple[Any, str, Any]] = [
         (time, "monotonic", lambda: now_ns() / 1e9),
         (time, "monotonic_ns", now_ns),
+        (time, "perf_counter", lambda: now_ns() / 1e9),
         (time, "time", lambda: (EPOCH_NS + now_ns()) / 1e9),
         (time, "time_ns", lambda: EPOCH_NS + now_ns()),
         (time, "sleep", sleep),
@@ -143,3 +145,10 @@ def patched(system: System) -> Iterator[None]:
         for where, name, stand_in in replaced:
             stack.enter_context(patch.object(where, name, stand_in))
         yield
+
+
+def forget() -> None:
+    """After a run: nothing holds it any more."""
+    for kind in KINDS:
+        del kind.system
+    del SimSocket.lines

@@ -6,6 +6,7 @@ to another node when its own has gone. What it was told is compared by `checks`.
 
 from __future__ import annotations
 
+import select
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
     from spindle.client.session import ReaderHandle, Session, WriterHandle
@@ -30,8 +32,10 @@ WAITING = ("GroupSilent", "TimeoutError")
 class Reading:
     """One reader's life, as the checks see it."""
 
-    def __init__(self, program: Program, handle: ReaderHandle, keep_all: bool) -> None:
-        self.program, self.handle, self.keep_all = program, handle, keep_all
+    is_writer = False
+
+    def __init__(self, program: Program, handle: ReaderHandle, keep_all: bool, guid: bytes = b"") -> None:
+        self.program, self.handle, self.keep_all, self.guid = program, handle, keep_all, guid
         self.topic = handle.topic.spec.name
         self.group_id = handle.start.group_id
         self.start = handle.start.place
@@ -54,8 +58,10 @@ class Reading:
 class Writing:
     """One writer's life."""
 
-    def __init__(self, program: Program, handle: WriterHandle, name: str) -> None:
-        self.program, self.handle, self.name = program, handle, name
+    is_writer = True
+
+    def __init__(self, program: Program, handle: WriterHandle, name: str, guid: bytes = b"") -> None:
+        self.program, self.handle, self.name, self.guid = program, handle, name, guid
         self.topic = handle.topic.spec.name
         self.size_max = handle.topic.spec.size_max
         self.count = 0
@@ -86,6 +92,8 @@ class Program:
         self.doing = "starting"
         self.errors: dict[str, int] = {}
         self.serial = 0
+        self.watching: Watching | None = None
+        self.sees = "it has not looked yet"  # what it is told in the end and isn't so; empty: all is as it is
         self.process.spawn(self._main)
 
     def _main(self) -> None:
@@ -124,7 +132,7 @@ class Program:
             writing.open = False
         self.readings.clear()
         self.writings.clear()
-        session, self.session = self.session, None
+        session, self.session, self.watching = self.session, None, None
         if session is not None:
             self.doing = "detaching"
             session.close()
@@ -133,6 +141,9 @@ class Program:
         self.doing = "attaching"
         self.session = attach(runtime_dir=self.world.runtime_dir(self.host), node_id=self._node(), timeout_s=5.0,
                               name=str(self.process))
+        if self.rng.random() < 0.3:
+            self.doing = "beginning to watch"
+            self.watching = Watching(self.session)
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
             self._close, self._look, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
@@ -140,6 +151,9 @@ class Program:
         while not self.world.over and not self.session.gone:
             self.doing = "settling"
             self._take_all()
+            if self.world.settled and self.sees:
+                self.doing = "looking at the group"
+                self.sees = difference(self.world, self.session, self.watching)
             time.sleep(0.003)
 
     def _node(self) -> int | None:
@@ -151,6 +165,10 @@ class Program:
     def _spec(self) -> TopicSpec:
         return self.rng.choice(self.world.specs)
 
+    def _guid(self) -> bytes:
+        """Under which it is announced, if it is."""
+        return self.rng.randbytes(16) if self.rng.random() < 0.5 else b""
+
     def _open_reader(self) -> None:
         if len(self.readings) >= 4:
             return
@@ -159,8 +177,9 @@ class Program:
         self.doing = f"declaring {spec.name!r}"
         self.session.declare_topic(spec)
         self.doing = f"opening a reader of {spec.name!r}"
-        handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=self.rng.random() < 0.5)
-        reading = Reading(self, handle, keep_all)
+        guid = self._guid()
+        handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=self.rng.random() < 0.5, guid=guid)
+        reading = Reading(self, handle, keep_all, guid)
         reading.lazy = self.rng.choice((0.0, 0.0, 0.0, 0.05))
         self.readings.append(reading)
         self.world.checks.readings.append(reading)
@@ -174,8 +193,9 @@ class Program:
         self.session.declare_topic(spec)
         self.doing = f"opening a writer of {spec.name!r}"
         self.serial += 1
-        handle = self.session.open_writer(spec.name)
-        writing = Writing(self, handle, f"{self.process}.{self.serial}")
+        guid = self._guid()
+        handle = self.session.open_writer(spec.name, guid=guid)
+        writing = Writing(self, handle, f"{self.process}.{self.serial}", guid)
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
 
@@ -205,8 +225,23 @@ class Program:
 
     def _take(self) -> None:
         if self.readings:
-            self._take_from(self.rng.choice(self.readings), self.rng.choice((1, 10, 1000)))
+            reading = self.rng.choice(self.readings)
+            self._take_from(reading, self.rng.choice((1, 10, 1000)))
+            if self.rng.random() < 0.1:
+                self._wait_at(reading)
         time.sleep(0.0005)
+
+    def _wait_at(self, reading: Reading) -> None:
+        """As every reader that sleeps until there is something: then it must be rung."""
+        log = reading.handle.log
+        if log.arm():
+            return
+        poll = select.poll()
+        poll.register(log.fileno(), select.POLLIN)
+        if poll.poll(self.rng.choice((1, 30))):
+            log.clear()
+        elif log.pending:
+            raise Violation("L1", f"{reading} sleeps and isn't rung, and {log.pending} messages are there")
 
     def _take_all(self) -> None:
         for reading in self.readings:

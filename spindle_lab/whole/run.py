@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import importlib
 import logging
+import os
 import pkgutil
 import sys
 import warnings
@@ -15,7 +17,7 @@ import spindle
 from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.disk import in_place_of_files
 from spindle_lab.whole.knobs import turned
-from spindle_lab.whole.patches import patched
+from spindle_lab.whole.patches import forget, patched
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World, note_syncs
 
@@ -58,42 +60,64 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
     warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
     gc.disable()  # when it runs would depend on what ran before
+    before = _descriptors()
     system = System(seed)
     try:
-        with patched(system):
-            drawn = Setup.drawn(system)
-            world = World(system, setup or drawn, trace)
-            if trace is not None:
-                trace(str(world.setup))
-                trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
-            try:
-                with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small:
-                    if trace is not None and small:
-                        trace(", ".join(small))
-                    world.run()
-            except Violation as violation:
-                outcome.broken, outcome.text = violation.name, violation.text
-                if reraise:
-                    raise
-            finally:
-                for program in world.programs:
-                    for kind, count in program.errors.items():
-                        outcome.errors[kind] = outcome.errors.get(kind, 0) + count
-                for slot in world.nodes:
-                    for end in slot.ends:
-                        outcome.ends[end] = outcome.ends.get(end, 0) + 1
-                outcome.faults = dict(world.faults)
-                outcome.steps, outcome.deliveries = system.steps, world.checks.deliveries
-                outcome.virtual_s, outcome.hash = system.now_ns / 1e9, system.hash
-                system.end()
-                world.close()
-                del world
-            system.forget()
-            for _ in range(3):  # what ends may let go of more
-                gc.collect()
-            system.close()
+        killed = _play(system, outcome, trace, setup, reraise)
+        system.forget()
+        forget()
+        for _ in range(3):  # what ends may let go of more
+            gc.collect()
+        system.close()
+        left = {fd: what for fd, what in _descriptors().items() if before.get(fd) != what}
+        if left and not outcome.broken and not killed:  # of who was killed, the kernel would have closed them
+            outcome.broken = "R9"
+            outcome.text = f"{len(left)} descriptors are open that nobody has any more: {sorted(left.values())[:5]}"
     finally:
         sys.unraisablehook = hook
         if was_enabled:
             gc.enable()
     return outcome
+
+
+def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None, setup: Setup | None, reraise: bool
+          ) -> bool:
+    """From the beginning to the end of the world. True if processes were killed in it."""
+    with patched(system):
+        drawn = Setup.drawn(system)
+        world = World(system, setup or drawn, trace)
+        if trace is not None:
+            trace(str(world.setup))
+            trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
+        try:
+            with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small:
+                if trace is not None and small:
+                    trace(", ".join(small))
+                world.run()
+        except Violation as violation:
+            outcome.broken, outcome.text = violation.name, violation.text
+            if reraise:
+                raise
+        finally:
+            for program in world.programs:
+                for kind, count in program.errors.items():
+                    outcome.errors[kind] = outcome.errors.get(kind, 0) + count
+            for slot in world.nodes:
+                for end in slot.ends:
+                    outcome.ends[end] = outcome.ends.get(end, 0) + 1
+            outcome.faults = dict(world.faults)
+            outcome.steps, outcome.deliveries = system.steps, world.checks.deliveries
+            outcome.virtual_s, outcome.hash = system.now_ns / 1e9, system.hash
+            killed = any(not process.alive for process in system.processes)
+            system.end()
+            world.close()
+        return killed
+
+
+def _descriptors() -> dict[str, str]:
+    """What this process has open, by descriptor."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    return found

@@ -22,11 +22,13 @@ from spindle.errors import SpindleError
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.service.daemon import serve
+from spindle_lab.whole import journals
 from spindle_lab.whole.checks import Checks, Violation
 from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
+from spindle_lab.whole.rest import left_in
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, Stuck, System
 
@@ -134,7 +136,7 @@ class World:
         SimSocket.small_buffers = setup.small_buffers
         self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
         system.on_kill = lambda process: self.disks[process.host].killed(process)
-        self.finishing = self.over = False
+        self.finishing = self.settled = self.over = False
         self.disks_failed = False
         self.silent = False  # members have hung, or not reached each other
         self.faults: dict[str, int] = {}  # how often each kind has happened
@@ -223,8 +225,11 @@ class World:
         self.note("from now on nobody writes")
         self._until(lambda: not self._unsettled(), 60_000, "everybody has everything")
         self.checks.gaps()
+        self.settled = True
+        self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is")
         self.over = True
         self._until(self._programs_ended, 40_000, "all programs have ended")
+        self._until(lambda: not self._left(), 10_000, "nothing is left of what programs had open")
         order = [slot for slot in self.nodes if slot.running]
         system.random.shuffle(order)
         for slot in order:
@@ -235,6 +240,7 @@ class World:
         self._until(lambda: not any(slot.process.threads for slot in self.nodes if slot.process is not None
                                     and slot.process.alive), 5_000, "the threads of who has left have ended")
         self._look_at_ends()
+        journals.look(self)
 
     def _begin_program(self, number: int, host: str) -> None:
         self.programs.append(Program(self, number, host))
@@ -274,7 +280,8 @@ class World:
                 node = slot.attachments.node
                 state = f"{node._changes.machine.phase.value} {node._changes.machine.awaiting()}"
             waits.append(f"node {slot.node_id}: {state}")
-        return "; ".join(filter(None, [self._unsettled(), *waits]))[:2000]
+        what = [self._unsettled(), self._unseen() if self.settled else "", self._left() if self.over else ""]
+        return "; ".join(filter(None, [*what, *waits]))[:2000]
 
     def _together(self) -> bool:
         wanted = [slot for slot in self.nodes if slot.wanted]
@@ -295,6 +302,14 @@ class World:
     def _unsettled(self) -> str:
         return self.checks.settled() or next(
             (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "")
+
+    def _unseen(self) -> str:
+        return "; ".join(f"{one.process}: {one.sees}" for one in self.programs
+                         if one.sees and one.process.alive and one.process.result is None)
+
+    def _left(self) -> str:
+        return "; ".join(what for slot in self.nodes if slot.attachments is not None and slot.serving
+                         for what in left_in(slot.attachments))
 
     def _programs_ended(self) -> bool:
         return all(one.process.result is not None or not one.process.alive for one in self.programs)
