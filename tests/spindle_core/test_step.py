@@ -104,3 +104,34 @@ def test_a_batch_of_more_ranges_than_can_be_left_at_once(switches: Switches) -> 
     assert all(reader.take(10_000) == sent for reader in readers)
     assert sender.counters.snapshot()["posts"] > 5 * window
     cluster.stop()
+
+
+@pytest.mark.parametrize("switches", [Switches(), Switches(post_after_unlock=False)], ids=["all", "under the lock"])
+def test_a_silence_that_is_taken_back_takes_no_count_ahead_of_its_slots(switches: Switches) -> None:
+    """Goal (R4): what says that a silence is over is in one line with the count. When slots that were filled in place
+    are published in the same pass, that line leaves with the count of before.
+
+    Method: half of the window is a silence, the other half is committed, and a writer finds no slot. What is published
+    there must be there while it lands, line by line.
+    """
+    window = 8
+    network = SimNetwork(late=False, joins=False)
+    cluster = Cluster(2, window=window, senders=[0], switches=switches, network=network)
+    sender = cluster.engines[0]
+    sender.declare_silence(1, window // 2)
+    while sender.step_once():
+        pass
+    sent = [b"message %d" % k for k in range(window // 2)]
+    claims = [sender.claim(1, 1.0) for _ in sent]
+    cluster.writer(0).write(b"one more")
+    for claim, message in zip(claims, sent, strict=True):
+        claim.commit(message)
+    while sender.step_once():
+        pass
+    published = 0
+    while network.land(1, 2, 1):
+        published = cluster.epochs[1].stability(1)["published"][0]
+        row = bytes(cluster.epochs[1].fabric.row_of(0))
+        assert all(row.find(message) >= 0 for message in sent[: max(0, published - window // 2)])
+    assert published == window
+    cluster.stop()
