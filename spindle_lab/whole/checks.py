@@ -135,11 +135,12 @@ class Checks:
                 continue
             for writing in self.writings:
                 if (writing.topic == reading.topic and writing.certain and writing.node.alive
-                        and writing.node.result is None and writing.opened_ns > reading.opened_ns
+                        and writing.node.result in (None, "left") and writing.opened_ns > reading.opened_ns
                         and writing.group_id == reading.group_id):
                     got = reading.last_of.get(writing.name.encode(), -1) + 1
-                    if got < writing.count:
-                        return f"{reading} got {got} of the {writing.count} messages of {writing}"
+                    due = writing.count if writing.node.result is None else writing.owed
+                    if got < due:
+                        return f"{reading} got {got} of the {due} messages of {writing}"
         return ""
 
     def settled(self) -> str:

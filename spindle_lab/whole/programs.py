@@ -46,6 +46,9 @@ class Reading:
         self.open = True
         self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks
+        self.from_history, self.keeps_history = False, level.keeps_history
+        self.asked_ns = self.opened_ns
+        self.entered, self.capacity = program.world.log_of(program.session, self.topic)
 
     def lost(self) -> int:
         """Messages that it was overtaken by."""
@@ -70,6 +73,7 @@ class Writing:
         self.opened_ns = program.world.system.now_ns
         self.group_id = program.session.group_id if program.session is not None else 0
         self.certain = True  # all that was written must be delivered, as far as its node lives
+        self.owed = 0  # ... of a node that was told to leave: what had been written by then
 
     def waiting(self) -> int:
         """Messages that are not delivered everywhere yet."""
@@ -177,9 +181,10 @@ class Program:
         self.doing = f"declaring {spec.name!r}"
         self.session.declare_topic(spec)
         self.doing = f"opening a reader of {spec.name!r}"
-        guid = self._guid()
-        handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=self.rng.random() < 0.5, guid=guid)
+        guid, from_history, asked_ns = self._guid(), self.rng.random() < 0.5, self.world.system.now_ns
+        handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=from_history, guid=guid)
         reading = Reading(self, handle, keep_all, guid)
+        reading.from_history, reading.asked_ns = from_history, asked_ns
         reading.lazy = self.rng.choice((0.0, 0.0, 0.0, 0.05))
         self.readings.append(reading)
         self.world.checks.readings.append(reading)

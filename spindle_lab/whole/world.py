@@ -22,7 +22,7 @@ from spindle.errors import SpindleError
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.service.daemon import serve
-from spindle_lab.whole import journals
+from spindle_lab.whole import histories, journals
 from spindle_lab.whole.checks import Checks, Violation
 from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.lines import Lines
@@ -119,6 +119,9 @@ class NodeSlot:
         """It is told to stop, as by SIGTERM."""
         if self.stopping is not None:
             assert self.process is not None
+            for writing in self.world.checks.writings:
+                if writing.node is self.process and not self.world.silent:  # it does not wait long for who hangs
+                    writing.owed = writing.count
             with self.world.system.within(self.process):
                 self.stopping.set()
 
@@ -186,6 +189,15 @@ class World:
         assert found is not None
         return found
 
+    def log_of(self, session: Session | None, topic: str) -> tuple[int, int]:
+        """Of a topic at the node of a session: the view with which that became a member, and how much its log holds."""
+        process = self.process_of(session)
+        for slot in self.nodes:
+            if slot.process is process and slot.attachments is not None:
+                local = slot.attachments.node._changes.topics.local[topic]
+                return local._entered, local.log.capacity if local.log is not None else 0
+        return -1, 0
+
     def keep_back(self, fd: int) -> int:
         """For how long a node doesn't see what has come on a descriptor, ns."""
         if not self.setup.slow_lines or self.finishing:
@@ -225,6 +237,7 @@ class World:
         self.note("from now on nobody writes")
         self._until(lambda: not self._unsettled(), 60_000, "everybody has everything")
         self.checks.gaps()
+        histories.look(self.checks)
         self.settled = True
         self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is")
         self.over = True
