@@ -89,7 +89,7 @@ cdef class ControlRows:
             raise ValueError(f"a heartbeat every {between_ns} ns, {beats_max} at most: must be 1 to "
                              f"{MAX_BETWEEN_BEATS_NS} ns, and 1 at least")
         cdef bint first = self.node.beat_ns == 0
-        self.node.beat_posted = self.fabric.wait_fd >= 0
+        self.node.beat_posted = self.fabric.copies
         u32_store_relaxed(&self.node.beats_max, beats_max)
         u32_store_release(&self.node.vouched, self.node.vouched + 1)
         u64_store_release(&self.node.beat_ns, between_ns)

@@ -9,7 +9,7 @@ time, and after a stall of half the timeout the count begins anew for all.
 
 Rules:
 - Sans-IO: times are given, in integers of ns of any clock that does not jump (one that goes back counts as standing
-  still). The driver calls `late()` every `wait_ns()`, and stores `beat()` into its row at the same time.
+  still). The driver calls `late()` every `wait_ns()`.
 - A heartbeat is a number that only has to change. What it says is not believed, so nobody can promise to live longer.
 - Every member gets the whole timeout after `restart()`: in a new epoch all rows begin at zero, and who installs it last
   is not accused of it.
@@ -33,7 +33,6 @@ class Detector:
     def __init__(self, timeout_ns: int) -> None:
         self.set_timeout(timeout_ns)
         self.stalled = False  # true after a look that came too late to accuse anybody
-        self._beat = 0
         self._looked_ns: int | None = None
         self._beats: dict[int, int] = {}  # by rank: the heartbeat that was seen last
         self._silent_ns: dict[int, int] = {}  # ... and for how long it has stood still
@@ -44,11 +43,6 @@ class Detector:
             raise ValueError(f"a timeout of {timeout_ns} ns: must be more than 0")
         self.timeout_ns = timeout_ns
         self.interval_ns = min(max(timeout_ns // BEATS_PER_TIMEOUT, INTERVAL_MIN_NS), INTERVAL_MAX_NS)
-
-    def beat(self) -> int:
-        """The next value of the own heartbeat; it grows across epochs, too."""
-        self._beat += 1
-        return self._beat
 
     def restart(self, now_ns: int) -> None:
         """A new epoch: other rows, and the whole timeout for everybody in them."""

@@ -381,12 +381,6 @@ class Machine(Rules):
             late += [str(joiner) for joiner in self._joiners() if joiner.node_id not in self._joiners_prepared]
         return f"view {self.next_view.view_id}" + (f": {column} by {', '.join(late)}" if late else "")
 
-    def late_joiners(self, ballot: int) -> list[Member]:
-        """Joiners that the leader's proposal of this ballot still waits for."""
-        if not self._still_prepares(ballot):
-            return []
-        return [joiner for joiner in self._joiners() if joiner.node_id not in self._joiners_prepared]
-
     # --- a view that can't be prepared
 
     def lacks(self, ballot: int, lacks: Mapping[int, str]) -> None:

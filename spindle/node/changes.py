@@ -25,6 +25,7 @@ from spindle.logs import MEMBER_LOST, NODE_LEFT, VIEW_INSTALLED, about
 from spindle.membership import messages as m
 from spindle.membership.codec import message_to_wire
 from spindle.membership.machine import Machine, Phase
+from spindle.membership.preparation import Preparation
 from spindle.node.epochs import NextEpoch
 from spindle.node.liveness import Liveness
 from spindle.topics.table import TopicTable
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
 
-PREPARE_TIMEOUT_S = 5.0  # to exchange memory with everybody; then each says what it lacks
-LACKS_WAIT_S = 1.0  # for that to reach the leader, who decides then who is left out
 OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
 TIDY_S = 0.05  # between two looks whether an old epoch's last posts have arrived
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
@@ -60,6 +59,7 @@ class Changes:
             config.settings_version, config.suspect_timeout_s, tuple(sorted(config.contacts)), config.form))
         self.next = NextEpoch(engine, peers, me.node_id, self._prepared, self._unfit, fail, config.rdma_device,
                               config.suspect_timeout_s)
+        self._preparation = Preparation(self.machine, self.next.lacks)
         self.liveness = Liveness(config, self.machine, self.drive)
         self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure, peers.send,
                                  peers.send_in_turn)
@@ -201,7 +201,8 @@ class Changes:
             if not sent and isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):
-            self._watch_preparation(action.ballot)
+            self._preparation.begins(action.ballot, asyncio.get_running_loop().time())
+            self._watch_preparation()
             self.next.prepare(action.view, action.ballot)
         elif isinstance(action, m.Wedge):
             self.engine.wedge(action.ballot, open_claim_timeout_s=self._open_claim_timeout_s)
@@ -222,32 +223,24 @@ class Changes:
         elif isinstance(action, m.Failed):
             self._fail(error_from_wire(action.kind, action.text))
 
-    def _watch_preparation(self, ballot: int) -> None:
-        """A view that can't be prepared must not hold up others: all say what they lack, then the leader decides."""
-
-        def report(again: bool) -> None:
-            if not self._stopped and (lacks := self.next.lacks(ballot)):
-                LOG.warning("view change: this node still lacks %s", "; ".join(
-                    f"node {node_id} ({why})" for node_id, why in sorted(lacks.items())))
-                self.machine.lacks(ballot, lacks)
-                self.drive()
-            if not self._stopped:
-                self._prepare_timer = loop.call_later(LACKS_WAIT_S, decide, again)
-
-        def decide(again: bool) -> None:
-            joiners = self.machine.leave_out(ballot, again)
-            self.drive()  # tells them
-            for joiner in joiners:
-                LOG.warning("%s could not be let in: it is left out", joiner)
-                if self._connected(joiner):
-                    self.peers.connected[joiner.node_id].conn.finish()
-            if not self._stopped and self.machine.ballot == ballot:
-                self._prepare_timer = loop.call_later(PREPARE_TIMEOUT_S, report, True)
-
+    def _watch_preparation(self) -> None:
         if self._prepare_timer is not None:
             self._prepare_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._prepare_timer = loop.call_later(PREPARE_TIMEOUT_S, report, False)
+            self._prepare_timer = None
+        if not self._stopped and self._preparation.due_s is not None:
+            self._prepare_timer = asyncio.get_running_loop().call_at(self._preparation.due_s, self._preparation_is_due)
+
+    def _preparation_is_due(self) -> None:
+        lacks, joiners = self._preparation.look(asyncio.get_running_loop().time())
+        if lacks:
+            LOG.warning("view change: this node still lacks %s", "; ".join(
+                f"node {node_id} ({why})" for node_id, why in sorted(lacks.items())))
+        self.drive()  # tells them
+        for joiner in joiners:
+            LOG.warning("%s could not be let in: it is left out", joiner)
+            if self._connected(joiner):
+                self.peers.connected[joiner.node_id].conn.finish()
+        self._watch_preparation()
 
     def _cut(self, action: m.Cut) -> None:
         assert self.view is not None

@@ -34,6 +34,11 @@ cdef class Fabric:
         """What is readable when enter() has something to do; -1 where the doorbell tells everything."""
         return -1
 
+    @property
+    def copies(self):
+        """Some peers have a copy of my row: what they shall see of it must be posted."""
+        return self.wait_fd >= 0
+
     def goodbye(self):
         """Nothing is posted any more: peers that notice the end of a connection are told that it is an orderly one."""
 

@@ -269,6 +269,11 @@ cdef class SimFabric(Fabric):
             raise MemoryError()
         set_table(&self.table, s)
 
+    @property
+    def copies(self):
+        """As in Fabric."""
+        return bool(self.network.net.copies)
+
     def make_row(self, str name, size):
         """Private memory: all that see it are in this process."""
         self.row = Mapping.private(size)

@@ -46,8 +46,7 @@ PAUSE = "pause"  # node
 RESUME = "resume"  # node
 ACCUSE = "accuse"  # node, other: it suspects the other without a reason
 CLOCK = "clock"  # node, ns: its clock jumps
-LATE_JOINER = "late_joiner"  # node: as leader it parts with joiners that are not ready
-GIVE_UP = "give_up"  # node: it has waited long enough for a majority
+OVERDUE = "overdue"  # node: it has waited long enough for the view that is being prepared
 CUT_LINK = "cut_link"  # node, other: their connection breaks, their memory does not
 CLOG = "clog"  # node, other: what the one writes doesn't reach the other until...
 UNCLOG = "unclog"  # node, other
@@ -56,5 +55,4 @@ PART = "part"  # bits of nodes: these and the others don't reach each other, nei
 # what goes ahead of the rest
 LAND = "land"
 
-FAULTS = frozenset((CRASH, CRASH_IN, PAUSE, ACCUSE, CLOCK, LATE_JOINER, GIVE_UP, CUT_LINK, CLOG,
-                    PART))
+FAULTS = frozenset((CRASH, CRASH_IN, PAUSE, ACCUSE, CLOCK, OVERDUE, CUT_LINK, CLOG, PART))

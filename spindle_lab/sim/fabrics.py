@@ -31,8 +31,6 @@ class Rows(Protocol):
 
     def attach(self, life: Life, epoch: Epoch, rank: int, other: Life, row: Epoch) -> None: ...
 
-    def beat(self, epoch: Epoch, value: int) -> None: ...
-
     def flush(self, life: Life) -> None:
         """A life that stops in order waits until the others have what it has pushed."""
 
@@ -40,7 +38,7 @@ class Rows(Protocol):
         """The life's process has ended. `rest`: what it has pushed before arrives nevertheless."""
 
     def pushes(self, life: Life) -> int:
-        """How much the node has pushed, heartbeats not counted."""
+        """How often the node has pushed; a heartbeat is none."""
 
     def clog(self, life: Life, other: Life, clogged: bool) -> bool:
         """What the one writes doesn't reach the other from now on, or again."""
@@ -69,9 +67,6 @@ class SharedRows:
 
     def attach(self, life: Life, epoch: Epoch, rank: int, other: Life, row: Epoch) -> None:
         epoch.attach_peer(rank, os.dup(row.row.fd), os.dup(other.engine.bell.fd), os.dup(other.engine.bell_fd))
-
-    def beat(self, epoch: Epoch, value: int) -> None:
-        epoch.set("heartbeat", value)
 
     def flush(self, life: Life) -> None:
         pass
@@ -115,10 +110,6 @@ class CopiedRows:
 
     def attach(self, life: Life, epoch: Epoch, rank: int, other: Life, row: Epoch) -> None:
         epoch.attach_local(rank, row)
-
-    def beat(self, epoch: Epoch, value: int) -> None:
-        epoch.set("heartbeat", value)
-        epoch.push()
 
     def flush(self, life: Life) -> None:
         for other in self._world.lives:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import SpindleError, error_to_wire
 from spindle.group.view import Member, View
 from spindle.membership import messages as m
-from spindle.membership.detector import Detector
 from spindle.membership.machine import Machine, Phase
+from spindle.membership.preparation import Preparation
+from spindle.membership.watch import Watch
 from spindle_core.engine import Engine, Switches
 from spindle_lab.sim import links
 from spindle_lab.sim.apps import Reader, Writer
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from spindle_core.epoch import Epoch
     from spindle_lab.sim.world import World
 
+NS = 1_000_000_000
 BELL_ASLEEP = slice(12, 16)  # of the bell page (layout.h)
-JOINER_TIMEOUT_NS = 400_000_000
-MINORITY_GRACE_NS = 50_000_000
+PREPARE_TIMEOUT_S, LACKS_WAIT_S = 0.4, 0.05  # shorter than a real node's, as a run is short
 
 
 class Life:
@@ -45,21 +46,20 @@ class Life:
         self.engine = Engine(node_id, incarnation=self.me.incarnation, switches=switches)
         self.bell = memoryview(self.engine.bell)
         self.machine = Machine(self.me)
-        self.detector = Detector(world.setup.suspect_timeout_ns)
+        self.watch = Watch(self.machine, world.setup.suspect_timeout_ns)
+        self.preparation = Preparation(self.machine, self._lacks, PREPARE_TIMEOUT_S, LACKS_WAIT_S)
         self.view: View | None = None
         self.epoch: Epoch | None = None
         self.table: WatchedTable | None = None
         self.actions: deque[m.Action] = deque()
         self.dirty = True  # the machine has to look
         self.asleep = False
+        self.sleeps_until_ns = 0  # its heartbeat is due then
         self.paused = False
         self.end = ""  # why it has ended, empty while it runs
         self.end_kind = ""
         self.clock_skew_ns = 0
         self.next_look_ns = 0
-        self.joiner_deadline_ns = 0
-        self.joiner_ballot = 0
-        self.minority_since_ns = -1
         self.conns: list[Conn] = []
         self.peers: dict[int, Conn] = {}
         self.cast_out: set[int] = set()  # numbers of lives that it doesn't let in again
@@ -116,18 +116,24 @@ class Life:
         return done
 
     def sleep(self) -> bool:
-        """Announces sleep and looks once more, as the predicate thread does before it blocks; True if it sleeps."""
+        """Announces sleep and looks once more, as the predicate thread does before it blocks; True if it sleeps.
+
+        That it may do so at any moment is more than `spindle_core.idling` lets it: there only passes that find nothing
+        come before, and how long they take is nobody's to say.
+        """
         if self.asleep:
             return False
         self.world.fabric.rung(self)
         self.asleep = True
+        longest_ms = self.engine.sleep_ms_max
+        self.sleeps_until_ns = self.world.now_ns + 1_000_000 * longest_ms if longest_ms >= 0 else 1 << 63
         if self._pass(falls_asleep=True):
             self.wake()
         return self.asleep
 
     def woken(self) -> bool:
-        """Wakes up if somebody has rung."""
-        rung = self.world.fabric.rung(self)
+        """Wakes up if somebody has rung, or its heartbeat is due."""
+        rung = self.world.fabric.rung(self) or self.world.now_ns >= self.sleeps_until_ns
         try:
             os.eventfd_read(self.engine.bell_fd)
             rung = True
@@ -186,8 +192,6 @@ class Life:
             self.dirty = False
             self.machine.step()
             self.actions.extend(self.machine.take_actions())
-        if not self.end and not self.busy:
-            self._watch_minority()
         return done
 
     def settle(self) -> None:
@@ -197,15 +201,12 @@ class Life:
                 return
         self.world.check.violated("L1", f"{self}: the machine never comes to rest")
 
-    def _watch_minority(self) -> None:
-        if not self.machine.in_minority:
-            self.minority_since_ns = -1
-        elif self.minority_since_ns < 0:
-            self.minority_since_ns = self.world.now_ns
-
     def _carry_out(self, action: m.Action) -> None:
         world = self.world
         if isinstance(action, m.Send):
+            if isinstance(action.message, m.LeftOut):
+                world.hit("told a member to stop")
+                world.causes += 1
             conn = self.peers.get(action.node_id)
             if conn is not None and action.incarnation in (0, conn.other(self).me.incarnation):
                 conn.send(self, (MESSAGE, action.message))
@@ -213,7 +214,7 @@ class Life:
                 self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):
             world.hit("prepare")
-            self.joiner_deadline_ns, self.joiner_ballot = world.now_ns + JOINER_TIMEOUT_NS, action.ballot
+            self.preparation.begins(action.ballot, world.now_ns / NS)
             self._prepare(action.view, action.ballot)
         elif isinstance(action, m.Wedge):
             self.wake()
@@ -273,7 +274,6 @@ class Life:
         world, before, epoch = self.world, self.view, self.next_epoch
         self.next_view, self.next_epoch = None, None
         self.offers = {key: one for key, one in self.offers.items() if key[1] > view.view_id}
-        self.joiner_deadline_ns = 0
         for topic in view.topics:
             if self.node_id in topic.fresh and topic.topic_id not in self.readers:
                 self.readers[topic.topic_id] = Reader(
@@ -298,8 +298,7 @@ class Life:
             if member != self.me and member.node_id not in self.peers:
                 life = world.life_of(member)
                 self.machine.peer_gone(member, ended=world.certain(life))
-        self.detector.restart(self.now_ns)
-        self.minority_since_ns = -1
+        self.watch.installed(epoch, world.now_ns)
         world.note(f"{self} installs view {view.view_id}: {' '.join(map(str, view.node_ids))}")
 
     def _forget(self, topic_id: int) -> None:
@@ -506,58 +505,66 @@ class Life:
         self.settle()
         if self.end:
             return
-        now_ns = self.now_ns
-        if self.epoch is not None and self.machine.phase is not Phase.INSTALLING and self.table is not None:
-            self.world.fabric.beat(self.epoch, self.detector.beat())
-            live = self.machine.live_ranks()
-            beats = {rank: self.table.get(rank, "heartbeat") for rank in live if rank != self.epoch.my_rank}
-            late = self.detector.late(now_ns, beats)
-            if late:
-                assert self.view is not None
-                self._accuse({rank: self.view.members[rank].node_id for rank in late})
-        self.next_look_ns = self.world.now_ns + self.detector.wait_ns()
-        if self.joiner_deadline_ns and self.world.now_ns >= self.joiner_deadline_ns:
-            self.part_with_late_joiners()
+        now_ns = self.world.now_ns
+        if self.epoch is not None and self.machine.phase is not Phase.INSTALLING:
+            before, alone = set(self.machine.live_ranks()), self.machine.in_minority
+            self.watch.look(now_ns)
+            self._note_watch(before, alone)
+        if self.preparation.due_s is not None and now_ns / NS >= self.preparation.due_s:
+            self.overdue()
+        self.next_look_ns = now_ns + self.watch.wait_ns()
         self.settle()
 
-    def _accuse(self, late: dict[int, int]) -> None:
-        """Of these ranks and node ids whom the rules say, as in `spindle.node.liveness`."""
-        accused = self.machine.to_suspect(set(late.values()))
-        for node_id in sorted(accused):
-            self.suspect(node_id, "its heartbeat stands still")
-        if accused != set(late.values()):
-            self.world.hit("may not suspect")
-        lost = [late[rank] for rank in self.detector.lost() if rank in late and not self.machine.is_near(late[rank])]
-        if lost and not self.machine.may_suspect(set(lost)):
-            self.world.hit("cut off")
+    def _note_watch(self, before: set[int], alone: bool) -> None:
+        """What the run knows of what the watch has made of it."""
+        world, machine = self.world, self.machine
+        self.dirty = True
+        if self.watch.waited_for:
+            world.hit("may not suspect")
+        if machine.phase is Phase.GONE:
+            world.causes += 1
+            world.hit("gave up in a minority" if alone else "cut off")
+            return
+        for rank in before - set(machine.live_ranks()):
+            assert self.view is not None
+            self._falsely(world.life_of(self.view.members[rank]))
+
+    def _falsely(self, life: Life) -> None:
+        if life.running:
             self.world.causes += 1
-            self.machine.give_up(lost)
-            self.dirty = True
+            self.world.hit("false suspicion")
 
     def suspect(self, node_id: int, why: str) -> None:
         member = self.view.member(node_id) if self.view is not None else None
         if member is not None:
-            if self.world.life_of(member).running:
-                self.world.causes += 1
-                self.world.hit("false suspicion")
+            self._falsely(self.world.life_of(member))
             self.machine.suspect(node_id, why)
             self.dirty = True
 
-    def part_with_late_joiners(self) -> bool:
-        self.joiner_deadline_ns = 0
-        late = self.machine.late_joiners(self.joiner_ballot)
-        for joiner in late:
+    def _lacks(self, ballot: int) -> dict[int, str]:
+        if self.next_view is None or ballot != self.next_ballot:
+            return {}
+        return {node_id: "its row has not come" for node_id in sorted(self.missing)}
+
+    def overdue(self) -> bool:
+        """The view that is being prepared takes too long; False if none is."""
+        if self.preparation.due_s is None:
+            return False
+        before = set(self.machine.live_ranks())
+        lacks, joiners = self.preparation.look(self.world.now_ns / NS)
+        if lacks:
+            self.world.hit("said what it lacks")
+        if self.machine.phase is Phase.GONE or before != set(self.machine.live_ranks()):
+            self.world.hit("left out a member")
+            self.world.causes += 1
+        for joiner in joiners:
+            self.world.hit("left out a joiner")
             conn = self.peers.get(joiner.node_id)
-            self.world.causes += self.world.life_of(joiner).running
             if conn is not None and conn.other(self).me == joiner:
-                self.world.hit("parted with a late joiner")
                 conn.close(self, False)
                 self._gone(conn, False)
-            else:
-                self.world.hit("a late joiner was not there")
-                self.machine.unreachable(joiner.node_id)
-        self.dirty = self.dirty or bool(late)
-        return bool(late)
+        self.dirty = True
+        return True
 
     # --- the end
 

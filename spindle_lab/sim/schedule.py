@@ -31,8 +31,8 @@ WORK = {e.STEP: 30.0, e.SLEEP: 6.0, e.CTL: 14.0, e.RECV: 12.0, e.TURN: 8.0, e.LO
 TRAFFIC = {e.WRITE: 16.0, e.DIRECT: 4.0, e.HOLD: 1.5, e.SILENCE: 0.4, e.CLAIM: 2.0, e.READ: 3.0, e.SLOW: 0.4,
            e.ROLE: 0.8, e.PERSIST: 2.0}
 CHANGES = {e.START: 1.2, e.LEAVE: 0.4, e.SCAN: 1.5, e.RESUME: 1.5}
-FAULTS = {e.CRASH: 0.5, e.CRASH_IN: 0.5, e.PAUSE: 0.4, e.ACCUSE: 0.15, e.CLOCK: 0.2, e.LATE_JOINER: 0.2,
-          e.GIVE_UP: 0.1, e.CUT_LINK: 0.05}
+FAULTS = {e.CRASH: 0.5, e.CRASH_IN: 0.5, e.PAUSE: 0.4, e.ACCUSE: 0.15, e.CLOCK: 0.2, e.OVERDUE: 0.3,
+          e.CUT_LINK: 0.05}
 CLOGS = {e.CLOG: 0.3, e.UNCLOG: 1.5}
 PARTS = {e.PART: 0.2}
 LAND_WEIGHT = 40.0  # copied rows: what was written moves only when it is told to

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX = 3000
 TICK_NS = 6_000_000  # a little more than the detector's interval
-GRACE_ROUNDS = 10  # that a node in a minority waits
 BUSY_ROUNDS = 20  # after which time goes on although something always happens, such as attempts to connect
 QUIET_ROUNDS = 2  # in which nothing happened: then all is said
 SILENT_ROUNDS = 3
@@ -132,9 +131,6 @@ def _time_passes(world: World, core: list[Life]) -> None:
     world.apply((e.TICK, TICK_NS))
     for life in core:
         world.apply((e.LOOK, life.node_id))
-        grace = GRACE_ROUNDS * TICK_NS
-        if life.running and life.machine.in_minority and 0 <= life.minority_since_ns < world.now_ns - grace:
-            world.apply((e.GIVE_UP, life.node_id))
 
 
 def _is_settled(world: World, core: list[Life]) -> bool:

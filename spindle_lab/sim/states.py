@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 PLAIN = (int, str, bytes, bool, type(None), float)
 # Of a life: what is in the digest of its epoch, never changes in such a run, or is added by itself.
 NOT_OF_A_LIFE = frozenset((
-    "world", "engine", "bell", "detector", "view", "epoch", "table", "next_epoch", "next_look_ns", "minority_since_ns",
-    "joiner_deadline_ns", "readers", "writers", "direct", "conns", "peers", "me", "clock_skew_ns"))
+    "world", "engine", "bell", "watch", "preparation", "view", "epoch", "table", "next_epoch", "next_look_ns",
+    "sleeps_until_ns", "readers", "writers", "direct", "conns", "peers", "me", "clock_skew_ns"))
 
 
 def world_state(world: World, *more: Any) -> int:

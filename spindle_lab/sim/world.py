@@ -477,16 +477,8 @@ class World:
         life.clock_skew_ns += ns
         return True
 
-    def _late_joiner(self, life: Life) -> bool:
-        return life is not self._inside and life.part_with_late_joiners()
-
-    def _give_up(self, life: Life) -> bool:
-        if life is self._inside or not life.machine.in_minority:
-            return False
-        self.causes += 1
-        life.machine.give_up()
-        life.dirty = True
-        return True
+    def _overdue(self, life: Life) -> bool:
+        return life is not self._inside and life.overdue()
 
     def _cut_link(self, life: Life, other: int) -> bool:
         conn = life.peers.get(other)
@@ -561,7 +553,7 @@ HANDLERS: dict[str, Callable[..., bool]] = {
     e.ROLE: World._role,
     e.PERSIST: World._persist, e.LEAVE: World._leave, e.SCAN: World._scan, e.CRASH: World._crash,
     e.CRASH_IN: World._crash_in, e.PAUSE: World._pause, e.RESUME: World._resume, e.ACCUSE: World._accuse,
-    e.CLOCK: World._clock, e.LATE_JOINER: World._late_joiner, e.GIVE_UP: World._give_up, e.CUT_LINK: World._cut_link,
+    e.CLOCK: World._clock, e.OVERDUE: World._overdue, e.CUT_LINK: World._cut_link,
     e.CLOG: World._clog, e.UNCLOG: World._unclog,
 }
 KIND_NUMBERS = {kind: number for number, kind in enumerate(sorted(HANDLERS))}

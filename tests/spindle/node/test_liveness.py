@@ -12,7 +12,8 @@ import pytest
 
 from spindle.config.settings import NodeConfig
 from spindle.membership.detector import BEATS_PER_TIMEOUT
-from spindle.node.liveness import HANGING, Liveness
+from spindle.membership.watch import HANGING
+from spindle.node.liveness import Liveness
 
 
 class MadeUp:

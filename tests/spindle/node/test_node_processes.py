@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from spindle.node.liveness import HANGING
+from spindle.membership.watch import HANGING
 from tests.spindle.node_process import PAYLOAD, NodeProcess
 from tests.support import wait_until
 

@@ -434,8 +434,8 @@ class Wall:
         self.pairs: set[frozenset[int]] = set()
         ids = {address: number + 1 for number, address in enumerate(site.addresses)}
         connect = Network._connect
-        monkeypatch.setattr("spindle.node.changes.PREPARE_TIMEOUT_S", 0.5)
-        monkeypatch.setattr("spindle.node.changes.LACKS_WAIT_S", 0.2)
+        monkeypatch.setattr("spindle.membership.preparation.PREPARE_TIMEOUT_S", 0.5)
+        monkeypatch.setattr("spindle.membership.preparation.LACKS_WAIT_S", 0.2)
 
         async def between(network: Network, address: str, timeout_s: float) -> socket.socket:
             if frozenset((ids[network.endpoint], ids.get(address, 0))) in self.pairs:

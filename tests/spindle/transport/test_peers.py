@@ -194,8 +194,8 @@ def test_a_stranger_s_messages_change_nothing(runtime_dir: Path, message: pb.Pee
 
 def test_a_joiner_that_hangs_is_left_out(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks to join, is admitted, and then does nothing: the group goes on without it."""
-    monkeypatch.setattr("spindle.node.changes.PREPARE_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("spindle.node.changes.LACKS_WAIT_S", 0.1)
+    monkeypatch.setattr("spindle.membership.preparation.PREPARE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("spindle.membership.preparation.LACKS_WAIT_S", 0.1)
 
     async def body(node: Node, connect: Callable[[], Connection]) -> None:
         conn = connect()
