@@ -31,7 +31,6 @@ from spindle_lab.sim import events as e
 from spindle_lab.sim.apps import Reader
 from spindle_lab.sim.check import Sequence, Violation
 from spindle_lab.sim.fabrics import CopiedRows
-from spindle_lab.sim.links import OFFER
 from spindle_lab.sim.node import Life
 from spindle_lab.sim.states import epoch_key, world_state
 from spindle_lab.sim.world import Setup, World
@@ -237,9 +236,6 @@ class Explorer:
                 continue
             if life.actions and isinstance(life.actions[0], LOCAL) and not (unspent and life is victim):
                 return [(e.CTL, life.node_id, 1)]
-            aside = _aside(life)
-            if aside is not None:
-                return [aside]
             if life.busy:
                 if case.fault == "crash_in" and unspent and life is victim:
                     moves += [(e.CRASH_IN, life.node_id, k, 1) for k in range(STORES_MAX)]
@@ -270,18 +266,6 @@ class Explorer:
                 world.check.violated("L1", f"nothing more happens, and {life} is {life.state()}, awaiting "
                                            f"{life.machine.awaiting()!r}")
         world.check.settled(core)
-
-
-def _aside(life: Life) -> e.Event | None:
-    """Something to be received that nobody else can see the effect of: a row of the next epoch, if others are missing
-    still. So it happens at once, too."""
-    if life.busy:
-        return None
-    for place, conn in enumerate(life.incoming()):
-        if conn.queue_of(life)[0][0] == OFFER and (
-                life.next_view is None or life.missing != {conn.other(life).node_id}):
-            return e.RECV, life.node_id, place
-    return None
 
 
 def _may_accuse(life: Life, victim: Life) -> bool:

@@ -1,66 +1,66 @@
-"""Connections between lives of nodes: two queues each, in order, which end.
+"""What two lives say to each other: two queues, in order, for as long as the connection between the two lasts.
 
-Rules: what was sent before an end arrives before it. Who has closed its side reads nothing more from it, but for the
-certain end of the other's process, which it learns of the kernel.
+How a real node finds, opens and authenticates connections is no part of this: where two lives may meet, they do.
+
+Rules: what was sent before an end arrives before it. Who has ended its side reads nothing more, but for the certain end
+of the other's process, which it learns of the kernel. Two that have lost each other meet again only when both know of
+it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from spindle_lab.sim.node import Life
+from typing import Any, Generic, TypeVar
 
 Item = tuple[Any, ...]
+Life = TypeVar("Life")
 
 ENDED_ORDERLY, ENDED_FAILED, CRASHED = "left", "failed", "crashed"  # how lives end
-CAST_OUT = "you are cast out"  # kind of a farewell from somebody who goes on
-HELLO, WELCOME, MESSAGE, OFFER, FAREWELL, END, ENDED = range(7)
+CAST_OUT = "you are cast out"  # kind of an end from somebody who goes on
+# What is said: MET; MESSAGE, message; END, left in order, kind and text of its error, certainly for good; ENDED, which
+# the kernel says.
+MET, MESSAGE, END, ENDED = range(4)
 
 
-class Conn:
-    """One connection; `a` has opened it."""
+class Link(Generic[Life]):
+    """Between two lives; nothing is said before meet()."""
 
     def __init__(self, a: Life, b: Life) -> None:
         self.a, self.b = a, b
         self.to_a: deque[Item] = deque()
         self.to_b: deque[Item] = deque()
-        self.a_reads = self.b_reads = True
-        self.open_at_a = self.open_at_b = False  # the handshake is done there
-        self.farewell_to_a: Item | None = None
-        self.farewell_to_b: Item | None = None
+        self.a_talks = self.b_talks = False
 
     def other(self, life: Life) -> Life:
+        """Who is at the other end."""
         return self.b if life is self.a else self.a
 
     def queue_of(self, life: Life) -> deque[Item]:
         """What is on its way to this end."""
         return self.to_a if life is self.a else self.to_b
 
-    def reads(self, life: Life) -> bool:
-        return self.a_reads if life is self.a else self.b_reads
+    def talks(self, life: Life) -> bool:
+        """This end takes part."""
+        return self.a_talks if life is self.a else self.b_talks
 
-    def is_open(self, life: Life) -> bool:
-        return self.open_at_a if life is self.a else self.open_at_b
-
-    def set_open(self, life: Life, is_open: bool) -> None:
-        if life is self.a:
-            self.open_at_a = is_open
-        else:
-            self.open_at_b = is_open
+    def meet(self) -> bool:
+        """Both take part, once both know that they had lost each other. False if nothing is new."""
+        if self.a_talks or self.b_talks or any(item[0] == END for item in (*self.to_a, *self.to_b)):
+            return False
+        self.a_talks = self.b_talks = True
+        self.to_a.append((MET,))
+        self.to_b.append((MET,))
+        return True
 
     def send(self, sender: Life, item: Item) -> None:
-        if self.reads(sender):  # else it has closed its end
-            (self.to_b if sender is self.a else self.to_a).append(item)
+        """Nothing if the sender has ended its side."""
+        if self.talks(sender):
+            self.queue_of(self.other(sender)).append(item)
 
-    def close(self, life: Life, ended: bool) -> None:
-        """This end closes: the other gets what was sent before, then the end. `ended`: certainly for good."""
-        if not self.reads(life):
-            return
-        self.send(life, (END, ended))
-        self.set_open(life, False)
+    def end(self, life: Life, left: bool = False, kind: str = "", why: str = "", ended: bool = False) -> None:
+        """This side ends: the other gets what was sent before, then the end."""
+        self.send(life, (END, left, kind, why, ended))
         if life is self.a:
-            self.a_reads = False
+            self.a_talks = False
         else:
-            self.b_reads = False
+            self.b_talks = False

@@ -1,9 +1,8 @@
-"""One life of a node in a run: the driver around the production engine, machine and detector.
+"""One life of a node in a run: the production engine, machine and watch, driven step by step.
 
-What `spindle.node.changes`, `epochs` and `peers` do with a loop, sockets and descriptors is done here at the world's
-word,
-in steps as small as a real node can be interrupted in: one action of the machine, one thing from a connection, one pass
-over the predicates.
+It carries out what the machine asks for at the world's word, in steps as small as a real node can be interrupted in:
+one action of the machine, one thing from a link, one pass over the predicates. How nodes find each other, how memory
+travels between them and what topics keep is no part of it; that is simulated with the whole node.
 
 Rules: a life reads its mail only when its machine has nothing left to do, as a node does. Once it has ended nothing of
 it runs, but its row stays mapped by the others.
@@ -24,7 +23,7 @@ from spindle.membership.watch import Watch
 from spindle_core.engine import Engine, Switches
 from spindle_lab.sim import links
 from spindle_lab.sim.apps import Reader, Writer
-from spindle_lab.sim.links import CAST_OUT, END, FAREWELL, MESSAGE, OFFER, Conn, Item
+from spindle_lab.sim.links import CAST_OUT, END, MESSAGE, Item, Link
 from spindle_lab.sim.tables import WatchedTable
 
 if TYPE_CHECKING:
@@ -60,17 +59,14 @@ class Life:
         self.end_kind = ""
         self.clock_skew_ns = 0
         self.next_look_ns = 0
-        self.conns: list[Conn] = []
-        self.peers: dict[int, Conn] = {}
+        self.links: list[Link[Life]] = []
+        self.peers: dict[int, Link[Life]] = {}  # by node id: who was met
         self.cast_out: set[int] = set()  # numbers of lives that it doesn't let in again
-        self.meeting: tuple[int, View, set[int]] | None = None  # told by, view, node ids that it connects to
         # the next epoch
         self.next_view: View | None = None
         self.next_ballot = 0
         self.next_epoch: Epoch | None = None
         self.missing: set[int] = set()
-        self.offered: set[int] = set()
-        self.offers: dict[tuple[int, int, int], dict[int, tuple[Life, Epoch]]] = {}
         # applications
         self.readers: dict[int, Reader] = {}  # by topic id
         self.writers: dict[int, list[Writer]] = {}
@@ -190,6 +186,8 @@ class Life:
                 self.dirty = True
                 continue
             self.dirty = False
+            if self.missing:
+                self._attach_rows()
             self.machine.step()
             self.actions.extend(self.machine.take_actions())
         return done
@@ -207,9 +205,9 @@ class Life:
             if isinstance(action.message, m.LeftOut):
                 world.hit("told a member to stop")
                 world.causes += 1
-            conn = self.peers.get(action.node_id)
-            if conn is not None and action.incarnation in (0, conn.other(self).me.incarnation):
-                conn.send(self, (MESSAGE, action.message))
+            link = self.peers.get(action.node_id)
+            if link is not None and action.incarnation in (0, link.other(self).me.incarnation):
+                link.send(self, (MESSAGE, action.message))
             elif isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
         elif isinstance(action, m.Prepare):
@@ -239,13 +237,12 @@ class Life:
     def _cut(self, action: m.Cut) -> None:
         self.world.hit("cut")
         self.engine.cut(action.rank)
-        conn = self.peers.get(action.node_id)
+        link = self.peers.get(action.node_id)
         member = self.view.member(action.node_id) if self.view is not None else None
         if member is not None:
             self.cast_out.add(self.world.life_of(member).number)
-        if conn is not None and member == conn.other(self).me:
-            conn.send(self, (FAREWELL, False, CAST_OUT, action.why))
-            conn.close(self, False)
+        if link is not None and member == link.other(self).me:
+            link.end(self, False, CAST_OUT, action.why)
             del self.peers[action.node_id]
 
     def _deliver_to_trim(self, trims: dict[int, tuple[int, ...]]) -> None:
@@ -273,7 +270,6 @@ class Life:
         assert self.next_epoch is not None and self.next_view is not None and self.next_view.view_id == view.view_id
         world, before, epoch = self.world, self.view, self.next_epoch
         self.next_view, self.next_epoch = None, None
-        self.offers = {key: one for key, one in self.offers.items() if key[1] > view.view_id}
         for topic in view.topics:
             if self.node_id in topic.fresh and topic.topic_id not in self.readers:
                 self.readers[topic.topic_id] = Reader(
@@ -291,9 +287,9 @@ class Life:
                 self._forget(topic.topic_id)
         for topic_id in [one for one in self.readers if all(topic.topic_id != one for topic in view.topics)]:
             self._forget(topic_id)
-        for conn in list(self.peers.values()):
-            if view.member(conn.other(self).node_id) != conn.other(self).me:
-                conn.send(self, (MESSAGE, m.CurrentView(view)))
+        for link in list(self.peers.values()):
+            if view.member(link.other(self).node_id) != link.other(self).me:
+                link.send(self, (MESSAGE, m.CurrentView(view)))
         for member in view.members:
             if member != self.me and member.node_id not in self.peers:
                 life = world.life_of(member)
@@ -309,194 +305,108 @@ class Life:
         self.writers.pop(topic_id, None)
         self.direct.pop(topic_id, None)
 
-    # --- the next epoch (see spindle.node.epochs)
+    # --- the next epoch
 
     def _prepare(self, view: View, ballot: int) -> None:
-        self.next_view, self.next_epoch = None, None
-        self.missing, self.offered = set(), set()
-        rank = view.rank_of(self.node_id)
-        if rank is None:
+        self.next_view = self.next_epoch = None
+        self.missing = set()
+        if view.rank_of(self.node_id) is None:
             self.machine.prepared(ballot)
             return
         self.next_epoch = self.world.fabric.new_epoch(self, view, ballot)
         self.next_view, self.next_ballot = view, ballot
         self.missing = set(view.node_ids) - {self.node_id}
-        for node_id in sorted(self.missing):
-            if node_id in self.peers:
-                self._offer(node_id)
-            else:
-                self._connect(view, node_id)
-        for life, epoch in self.offers.pop((view.group_id, view.view_id, ballot), {}).values():
-            self._attach(life, epoch)
-        self._look_prepared()
+        for node_id in sorted(self.missing - self.peers.keys()):
+            self.reach(node_id)
+        for link in self.links:
+            link.other(self).dirty = True  # it may have waited for this row
+        self._attach_rows()
 
-    def _offer(self, node_id: int) -> None:
-        if self.next_epoch is None or self.next_view is None or node_id in self.offered:
+    def _attach_rows(self) -> None:
+        """Takes what is there by now of the rows of the next view; with all of them this node is prepared."""
+        view, epoch = self.next_view, self.next_epoch
+        if view is None or epoch is None:
             return
-        conn = self.peers[node_id]
-        if self.next_view.member(node_id) != conn.other(self).me:
-            return
-        self.offered.add(node_id)
-        key = self.next_view.group_id, self.next_view.view_id, self.next_ballot
-        conn.send(self, (OFFER, key, self.next_epoch))
-
-    def _take_offer(self, life: Life, key: tuple[int, int, int], epoch: Epoch) -> None:
-        if self.next_view is not None and key == (self.next_view.group_id, self.next_view.view_id, self.next_ballot):
-            self._attach(life, epoch)
-            self._look_prepared()
-        elif self.view is None or key[1] > self.view.view_id:
-            self.offers.setdefault(key, {})[life.node_id] = (life, epoch)
-
-    def _attach(self, life: Life, epoch: Epoch) -> None:
-        assert self.next_view is not None and self.next_epoch is not None
-        rank = self.next_view.rank_of(life.node_id)
-        if rank is None or life.node_id not in self.missing or self.next_view.members[rank] != life.me:
-            return
-        self.world.fabric.attach(self, self.next_epoch, rank, life, epoch)
-        self.missing.discard(life.node_id)
-
-    def _look_prepared(self) -> None:
-        if self.next_epoch is not None and not self.missing:
+        for node_id in sorted(self.missing & self.peers.keys()):
+            life = self.peers[node_id].other(self)
+            if (life.next_view, life.next_ballot) != (view, self.next_ballot) or view.member(node_id) != life.me:
+                continue
+            if life.next_epoch is not None and self.world.reaches(self, life):
+                self.world.fabric.attach(self, epoch, view.node_ids.index(node_id), life, life.next_epoch)
+                self.missing.discard(node_id)
+        if not self.missing:
             self.machine.prepared(self.next_ballot)
-            self.dirty = True
 
-    # --- connections
+    # --- what others say
 
     def reach(self, node_id: int) -> bool:
-        """Begins to connect to the present life of a node; False if nobody listens there."""
+        """Meets the present life of a node; False if nobody is there, or they have met."""
         life = self.world.current.get(node_id)
         if life is None or not life.running:
             return False
-        if node_id not in self.peers and not any(
-                conn.other(self) is life and conn.reads(self) and conn.reads(life) for conn in self.conns):
-            conn = Conn(self, life)
-            self.conns.append(conn)
-            life.conns.append(conn)
-            conn.send(self, (links.HELLO,))
-        return True
+        link = next((one for one in self.links if one.other(self) is life), None)
+        if link is None:
+            link = Link(self, life)
+            self.links.append(link)
+            life.links.append(link)
+        return link.meet()
 
-    def _met(self, conn: Conn) -> None:
-        """The handshake is done at this end."""
-        life = conn.other(self)
-        old = self.peers.get(life.node_id)
-        if old is not None and old is not conn:
-            self._flush(old)
-        conn.set_open(self, True)
-        self.peers[life.node_id] = conn
+    def _met(self, link: Link[Life]) -> None:
+        life = link.other(self)
+        if life.number in self.cast_out:
+            link.end(self, False, CAST_OUT, "it was cast out before")
+            return
+        for old in self.links:
+            before = old.other(self)
+            while before.node_id == life.node_id and before.number < life.number and old.queue_of(self):
+                self._take(old, old.queue_of(self).popleft())  # of an earlier life: its end comes first
+        self.peers[life.node_id] = link
         self.machine.connected(*life.me.life)
-        self.dirty = True
-        if self.next_view is not None and life.node_id in self.next_view.node_ids:
-            self._offer(life.node_id)
-
-    def _connect(self, view: View, node_id: int) -> None:
-        mine, other = view.rank_of(self.node_id), view.rank_of(node_id)
-        if mine is not None and other is not None and other < mine:
-            self.reach(node_id)
-
-    def _tell_view(self, conn: Conn) -> None:
-        life = conn.other(self)
         if self.view is not None and self.view.member(life.node_id) != life.me:
-            conn.send(self, (MESSAGE, m.CurrentView(self.view)))
+            link.send(self, (MESSAGE, m.CurrentView(self.view)))
 
-    def _flush(self, conn: Conn) -> None:
-        """An old connection of a node that has connected anew: its end comes first."""
-        queue = conn.queue_of(self)
-        while queue and conn.reads(self):
-            self._take(conn, queue.popleft())
-        if conn.reads(self):
-            conn.close(self, False)
-            self._gone(conn, False)
+    def incoming(self) -> list[Link[Life]]:
+        """The links that hold something for this node."""
+        return [link for link in self.links if link.queue_of(self) and self.world.reaches(self, link.other(self))]
 
-    def incoming(self) -> list[Conn]:
-        """The connections that hold something for this node."""
-        return [conn for conn in self.conns if conn.queue_of(self) and self.world.reaches(self, conn.other(self))]
-
-    def receive(self, conn: Conn) -> None:
-        """The first thing from a connection. The machine finishes what it has begun before."""
+    def receive(self, link: Link[Life]) -> None:
+        """The first thing from a link. The machine finishes what it has begun before."""
         self.settle()
         if not self.end:
-            self._take(conn, conn.queue_of(self).popleft())
+            self._take(link, link.queue_of(self).popleft())
 
-    def _take(self, conn: Conn, item: Item) -> None:
-        kind, life = item[0], conn.other(self)
+    def _take(self, link: Link[Life], item: Item) -> None:
+        kind, life = item[0], link.other(self)
+        self.dirty = True
         if kind == links.ENDED:
             member = self.machine.view.member(life.node_id) if self.machine.view is not None else None
             if member == life.me:
                 self.machine.ended(life.node_id)
-                self.dirty = True
-        elif not conn.reads(self):
-            pass
-        elif kind == links.HELLO and life.number in self.cast_out:
-            conn.send(self, (FAREWELL, False, CAST_OUT, "it was cast out before"))
-            conn.close(self, False)
-        elif kind == links.HELLO:
-            self._met(conn)
-            conn.send(self, (links.WELCOME,))
-            self._tell_view(conn)
-        elif kind == links.WELCOME:
-            self._met(conn)
-            self._tell_view(conn)
-            self._meet_on()
-        elif kind == MESSAGE:
-            if isinstance(item[1], m.CurrentView):
-                self._meet(life.node_id, item[1].view)
-            else:
-                self.machine.receive(life.node_id, item[1])
-        elif kind == OFFER:
-            self._take_offer(life, item[1], item[2])
-        elif kind == FAREWELL:
-            if item[2] == CAST_OUT:
-                conn.close(self, False)
-                self._gone(conn, False)
-                if self.view is not None and self.view.member(life.node_id) == life.me:
-                    self.fail("CastOut", f"{life} has told so: {item[3]}")
-            elif conn.a is self:
-                conn.farewell_to_a = item
-            else:
-                conn.farewell_to_b = item
+        elif kind == links.MET and link.talks(self):
+            self._met(link)
+        elif kind == MESSAGE and link.talks(self):
+            self.machine.receive(life.node_id, item[1])
         elif kind == END:
-            conn.close(self, False)
-            self._gone(conn, item[1])
-        self.dirty = True
+            if link.talks(self):
+                self._lost(link, *item[1:])
+            if self.next_view is not None and self.next_view.member(life.node_id) == life.me != self._fellow(life):
+                self.reach(life.node_id)  # between a joiner and a member it is no end yet
 
-    def _gone(self, conn: Conn, ended: bool) -> None:
-        life = conn.other(self)
-        was_open = self.peers.get(life.node_id) is conn
-        if was_open:
+    def _fellow(self, life: Life) -> Member | None:
+        """The life as a member of the installed view; None if it is none."""
+        return life.me if self.view is not None and self.view.member(life.node_id) == life.me else None
+
+    def _lost(self, link: Link[Life], left: bool, kind: str, why: str, ended: bool) -> None:
+        """The other end of a link has ended, or the link has."""
+        life = link.other(self)
+        link.end(self)
+        met = self.peers.get(life.node_id) is link
+        if met:
             del self.peers[life.node_id]
-            self.offered.discard(life.node_id)
-            if self.next_view is not None and (self.view is None or self.view.member(life.node_id) != life.me):
-                self._connect(self.next_view, life.node_id)  # between a joiner and a member it is no end yet
-        farewell = conn.farewell_to_a if conn.a is self else conn.farewell_to_b
-        left = farewell is not None and bool(farewell[1])
-        why = farewell[3] if farewell is not None else ""
-        if was_open or (self.view is not None and self.view.member(life.node_id) == life.me):
+        if met or self._fellow(life):
             self.machine.peer_gone(life.me, left, why, ended)
-        if self.meeting is not None and life.node_id in self.meeting[2]:
-            self.meeting = None  # a newer view will tell
-
-    def _meet(self, told_by: int, view: View) -> None:
-        """A newcomer connects to all members of the view that it was told, before it asks to join."""
-        if self.view is not None:
-            return
-        waiting = set()
-        for member in view.members:
-            if member.node_id != self.node_id and member.node_id not in self.peers:
-                if not self.reach(member.node_id):
-                    self.meeting = None
-                    return
-                waiting.add(member.node_id)
-        self.meeting = (told_by, view, waiting)
-        self._meet_on()
-
-    def _meet_on(self) -> None:
-        if self.meeting is None:
-            return
-        told_by, view, waiting = self.meeting
-        waiting -= set(self.peers)
-        if not waiting:
-            self.meeting = None
-            self.machine.receive(told_by, m.CurrentView(view))
+        if kind == CAST_OUT and self._fellow(life):
+            self.fail("CastOut", f"{life} has told so: {why}")
 
     # --- time
 
@@ -559,10 +469,9 @@ class Life:
             self.world.causes += 1
         for joiner in joiners:
             self.world.hit("left out a joiner")
-            conn = self.peers.get(joiner.node_id)
-            if conn is not None and conn.other(self).me == joiner:
-                conn.close(self, False)
-                self._gone(conn, False)
+            link = self.peers.get(joiner.node_id)
+            if link is not None and link.other(self).me == joiner:
+                self._lost(link, False, "", "", False)
         self.dirty = True
         return True
 
@@ -586,16 +495,13 @@ class Life:
         self.engine.stop()
         self.drain()
         self.world.fabric.flush(self)
-        for conn in self.conns:
-            if conn.is_open(self):
-                conn.send(self, (FAREWELL, how == links.ENDED_ORDERLY, kind, text))
-        self.stop(how, kind, True)
+        self.stop(how, kind, True, text)
 
-    def stop(self, how: str, kind: str, certain: bool) -> None:
-        """The process has ended; `certain`: the others see at once that it has, not only that the connection has."""
+    def stop(self, how: str, kind: str, certain: bool, text: str = "") -> None:
+        """The process has ended; `certain`: the others see at once that it has, not only that the link has."""
         self.end, self.end_kind = how, kind
         self.actions, self.dirty = deque(), False
-        self.world.ended(self, certain)
+        self.world.ended(self, certain, text)
 
     def state(self) -> Any:
         """For the trace: phase, view and what it waits for."""

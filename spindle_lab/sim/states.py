@@ -27,22 +27,21 @@ PLAIN = (int, str, bytes, bool, type(None), float)
 # Of a life: what is in the digest of its epoch, never changes in such a run, or is added by itself.
 NOT_OF_A_LIFE = frozenset((
     "world", "engine", "bell", "watch", "preparation", "view", "epoch", "table", "next_epoch", "next_look_ns",
-    "sleeps_until_ns", "readers", "writers", "direct", "conns", "peers", "me", "clock_skew_ns"))
+    "sleeps_until_ns", "readers", "writers", "direct", "links", "peers", "me", "clock_skew_ns"))
 
 
 def world_state(world: World, *more: Any) -> int:
     """A number that is the same exactly (but for chance) in states that are the same; `more` is part of the state."""
     parts: list[Any] = list(more)
-    numbers = {id(conn): number for number, conn in enumerate(world.lives[0].conns)}
+    numbers = {id(link): number for number, link in enumerate(world.lives[0].links)}
     for life in world.lives:
-        for conn in life.conns:
-            numbers.setdefault(id(conn), len(numbers))
+        for link in life.links:
+            numbers.setdefault(id(link), len(numbers))
     for life in world.lives:
         parts.append(_life(life, numbers))
-        for conn in life.conns:
-            if conn.a is life:
-                parts.append((numbers[id(conn)], plain(conn.to_a), plain(conn.to_b), conn.a_reads, conn.b_reads,
-                              conn.open_at_a, conn.open_at_b, plain(conn.farewell_to_a), plain(conn.farewell_to_b)))
+        for link in life.links:
+            if link.a is life:
+                parts.append((numbers[id(link)], plain(link.to_a), plain(link.to_b), link.a_talks, link.b_talks))
     for key, sequence in world.check.sequences.items():
         places = tuple(sequence.places.items())
         parts.append((key, tuple(sequence.entries), places, sequence.final, sequence.trim))
@@ -60,7 +59,7 @@ def _life(life: Life, numbers: dict[int, int]) -> Any:
     own = tuple((name, plain(value)) for name, value in life.__dict__.items() if name not in NOT_OF_A_LIFE)
     readers = tuple((topic_id, reader.delivered, reader.log.delivered, len(reader.backlog))
                     for topic_id, reader in life.readers.items())
-    peers = tuple((node_id, numbers[id(conn)]) for node_id, conn in life.peers.items())
+    peers = tuple((node_id, numbers[id(link)]) for node_id, link in life.peers.items())
     view_id = life.view.view_id if life.view is not None else -1
     return view_id, epoch_state(life.epoch) if life.epoch is not None else b"", own, readers, peers
 

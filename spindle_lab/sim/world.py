@@ -21,7 +21,7 @@ from spindle_lab.sim import events as e
 from spindle_lab.sim.apps import Reader, Writer
 from spindle_lab.sim.check import Checker, Violation
 from spindle_lab.sim.fabrics import CopiedRows, Rows, SharedRows
-from spindle_lab.sim.links import CRASHED, END, ENDED
+from spindle_lab.sim.links import CRASHED, END, ENDED, ENDED_ORDERLY
 from spindle_lab.sim.node import Life
 from spindle_lab.sim.tables import Interrupted
 
@@ -110,15 +110,15 @@ class World:
                 self.apply(event)
         self._inside = inside
 
-    def ended(self, life: Life, certain: bool) -> None:
+    def ended(self, life: Life, certain: bool, why: str = "") -> None:
         """The process of a life has ended: what it sent before still arrives."""
         self.fabric.ended(life, rest=not certain or life.end != CRASHED)
         certain = (certain and self.fabric.certain) or life.end != CRASHED
-        for conn in life.conns:
-            other = conn.other(life)
-            conn.close(life, certain)
-            if self.fabric.certain and other.running and not (certain and conn.reads(other)):
-                conn.queue_of(other).append((ENDED,))
+        for link in life.links:
+            other = link.other(life)
+            link.end(life, life.end == ENDED_ORDERLY, life.end_kind, why, certain)
+            if self.fabric.certain and other.running and not (certain and link.talks(other)):
+                link.queue_of(other).append((ENDED,))
         self.mix(life.number, len(life.end))
 
     def close(self) -> None:
@@ -186,12 +186,11 @@ class World:
         return True
 
     def _scan(self, life: Life) -> bool:
-        """Looks for members to join; forms the group if nobody is or becomes one (the domain's lock sees to that)."""
+        """Meets all that are there; forms the group if nobody is a member or becomes one (the domain's lock sees to
+        that)."""
         if life.machine.phase is not Phase.OUTSIDE or life.view is not None or life.actions:
             return False
         others = [other for other in self.running() if other is not life]
-        if any(conn.other(life).machine.phase is not Phase.OUTSIDE for conn in life.peers.values()):
-            return False
         if any(other.machine.phase is not Phase.OUTSIDE for other in others):
             return any([life.reach(other.node_id) for other in others])
         self.hit("formed a group")
@@ -481,14 +480,13 @@ class World:
         return life is not self._inside and life.overdue()
 
     def _cut_link(self, life: Life, other: int) -> bool:
-        conn = life.peers.get(other)
-        if conn is None or life is self._inside or conn.other(life) is self._inside:
+        link = life.peers.get(other)
+        if link is None or life is self._inside or link.other(life) is self._inside:
             return False
         self.hit("connection broke")
         self.causes += 1
-        there = conn.other(life)
-        for end in (life, there):
-            conn.queue_of(end).append((END, False))
+        for end in (life, link.other(life)):
+            link.queue_of(end).append((END, False, "", "the connection broke", False))
         return True
 
     def _clog(self, life: Life, other: int) -> bool:
@@ -507,6 +505,7 @@ class World:
         self.side = side
         for life in self.lives:
             self._separate(life)
+            life.dirty = True
         self.steps += 1
         self.mix(side, len(self.lives))
         return True

@@ -158,8 +158,8 @@ class Script:
 
     def receive(self, node: int, source: int) -> bool:
         """The node takes what comes from this other one only."""
-        conns = self.life(node).incoming()
-        places = [place for place, conn in enumerate(conns) if conn.other(self.life(node)) is self.life(source)]
+        links = self.life(node).incoming()
+        places = [place for place, link in enumerate(links) if link.other(self.life(node)) is self.life(source)]
         return bool(places) and self.do(e.RECV, node, places[0])
 
     def hold(self, source: int, *targets: int) -> None:

@@ -47,7 +47,7 @@ def test_who_asks_a_node_that_is_in_another_group_by_now_is_told_of_it() -> None
     run.start(3)
 
     def is_ready() -> bool:
-        waiting = [part for conn in run.life(1).conns for item in conn.queue_of(run.life(1)) for part in item]
+        waiting = [part for link in run.life(1).links for item in link.queue_of(run.life(1)) for part in item]
         return any(isinstance(part, m.Prepared) for part in waiting)
 
     run.until(is_ready)
