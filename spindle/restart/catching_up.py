@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 WAITING_MAX = 1 << 20  # bytes that wait for room in the log before the next chunk is taken
 TAIL_AT_ONCE = 64  # messages of the own journal's end that are put into the log before a look at what waits
 ROOM_POLL_S = 0.002
+ASK_AGAIN_S = 0.25  # before a node is asked again whose disk failed or had no room; doubles up to the next
+ASK_AGAIN_MAX_S = 8.0
 LOG = logging.getLogger("spindle.node")
 
 
@@ -75,6 +77,7 @@ class CatchingUp:
         self._stream: Stream | None = None
         self._restorer: Restorer | None = None
         self._inputs: asyncio.Queue[Callable[[Restorer], None]] = asyncio.Queue()
+        self._ask_again_s = ASK_AGAIN_S
         self._found: TakenUp | None = None
         self._looked = asyncio.get_running_loop().create_future()  # the journal is in order; its error if it can't be
         self._looked.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -306,7 +309,7 @@ class CatchingUp:
         """Restarts the topic here; False if somebody is whole after all."""
         view, topic = self._view, self._topic
         restorer = self._restorer = Restorer(self._me, self._questions.config.journal_restart)
-        self._inputs = asyncio.Queue()
+        self._inputs, self._ask_again_s = asyncio.Queue(), ASK_AGAIN_S
         restorer.begin(self._group, view.view_id, view.node_ids, topic.members)
         filling: asyncio.Task[None] | None = None
         said = ""
@@ -334,12 +337,22 @@ class CatchingUp:
                 if restorer.step is Step.WAITING and said != restorer.awaiting():
                     said = restorer.awaiting()
                     LOG.warning("topic %r waits: %s", self.local.spec.name, said)
-                (await self._inputs.get())(restorer)
+                (await self._next_input(restorer))(restorer)
                 while not self._inputs.empty():  # a newer view among them ends what an older one called for
                     self._inputs.get_nowait()(restorer)
         finally:
             if filling is not None:
                 filling.cancel()
+
+    async def _next_input(self, restorer: Restorer) -> Callable[[Restorer], None]:
+        """What is told next; meanwhile those are asked again whose disk failed."""
+        while True:
+            try:
+                return await asyncio.wait_for(self._inputs.get(), self._ask_again_s if restorer.troubled else None)
+            except asyncio.TimeoutError:
+                self._ask_again_s = min(2 * self._ask_again_s, ASK_AGAIN_MAX_S)
+                for node_id in restorer.troubled:
+                    self._questions.ask(node_id, self.local.spec.name, restorer.view_id)
 
     def _go_on(self, lives: tuple[Life, ...]) -> None:
         self._lives = lives
