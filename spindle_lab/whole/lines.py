@@ -32,6 +32,7 @@ FIRST_PORT = 40_000
 class Way:
     """One direction of a connection."""
 
+    number: int
     source: REAL_SOCKET
     target: REAL_SOCKET
     from_host: str
@@ -83,7 +84,8 @@ class Lines:
         known = self._listening.get((host, port))
         if known is not None and known.fileno() >= 0:
             raise OSError(errno.EADDRINUSE, "Address already in use")
-        one, other = _pair()
+        with self.system.plenty():
+            one, other = _pair()
         os.dup2(one.fileno(), sock.fileno())
         one.close()
         sock.setblocking(False)
@@ -108,6 +110,8 @@ class Lines:
 
     def accept(self, sock: SimSocket) -> tuple[SimSocket, tuple[str, int]]:
         """As socket.accept."""
+        if self.system.current.short is not None:
+            self.system.current.short.open()
         sock.recv(1)  # raises BlockingIOError where nobody waits
         real, address = sock.pending.popleft()
         made = SimSocket(socket.AF_INET, socket.SOCK_STREAM, 0, real.detach())
@@ -124,8 +128,9 @@ class Lines:
         listener = self._listening.get((address[0], address[1]))
         if listener is None or listener.doorbell is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-        near, a = _pair()
-        far, b = _pair()
+        with self.system.plenty():
+            near, a = _pair()
+            far, b = _pair()
         os.dup2(near.fileno(), sock.fileno())
         near.close()
         sock.setblocking(False)
@@ -133,7 +138,7 @@ class Lines:
         sock.here, sock.there = (self.address(mine), self._ports), address
         self._users[f"{sock.here[0]}:{sock.here[1]}"] = sock.owner.uid
         for source, target, start, end in ((a, b, mine, theirs), (b, a, theirs, mine)):
-            way = Way(source, target, start, end)
+            way = Way(self.system.next_serial(), source, target, start, end)
             self._ways[source.fileno()] = way
             self._epoll.register(source.fileno(), select.EPOLLIN)
         listener.pending.append((far, sock.here))
@@ -156,8 +161,8 @@ class Lines:
 
     def turn(self) -> None:
         """Takes what has been sent on all of them."""
-        for fd, _ in sorted(self._epoll.poll(0)):
-            self._take(fd, self._ways[fd])
+        for way in sorted((self._ways[fd] for fd, _ in self._epoll.poll(0)), key=lambda way: way.number):
+            self._take(way.source.fileno(), way)
 
     def _take(self, fd: int, way: Way) -> None:
         try:

@@ -16,6 +16,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Program:
         while not self.world.over:
             try:
                 self._attached()
-            except (SpindleError, TimeoutError) as error:
+            except (SpindleError, TimeoutError, OSError) as error:
                 self._failed(error)
             finally:
                 self._forget()
@@ -118,9 +119,15 @@ class Program:
         self.errors[kind] = self.errors.get(kind, 0) + 1
         self.world.note(f"{self.process}: {kind}: {error}")
         allowed = kind in PASSING or (kind in WAITING and self.world.silent) or (
-            kind == "JournalError" and self.world.disks_failed)
+            kind == "JournalError" and self.world.disks_failed) or (
+            self._short() and any(word in str(error) for word in SHORT))
         if not allowed:
             raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
+
+    def _short(self) -> bool:
+        """Something may have run out here or at the node."""
+        return self.process in self.world.short or (
+            self.session is not None and self.world.process_of(self.session) in self.world.short)
 
     def died(self) -> None:
         """Its process was killed: what it had committed at its node is sent still, or not."""

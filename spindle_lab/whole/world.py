@@ -29,6 +29,7 @@ from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.rest import left_in
+from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, Stuck, System
 
@@ -144,6 +145,7 @@ class World:
         self.silent = False  # members have hung, or not reached each other
         self.faults: dict[str, int] = {}  # how often each kind has happened
         self.faulty = False  # something has happened that may cost somebody something
+        self.short: set[Process] = set()  # who could not have all that it wanted to open
         hosts = [f"h{n + 1}" for n in range(setup.hosts)]
         self.nodes = [NodeSlot(self, n + 1, hosts[n % len(hosts)]) for n in range(setup.nodes)]
         self.specs = [self._spec(n) for n in range(setup.topics)]
@@ -329,8 +331,14 @@ class World:
 
     def check_ended(self, slot: NodeSlot) -> None:
         """A life of a node is over in order."""
-        if slot.process is not None and slot.process.result != "left" and not self.faulty:
-            raise Violation("E1", f"{slot.process} ends though nothing failed: {slot.process.result}")
+        process = slot.process
+        if process is None or process.result == "left":
+            pass
+        elif process in self.short:
+            if not self.faulty and not any(word in process.result for word in SHORT):
+                raise Violation("E1", f"{process} ran short, and ends with something else: {process.result}")
+        elif not self.faulty:
+            raise Violation("E1", f"{process} ends though nothing failed: {process.result}")
         if self.finishing and not self.over and slot.wanted:
             self.system.after(MS, slot.start)  # it ended of something that had happened before
 
