@@ -126,8 +126,9 @@ class Program:
 
     def _short(self) -> bool:
         """Something may have run out here or at the node."""
-        return self.process in self.world.short or (
-            self.session is not None and self.world.process_of(self.session) in self.world.short)
+        if self.session is None:  # whom it was about to attach to
+            return bool(self.world.short)
+        return self.process in self.world.short or self.world.process_of(self.session) in self.world.short
 
     def died(self) -> None:
         """Its process was killed: what it had committed at its node is sent still, or not."""
