@@ -108,7 +108,7 @@ class Restorer:
         self.node_id, self.mode = node_id, mode
         self.step = Step.IDLE
         self.decision: Decision | None = None
-        self.view_id = -1
+        self._view_id = -1
         self._life = ""
         self._nodes: tuple[int, ...] = ()
         self._holders: Holders | None = None
@@ -124,7 +124,7 @@ class Restorer:
         """Begins in a newly installed view with these nodes, of which `members` are the topic's."""
         if self.step in (Step.SETTLING, Step.DONE):
             return  # the standing is being written: the topic goes on whatever the view
-        self.view_id, self._life, self._nodes = view_id, f"{group}.{view_id}", nodes
+        self._view_id, self._life, self._nodes = view_id, f"{group}.{view_id}", nodes
         self._holders = Holders(view_id, members)
         self._answers, self._missing, self.decision = {}, None, None
         self._told = set()
@@ -133,7 +133,7 @@ class Restorer:
 
     def heard(self, node_id: int, view_id: int, summary: Summary) -> None:
         """A node's answer."""
-        if view_id != self.view_id or self.step not in (Step.ASKING, Step.WAITING) or node_id not in self._nodes:
+        if view_id != self._view_id or self.step not in (Step.ASKING, Step.WAITING) or node_id not in self._nodes:
             return
         self._answers[node_id] = summary
         if node_id == self.node_id:
@@ -147,14 +147,14 @@ class Restorer:
         if len(self._answers) < len(self._nodes):
             return
         self._remember()
-        chosen = decide(self._answers, self._life, self.view_id, self.mode)
+        chosen = decide(self._answers, self._life, self._view_id, self.mode)
         if isinstance(chosen, Missing):
             self._missing, self.step = chosen, Step.WAITING
             if chosen.holders is not None:
                 self._tell(chosen.holders)
             return
         self.decision, self._missing, self.step = chosen, None, Step.FILLING
-        self._actions.append(Fill(chosen, self.view_id))
+        self._actions.append(Fill(chosen, self._view_id))
 
     def _remember(self) -> None:
         """Who told of the holders may be gone by now, and this node's disk may not have it yet."""
@@ -173,11 +173,11 @@ class Restorer:
                 continue
             if not knows(standing, holders.holders):
                 self._told.add(node_id)
-                self._actions.append(Record(node_id, self.view_id, holders))
+                self._actions.append(Record(node_id, self._view_id, holders))
 
     def failed(self, view_id: int, reason: str) -> None:
         """The source can't give what it said that it has: decide without its journal."""
-        if view_id != self.view_id or self.step is not Step.FILLING:
+        if view_id != self._view_id or self.step is not Step.FILLING:
             return
         assert self.decision is not None and self.decision.source is not None
         source = self.decision.source
@@ -186,7 +186,7 @@ class Restorer:
 
     def filled(self, view_id: int) -> None:
         """The own journal is on disk up to the decision's end."""
-        if view_id != self.view_id or self.step is not Step.FILLING:
+        if view_id != self._view_id or self.step is not Step.FILLING:
             return
         assert self.decision is not None and self._holders is not None
         self.step = Step.RECORDING
@@ -198,7 +198,7 @@ class Restorer:
 
     def recorded(self, node_id: int, view_id: int) -> None:
         """Another node has written down who goes on."""
-        if view_id != self.view_id or self.step is not Step.RECORDING:
+        if view_id != self._view_id or self.step is not Step.RECORDING:
             return
         self._to_record.discard(node_id)
         self._look()
@@ -208,11 +208,16 @@ class Restorer:
             return
         assert self.decision is not None
         self.step = Step.SETTLING
-        self._actions.append(Settle(Standing(self.decision.lives, self._holders, whole=True, seen_view=self.view_id)))
+        self._actions.append(Settle(Standing(self.decision.lives, self._holders, whole=True, seen_view=self._view_id)))
 
     def settled(self) -> None:
         """The own standing is on disk."""
         self.step = Step.DONE
+
+    @property
+    def view_id(self) -> int:
+        """Of the view in which it asks."""
+        return self._view_id
 
     @property
     def troubled(self) -> list[int]:
