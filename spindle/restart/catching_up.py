@@ -20,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -262,7 +263,7 @@ class CatchingUp:
 
     async def _conform(self, lives: tuple[Life, ...]) -> None:
         """The journal is a prefix of what has these lives: goes on with it, its end first into the log."""
-        from spindle.restart.disk import last_messages
+        from spindle.restart.disk import begin_of_end, messages_from
 
         self._lives = lives
         await self._update(lives=lives)
@@ -271,13 +272,14 @@ class CatchingUp:
             return
         store, spec = self._questions.store(self.local.spec.name), self.local.spec
         end = self.last
-        tail = [] if end == NOTHING else await in_thread(
-            last_messages, store, spec.history_depth, *self.local.retained_bytes)
+        begin = NOTHING if end == NOTHING else await in_thread(
+            begin_of_end, store, spec.history_depth, *self.local.retained_bytes)
         self.local.start_journal(self._group, end)
         self._conformed = True
         await self.local.journal()  # who reads the log is there, or the log would fill and stay full
-        for start in range(0, len(tail), TAIL_AT_ONCE):
-            await self._append([plain(one) for one in tail[start : start + TAIL_AT_ONCE]])
+        tail = messages_from(store, begin, end)
+        while part := await in_thread(lambda: [plain(one) for one in itertools.islice(tail, TAIL_AT_ONCE)]):
+            await self._append(part)
 
     async def _learn(self, start: pb.HistoryStart) -> None:
         """What the other journal has had before the messages that come."""
