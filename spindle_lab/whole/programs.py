@@ -7,7 +7,9 @@ to another node when its own has gone. What it was told is compared by `checks`.
 from __future__ import annotations
 
 import select
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle.client.attaching import attach
@@ -157,7 +159,7 @@ class Program:
             self.doing = "beginning to watch"
             self.watching = Watching(self.session)
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._close, self._look, self._rest, self._rest)
+            self._open_together, self._close, self._look, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
             self.rng.choice(actions)()
         while not self.world.over and not self.session.gone:
@@ -206,11 +208,26 @@ class Program:
         self.session.declare_topic(spec)
         self.doing = f"opening a writer of {spec.name!r}"
         self.serial += 1
-        guid = self._guid()
+        name, guid = f"{self.process}.{self.serial}", self._guid()
         handle = self.session.open_writer(spec.name, guid=guid)
-        writing = Writing(self, handle, f"{self.process}.{self.serial}", guid)
+        writing = Writing(self, handle, name, guid)
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
+
+    def _open_together(self) -> None:
+        """Several at once, each on a thread of its own."""
+        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(self.rng.choice((2, 4)))]
+        threads = [threading.Thread(target=self._or_fail, args=(one,)) for one in how]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _or_fail(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (SpindleError, TimeoutError) as error:
+            self._failed(error)
 
     def _write(self) -> None:
         if not self.writings:

@@ -54,6 +54,7 @@ class Setup:
     faults: int
     slow_lines: bool
     small_buffers: bool
+    short_writes: bool
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -64,7 +65,8 @@ class Setup:
         nodes = max(hosts, rng.choice((1, 2, 3, 3, 4, 5)))
         return cls(hosts=hosts, nodes=nodes, programs=rng.choice((1, 2, 3, 5)), topics=rng.choice((1, 2, 4, 8)),
                    duration_ms=rng.choice((60, 150, 400)), faults=rng.choice((0, 1, 2, 4)),
-                   slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3)
+                   slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3,
+                   short_writes=rng.random() < 0.3)
 
 
 class NodeSlot:
@@ -137,7 +139,7 @@ class World:
         self.base = Path(tempfile.mkdtemp(prefix="spindle-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
         self.lines = Lines(system)
         SimSocket.lines = self.lines
-        SimSocket.small_buffers = setup.small_buffers
+        SimSocket.small_buffers, SimSocket.short_writes = setup.small_buffers, setup.short_writes
         self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
         system.on_kill = lambda process: self.disks[process.host].killed(process)
         self.finishing = self.settled = self.over = False
