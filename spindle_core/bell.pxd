@@ -20,7 +20,7 @@ cdef inline bint is_asleep(const bell_page *b) noexcept nogil:
 
 
 cdef inline void fall_asleep(bell_page *b) noexcept nogil:
-    """Before the last look for work, after which the thread blocks: a sleep of its own, each time. For the page's owner.
+    """Before the last look for work, after which the thread blocks: each time a sleep of its own. For the owner.
 
     SYNC POINT: wake. Pairs with every ringer: that it sleeps is visible before that look.
     """

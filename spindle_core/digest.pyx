@@ -58,8 +58,8 @@ LEFT_OUT = {
         "expecting": "when to sleep, which any node may at any time",
         "now_ns beat_ns beat_at_ns beats_max beats vouched vouched_seen": "time",
         "control_lock control_fd": "not part of what the group does",
-        "stage place topics done_there unfinished done posts n_posts release readers n_readers peers n_peers writers "
-        "n_writers": "between two passes nothing",
+        "stage place topics delivers to_deliver exchanged done_there unfinished done posts n_posts release readers "
+        "n_readers peers n_peers writers n_writers": "between two passes nothing",
     },
 }
 

@@ -11,7 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from spindle_core.activity cimport free_activity, make_activity
-from spindle_core.atomics cimport u64_load_acquire, u64_store_release
+from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.control cimport ControlRows
 from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
 from spindle_core.fabric.mixed cimport MixedFabric
@@ -20,6 +20,7 @@ from spindle_core.geometry cimport build_subgroups, free_subgroups, point_column
 from spindle_core.layout cimport (
     LAYOUT_VERSION,
     NODES_MAX,
+    ROW_AREAS_OFFSET,
     ROW_MAGIC,
     ROW_SUBGROUPS_OFFSET,
     SUBGROUPS_MAX,
@@ -32,6 +33,8 @@ from spindle_core.control import AREAS, CONTROL_COLUMNS  # no-cython-lint: part 
 from spindle_core.geometry import check_spec, text_of_spec
 from spindle_core.geometry import CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT  # no-cython-lint: surface
 from spindle_core.geometry import SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT  # no-cython-lint: surface
+
+POPULATED_MAX = 16 << 20     # bytes of slots: milliseconds, in which nothing else of the node's control goes on
 
 
 cdef class Epoch(ControlRows):
@@ -240,6 +243,39 @@ cdef class Epoch(ControlRows):
     @property
     def n_rows(self):
         return len(self.node_ids)
+
+    def populate(self, Epoch before):
+        """Has the memory there that will be used at once: the own header and columns, and the slots of who has sent in
+        `before`, the epoch that this one follows (None: there is none), as far as it has. Returns bytes.
+
+        Else each page of them would be a fault in the way of the first messages of a view. No more than
+        POPULATED_MAX bytes of slots: others come as they are used. OSError where memory has run out.
+        """
+        cdef subgroup_t *s
+        cdef subgroup_t *old
+        cdef uint32_t i, k, j
+        cdef uint64_t n, left = POPULATED_MAX, done
+        cdef Mapping row
+        done = self.row.populate(0, ROW_AREAS_OFFSET)
+        if self.node.n_subgroups:
+            done += self.row.populate(ROW_SUBGROUPS_OFFSET, self.node.subgroups[0].slots_offset - ROW_SUBGROUPS_OFFSET)
+        if before is None or before.closed:
+            return done
+        for i in range(self.node.n_subgroups):
+            s = &self.node.subgroups[i]
+            if s.mine == NULL or not before.has_topic(s.topic_id):
+                continue
+            old = before.subgroup(s.topic_id)
+            for k in range(s.n_senders):
+                for j in range(old.n_senders):
+                    if old.senders[j].node_id == s.senders[k].node_id:
+                        n = min(u64_load_relaxed(&old.senders[j].received), s.window) * s.stride
+                        row = self.row if s.senders[k].rank == self.node.my_rank else self.peer_rows[s.senders[k].rank]
+                        if n <= left:
+                            done += row.populate(s.slots_offset, n)
+                            left -= n
+                        break
+        return done
 
     # ---- subgroups ----
 

@@ -8,7 +8,7 @@ Rules: a Mapping owns its descriptor; close() is idempotent; a memoryview of it 
 """
 import os
 
-from libc.errno cimport errno
+from libc.errno cimport EINVAL, errno
 from libc.stdint cimport uint64_t
 from posix.mman cimport (
     MAP_ANONYMOUS,
@@ -30,6 +30,13 @@ cdef extern from "fcntl.h" nogil:
 
 cdef extern from "pthread.h" nogil:
     int pthread_atfork(void *before, void *parent, void (*child)() noexcept nogil)
+
+cdef extern from "sys/mman.h" nogil:
+    int madvise(void *address, size_t size, int advice)
+
+# linux/mman.h, since Linux 5.14; not in every libc's header
+cdef int MADV_POPULATE_READ = 22
+cdef int MADV_POPULATE_WRITE = 23
 
 cdef int F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since Linux 5.1; not in every libc's header
 
@@ -131,6 +138,25 @@ cdef class Mapping:
         """From now on nobody can map this memory for writing; mappings that exist stay as they are."""
         if fcntl(self.fd, F_ADD_SEALS, <int>(F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)) != 0:
             raise OSError("F_SEAL_FUTURE_WRITE refused: Linux 5.1 or newer is needed")
+
+    cdef uint64_t populate(self, uint64_t offset, uint64_t size) except? 0:
+        """Has the pages of a range there before anybody needs them; returns how many bytes that makes, 0 where the
+        kernel doesn't know how. What they hold stays as it is.
+
+        OSError where memory has run out: here it can be told, where somebody stores into it the process dies of it.
+        """
+        cdef uint64_t page = PAGE, first = offset // page * page
+        cdef uint64_t end = min((offset + size + page - 1) // page * page, self.size)
+        cdef int failed
+        if self.base == NULL or first >= end:
+            return 0
+        with nogil:
+            failed = madvise(self.base + first, end - first, MADV_POPULATE_WRITE if self.writable else MADV_POPULATE_READ)
+        if failed and errno == EINVAL:
+            return 0
+        if failed:
+            raise OSError(errno, f"{end - first} bytes of a mapping can't be had: {os.strerror(errno)}")
+        return end - first
 
     def view(self):
         """The whole mapping as a memoryview of bytes (read-only where the mapping is)."""

@@ -162,7 +162,10 @@ cdef struct node_t:
 
     # A pass: where it is (step), and what its last step has left to be carried out (effects).
     uint32_t stage, place        # what is next, and in which topic
-    uint64_t topics[TOPIC_WORDS]  # that are still to be visited
+    uint64_t topics[TOPIC_WORDS]  # that are still to be visited in this half of the pass
+    bint delivers                # it is the second half
+    uint64_t to_deliver[TOPIC_WORDS]  # topics of the second half
+    uint64_t exchanged[TOPIC_WORDS]   # topics in which the first half has done something
     int done_there               # in that topic
     bint unfinished              # that predicate goes on when what it has left is carried out
     int done

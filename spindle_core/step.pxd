@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 from spindle_core.state cimport node_t, subgroup_t
 
 
-# Of a pass, in their order; those from SEND on once for each topic.
+# Of a pass, in their order. Those from SEND to NULL_SEND once for each topic, then the others once for each topic.
 cdef enum stage:
     STAGE_BEAT                   # my heartbeat is due
     STAGE_CONTROL                # control columns, mine and the others'

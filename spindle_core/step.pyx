@@ -5,10 +5,15 @@ threads hold for a few stores. step() goes on until something has to leave, leav
 returns; whoever drives it carries it out (effects) and calls it again, until the pass is over. The caller gives the
 time. Only an embedded receiver's upcalls happen in the middle.
 
+A pass has two halves: what is sent, received and acknowledged, topic by topic; then what is delivered and persisted. So
+what this node acknowledges of one topic, which other nodes wait for, does not wait for the deliveries of another one,
+which copy payloads.
+
 Why not all at the end of a pass: columns are read when they are posted. A predicate that goes on before its posts are
 out would change what they carry; and a count that grows meanwhile would overtake the slots that it guards.
 """
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
 from spindle_core.activity cimport take_changed, visited
 from spindle_core.atomics cimport (
@@ -162,18 +167,24 @@ cdef bint next_topic(node_t *node) noexcept nogil:
 
 
 cdef bint visit(node_t *node, subgroup_t *s) noexcept nogil:
-    """Goes on with the predicates of one topic, in their order; True when something has to be carried out first."""
+    """Goes on with one topic's predicates of this half, in their order; True when something has to be carried out
+    first."""
+    cdef uint64_t bit = <uint64_t>1 << (s.place & 63)
+    cdef uint32_t last = STAGE_PERSIST if node.delivers else STAGE_NULL_SEND
     cdef int done
     if node.wedged and node.stage < STAGE_PERSIST:
         node.stage = STAGE_PERSIST
-    while node.stage <= STAGE_PERSIST:
+    while node.stage <= last:
         done = evaluate(node, s, <stage>node.stage)
         node.done_there += done
         node.done += done
         node.stage += not node.unfinished
         if leaves(node):
             return True
-    visited(node, s, node.done_there != 0)
+    if node.delivers:
+        visited(node, s, node.done_there != 0 or node.exchanged[s.place >> 6] & bit)
+    elif node.done_there:
+        node.exchanged[s.place >> 6] |= bit
     return False
 
 
@@ -194,14 +205,21 @@ cdef bint step(node_t *node) noexcept nogil:
             return True
     if node.stage == STAGE_TOPICS:
         take_changed(node, node.topics)
+        memcpy(node.to_deliver, node.topics, sizeof(node.topics))
+        memset(node.exchanged, 0, sizeof(node.exchanged))
+        node.delivers = False
         node.stage = STAGE_NEXT
     while True:
         if node.stage == STAGE_NEXT:
             if not next_topic(node):
-                return False
+                if node.delivers:
+                    return False
+                memcpy(node.topics, node.to_deliver, sizeof(node.topics))
+                node.delivers = True
+                continue
             if node.subgroups[node.place].mine == NULL:
                 continue         # not a member
-            node.stage = STAGE_SEND
+            node.stage = STAGE_DELIVER if node.delivers else STAGE_SEND
         if visit(node, &node.subgroups[node.place]):
             return True
         node.stage = STAGE_NEXT

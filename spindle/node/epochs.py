@@ -405,8 +405,16 @@ class NextEpoch:
         self._missing.discard(node_id)
 
     def _look(self) -> None:
-        if self._view is not None and not self._missing:
-            self._on_ready(self._ballot)
+        if self._view is None or self._missing:
+            return
+        assert self._epoch is not None
+        try:
+            self._epoch.populate(self._engine.epoch)
+        except OSError as error:
+            self._on_error(shortage(error, f"view {self._view.view_id}") or MembershipError(
+                f"the memory of view {self._view.view_id} cannot be had: {error}"))
+            return
+        self._on_ready(self._ballot)
 
     def take(self, view_id: int) -> Epoch:
         """The prepared epoch, to be installed; early offers for this view, older ones and other groups are closed."""

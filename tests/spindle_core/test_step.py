@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle_core.engine import Switches
+from spindle_core.engine import SubgroupSpec, Switches
 from spindle_core.fabric.sim import SimNetwork
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.test_control import HOOK
@@ -135,3 +135,29 @@ def test_a_silence_that_is_taken_back_takes_no_count_ahead_of_its_slots(switches
         assert all(row.find(message) >= 0 for message in sent[: max(0, published - window // 2)])
     assert published == window
     cluster.stop()
+
+
+def test_what_is_received_of_all_topics_is_acknowledged_before_anything_is_delivered() -> None:
+    """Goal: nobody waits for what this node acknowledges of one topic while it delivers another one.
+
+    Method: messages of two topics arrive together; with each post of the pass that follows, what was delivered so far.
+    """
+    network = SimNetwork(late=False)
+    specs = [SubgroupSpec(topic_id, (0, 1), (0, 1), 64, 64, 1) for topic_id in (1, 2)]
+    cluster = Cluster(2, specs, network=network)
+    logs = [cluster.reader(1, topic_id) for topic_id in (1, 2)]
+    writers = [cluster.writer(0, topic_id) for topic_id in (1, 2)]
+    cluster.settle()
+    for writer in writers:
+        for k in range(5):
+            writer.write(b"%d" % k)
+    cluster.engines[0].step_once()
+    network.land_all()
+    delivered: list[int] = []
+    hook = HOOK(lambda node, offset, length: delivered.append(sum(len(log.take(100)) for log in logs)))
+    network.call_before_posts(ctypes.cast(hook, ctypes.c_void_p).value)
+    cluster.engines[1].step_once()
+    network.call_before_posts(0)
+    assert delivered[:2] == [0, 0], "of each topic what was received"
+    assert sum(delivered) == 2, "what follows waits for nulls"
+    cluster.settle()
