@@ -22,7 +22,7 @@ from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
 from spindle.errors import ConfigError
 from spindle.group.position import Position
-from spindle.group.topics import TopicInfo
+from spindle.group.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
     from spindle_core.counters import Counters
@@ -64,6 +64,7 @@ class RemoteSession(Session):
         self.embedded = False
         self.name = name
         self._watching = False
+        self._declared: dict[str, TopicSpec] = {}  # as agreed
         self._finalizer = weakref.finalize(self, _end, channel, None)  # type: ignore[arg-type]
 
     @property
@@ -83,6 +84,12 @@ class RemoteSession(Session):
     def address(self) -> str:
         """host:port of the present node."""
         return self._channel.address
+
+    def declare_topic(self, spec: TopicSpec) -> TopicInfo:
+        """As Session.declare_topic. What was declared here stays declared when another group serves."""
+        info = super().declare_topic(spec)
+        self._declared[info.spec.name] = info.spec
+        return info
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False) -> WriterHandle:
@@ -110,6 +117,8 @@ class RemoteSession(Session):
         for one in self.topics():
             if one.spec.name == name:
                 return one
+        if name in self._declared:  # another group, that of a restart
+            return super().declare_topic(self._declared[name])
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self.domain_id}: declare it first")
 
     def counters(self) -> Counters:

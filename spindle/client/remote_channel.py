@@ -179,11 +179,22 @@ class RemoteChannel:
         elif not call.answered.wait(max(0.0, deadline - time.monotonic())):
             raise TimeoutError(f"{link} did not answer {next(iter(body))} in time; it may be waiting for a view change "
                                "(see `spindle status`)")
+        if isinstance(call.error, NodeStopped) and self._loses(link, deadline):
+            raise Lost
         if call.error is not None:
             raise call.error
         if call.reply is None:
             raise Lost
         return call.reply
+
+    def _loses(self, link: Link, deadline: float) -> bool:
+        """The node says that it stops: the end of the connection follows. False if it doesn't."""
+        if threading.current_thread() is self._keeper:
+            return True  # it turns to the next
+        with self._changed:
+            while not link.lost and time.monotonic() < deadline:
+                self._changed.wait(deadline - time.monotonic())
+            return link.lost
 
     def _send_call(self, link: Link, body: dict[str, Any]) -> Call:
         call = Call()
@@ -203,7 +214,7 @@ class RemoteChannel:
         while True:
             link = self._present(deadline, body)
             try:
-                opened = self._ask(link, deadline, **body).writer
+                opened = self._open_there(link, deadline, writer, **body).writer
             except Lost:
                 continue
             with self._changed:
@@ -220,7 +231,7 @@ class RemoteChannel:
         while True:
             link = self._present(deadline, body)
             try:
-                opened = self._ask(link, deadline, **body).reader
+                opened = self._open_there(link, deadline, reader, **body).reader
             except Lost:
                 continue
             with self._changed:
@@ -287,7 +298,9 @@ class RemoteChannel:
 
     def _move(self) -> bool:
         """Sends what there is to send; True if there was anything. Raises Lost."""
-        link = self._link
+        # Also to a node that not everything is open at yet: what earlier turns sent must be delivered before writers
+        # are open there, and that may have to wait until readers have got what is in its log.
+        link = self._last
         if link is None or link.lost:
             return False
         moved = False
@@ -472,6 +485,7 @@ class RemoteChannel:
                 if reader in self._readers:
                     reader.opened(opened)
                     link.readers[opened.port] = reader
+            self.bell.ring()
         for writer in self._writers:
             opened_writer = self._open_there(link, deadline, writer, open_writer=writer.request()).writer
             with self._flow, self._changed:
@@ -481,6 +495,7 @@ class RemoteChannel:
                 self._changed.notify_all()
 
     def _open_there(self, link: Link, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> pb.Reply:
+        """Raises as _ask."""
         try:
             return self._ask(link, deadline, **body)
         except TopicUnknown:  # another group, that of a restart

@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -290,10 +291,13 @@ def test_the_last_node_says_why(runtime_dir: Path) -> None:
 class Hostile:
     """An application that says what it likes, without keys on loopback."""
 
-    def __init__(self, address: str, begin: bool = True) -> None:
+    def __init__(self, address: str, begin: bool = True, received_max: int = 0) -> None:
         host, port = address.rsplit(":", 1)
-        self.sock = socket.create_connection((host, int(port)))
+        self.sock = socket.socket()
+        if received_max:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_max)
         self.sock.settimeout(LONG_S)
+        self.sock.connect((host, int(port)))
         self.sock.sendall(b"SPNC")
         self.send(opening_pb2.Opening(magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION,
                                       name="hostile").SerializeToString())
@@ -405,6 +409,109 @@ def test_requests_that_make_no_sense_are_refused(remote_host: Host) -> None:
     early = Hostile(remote_host.address, begin=False)
     early.say(request=pb.Request(number=1, get_view=pb.GetView()).SerializeToString())
     assert "before Begin" in early.cut_off()
+
+
+def test_readers_that_close_while_another_waits_for_the_line(remote_host: Host) -> None:
+    """Goal: the others go on. Method: an application that doesn't read for a while, so that its node waits in the
+    middle of its readers, and that then closes those whose turn was next."""
+    count = 4000
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest, "much")
+        slow = Hostile(remote_host.address, received_max=1 << 16)
+        wanted = pb.OpenReader(topic="much", keep_all=True, start_index=-1)
+        first, *others = (slow.request(open_reader=wanted).reply.reader.port for _ in range(5))
+        writer = honest.open_writer("much")
+        for _ in range(count):
+            writer.inbox.write(bytes(900), 0, LONG_S)
+        assert writer.inbox.wait_acknowledged(LONG_S)
+        for port in (first, *others):
+            slow.say(credit=rb.Credit(port=port, bytes=1 << 30))
+        for port in others:
+            slow.say(request=pb.Request(number=port, close_port=pb.ClosePort(port=port)).SerializeToString())
+        wait_until(lambda: honest.status()["topics"][-1]["readers"] == 1, LONG_S)
+        came = pulses = 0
+        while came < count:
+            side = rb.NodeSide.FromString(slow.receive())
+            pulses += side.WhichOneof("body") is None
+            assert pulses < LONG_S, "nothing comes any more"
+            if side.WhichOneof("body") == "deliveries" and side.deliveries.port == first:
+                came += len(side.deliveries.messages)
+        slow.sock.close()
+
+
+def test_a_reader_is_sent_what_its_own_writer_waits_for(runtime_dir: Path) -> None:
+    """Goal: whoever turns to a node with a reader that keeps all and a writer doesn't wait for itself. Method: more of
+    the writer's messages are at the node than its log has room for when the connection breaks."""
+    with (one_host(runtime_dir, *options(topics__log_capacity="256KiB")) as host,
+          attach(runtime_dir=host.directory) as local, attach_remote([host.address], patience_s=None) as far):
+        declare(far, size_max=50_000)
+        holding = local.open_reader("t", keep_all=True, from_history=False)
+        reader, writer = far.open_reader("t", keep_all=True, from_history=False), far.open_writer("t")
+        total = 0
+        with contextlib.suppress(TimeoutError):
+            while True:
+                writer.inbox.write(b"%d " % total + bytes(49_000), 0, 0.5)
+                total += 1
+        got: list[bytes] = []
+        wait_until(lambda: not more(got, reader) or not reader.log.pending, LONG_S)
+        assert len(got) < total - 10
+        far._channel._link.conn._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+
+        def back() -> bool:
+            status = local.status()
+            return status["relayed"]["turned"] == 1 and ["t"] in [
+                one["readers"] for one in status["applications"] if "address" in one]
+
+        wait_until(back, LONG_S)
+        held: list[bytes] = []
+        wait_until(lambda: [len(more(held, holding)), len(more(got, reader))] == [total, total], LONG_S)
+        assert got == held and reader.gap_count == 0
+
+
+@contextlib.contextmanager
+def node_that_stops() -> Iterator[str]:
+    """Address of somebody who lets an application in and refuses its first request, as it is about to end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            sock, _ = listening.accept()
+            with sock, sock.makefile("rb") as came:
+
+                def frame() -> bytes:
+                    return came.read(struct.unpack("<IHH", came.read(8))[0])
+
+                def say(body: bytes) -> None:
+                    sock.sendall(struct.pack("<IHH", len(body), 0, 0) + body)
+
+                assert came.read(4) == b"SPNC" and frame()
+                say(opening_pb2.OpeningReply(magic=MAGIC, protocol=PROTOCOL_VERSION).SerializeToString())
+                say(rb.NodeSide(node=pb.NodeFrame(welcome=pb.Welcome(node_id=9)).SerializeToString()).SerializeToString())
+                assert rb.ClientSide.FromString(frame()).WhichOneof("body") == "begin"
+                number = pb.Request.FromString(rb.ClientSide.FromString(frame()).request).number
+                refusal = pb.Refusal(number=number, kind="NodeStopped", text="it stops")
+                say(rb.NodeSide(node=pb.NodeFrame(refusal=refusal).SerializeToString()).SerializeToString())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join(LONG_S)
+
+
+def test_what_a_node_that_stops_refuses_is_asked_at_the_next(remote_host: Host) -> None:
+    with node_that_stops() as address, attach_remote([address, remote_host.address], patience_s=None) as session:
+        assert session.node_id == 9
+        assert session.view().node_ids == (1,) and session.node_id == 1
+
+
+def test_a_topic_that_was_declared_is_there_in_the_group_of_a_restart(runtime_dir: Path) -> None:
+    with one_host(runtime_dir) as host, attach_remote([host.address], patience_s=None) as far:
+        declare(far, "mine", Level.VOLATILE)
+        host.running.kill()
+        host.start().wait_ready()
+        with far.open_reader("mine", keep_all=True, from_history=True) as reader, far.open_writer("mine") as writer:
+            writer.inbox.write(b"x")
+            assert reader.log.wait(LONG_S) and reader.log.take(1) == [b"x"]
+        assert far.topics()[0].spec.level is Level.VOLATILE
 
 
 def test_a_later_turn_ends_the_earlier_one(remote_host: Host) -> None:
