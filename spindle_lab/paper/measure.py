@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-import select
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from spindle.group.topics import SLOT_OVERHEAD, choose_window
-from spindle_core.ends import Ringer
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
@@ -350,17 +348,15 @@ def core_costs() -> dict[str, float]:
         lambda: probes.slices(SLICES_NS, GAP_NS), lambda: probes.slices(SLICES_NS, GAP_NS), (here, here)
     )
     rung = doorbell.run(300)
-    ringer, gone_fd = Ringer(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    fd, gone_fd = (os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2))
     try:
-        with select.epoll() as poller:  # as the predicate thread sleeps
-            poller.register(ringer.heard, select.EPOLLIN | select.EPOLLET)
-            busy, _ = together(
-                lambda: probes.ring_sleeper(ringer.fd, gone_fd, ROUNDS),
-                lambda: probes.sleep_rounds(poller.fileno(), gone_fd, ROUNDS),
-                (here, here),
-            )
+        busy, _ = together(
+            lambda: probes.ring_sleeper(fd, gone_fd, ROUNDS),
+            lambda: probes.sleep_rounds(fd, gone_fd, ROUNDS),
+            (here, here),
+        )
     finally:
-        ringer.close()
+        os.close(fd)
         os.close(gone_fd)
     return {
         "yield_ns": median(alone),

@@ -101,7 +101,7 @@ def _whole(seeds: int | None, first: int, seed: int | None, replay: bool, jobs: 
 
     summary = run_seeds(range(first, first + seeds), jobs, failures, on_outcome)  # type: ignore[arg-type]
     for title, counts in (("faults", summary.faults), ("programs were told", summary.errors),
-                          ("lives ended", summary.ends)) if probes else ():
+                          ("lives ended", summary.ends), ("rare paths", summary.paths)) if probes else ():
         click.echo(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
     click.echo(f"{summary.seeds} seeds, {summary.steps} steps, {summary.virtual_s:.0f} s of nodes' time, "
                f"{summary.deliveries} messages taken, {len(summary.failed)} failed, {summary.seconds:.1f} s, "

@@ -15,9 +15,11 @@ simulated, and none is written a second time.
     engines   the production engine, stepped by the world instead of by its thread
     world     hosts, nodes, applications and faults of a run
     programs  what applications do
+    remotes   applications on a host without a node
     watching  what applications see of the group
     checks    what must hold, at every step and at the end
     rest      what nodes must not have once nobody has anything open
     journals  what the disks must hold at the end
+    probes    what is rare, and must happen all the same
     run       one seed from its beginning to its verdict
 """

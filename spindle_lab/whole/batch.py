@@ -30,6 +30,7 @@ class Summary:
     errors: dict[str, int] = dataclasses.field(default_factory=dict)
     ends: dict[str, int] = dataclasses.field(default_factory=dict)
     faults: dict[str, int] = dataclasses.field(default_factory=dict)
+    paths: dict[str, int] = dataclasses.field(default_factory=dict)
     failed: list[Outcome] = dataclasses.field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
@@ -39,7 +40,8 @@ class Summary:
         self.deliveries += outcome.deliveries
         self.virtual_s += outcome.virtual_s
         self.hash ^= outcome.hash
-        for sums, counts in ((self.errors, outcome.errors), (self.ends, outcome.ends), (self.faults, outcome.faults)):
+        for sums, counts in ((self.errors, outcome.errors), (self.ends, outcome.ends), (self.faults, outcome.faults),
+                             (self.paths, outcome.paths)):
             for name, count in counts.items():
                 sums[name] = sums.get(name, 0) + count
         if outcome.failed:
@@ -110,7 +112,7 @@ def _smaller(setup: Setup) -> Iterator[Setup]:
                 yield dataclasses.replace(setup, **{name: value})
     if setup.duration_ms > 20:
         yield dataclasses.replace(setup, duration_ms=setup.duration_ms // 2)
-    for name in ("slow_lines", "small_buffers", "short_writes"):
+    for name in ("slow_lines", "small_buffers"):
         if getattr(setup, name):
             yield dataclasses.replace(setup, **{name: False})
 

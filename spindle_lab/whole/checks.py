@@ -3,7 +3,8 @@
     D2 D6 D9  one order for all: who takes a message at a place of the order, takes the same there as everybody else
     D5        each writer's messages in its order
     D7 D8     between the first and the last message that a reader took, nothing is missing that anybody took
-    D10       what was committed at a node that lives is delivered to everybody in the end, closed writers' messages too
+    D10       what was committed at a node that lives is delivered to everybody in the end, closed writers' messages
+              too; of no writer one is missing between two of its messages that a reader took
     P1        a message counts as persisted when it is on the disk: at every pass of every node
     E1        no thread of a process ends with a defect, no task with an exception that nobody looks at
     L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
@@ -17,6 +18,7 @@ What the disks hold in the end is in `spindle_lab.whole.journals` (P1, P2, P4), 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +53,18 @@ class Checks:
         self.writings: list[Writing] = []
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
-        self.safe: dict[Line, Order] = {}  # of logged topics: what somebody was told to be persisted at every member
+        # Writers without a node send again what they don't know to be delivered, or persisted. It comes twice only if
+        # nobody lives who was a member of the topic when it came first (`known(line, order)`: somebody does). Of a
+        # logged topic what was only delivered is lost when those who have it die; then nobody who comes later finds
+        # both.
+        self.relayed: set[bytes] = set()
+        self.known: Callable[[Line, Order], bool] = lambda line, order: True
+        self.doubled_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload: since when it may have come twice
+        # Of logged topics, what somebody was told to be persisted at every member: from which view on and up to where,
+        # for each view since when who was told so has had the topic whole; and the last message of all that.
+        self.told_safe: dict[Line, dict[int, Order]] = {}
+        self.safe: dict[Line, Order] = {}
+        self.whole_since: dict[tuple[int, str], int] = {}  # by pid and topic: view
         self.synced: dict[tuple[int, str], Order] = {}  # by pid and topic: the last message that is on the disk
 
     # --- while it runs
@@ -61,11 +74,12 @@ class Checks:
         self.deliveries += 1
         name, _, number = payload.partition(b" ")[0].partition(b":")
         if not reading.ordered:
-            self._in_writer_order(reading, name, int(number))
+            self._in_writer_order(reading, name, int(number), payload)
             return
         at = (info.view_id, info.sequence)
-        if reading.taken and at <= reading.taken[-1]:
-            raise Violation("D2", f"{reading} takes {at} after {reading.taken[-1]}: {payload!r}")
+        if (reading.taken and at <= reading.taken[-1]) or at <= reading.floor:
+            raise Violation("D2", f"{reading} takes {at} after {max([*reading.taken[-1:], reading.floor])}: "
+                                  f"{payload!r}")
         line = (reading.group_id, reading.topic)
         order = self.orders.setdefault(line, {})
         known = order.get(at)
@@ -73,26 +87,50 @@ class Checks:
             order[at] = (info.sender, payload)
             bisect.insort(self.sorted.setdefault(line, []), at)
             before = self.placed.setdefault((reading.topic, payload), (line, at))
-            if before[1] != at and not reading.logged:
+            if before[1] != at and not self._may_come_again(reading, name, payload, before):
                 raise Violation("D2", f"{reading} takes {payload!r} at {at}, and somebody took it at {before}")
         elif known != (info.sender, payload):
             raise Violation("D6", f"{reading} takes {payload!r} at {at}, and others {known[1]!r}")
-        self._in_writer_order(reading, name, int(number))
+        self._in_writer_order(reading, name, int(number), payload)
+        self._without_hole(reading, name, int(number))
         reading.taken.append(at)
 
-    def _in_writer_order(self, reading: Reading, name: bytes, number: int) -> None:
-        if number <= reading.last_of.get(name, -1):
+    def _may_come_again(self, reading: Reading, name: bytes, payload: bytes, before: tuple[Line, Order]) -> bool:
+        if name in self.relayed and (reading.logged or not self.known(*before)):
+            self.doubled_ns.setdefault((reading.topic, payload), reading.program.world.system.now_ns)
+            return True
+        return reading.logged
+
+    def _in_writer_order(self, reading: Reading, name: bytes, number: int, payload: bytes) -> None:
+        if number > reading.last_of.get(name, -1):
+            reading.last_of[name] = number
+        elif self.doubled_ns.get((reading.topic, payload), -1) < reading.opened_ns:
             raise Violation("D5", f"{reading} takes message {number} of {name!r} after {reading.last_of[name]}")
-        reading.last_of[name] = number
+
+    def _without_hole(self, reading: Reading, name: bytes, number: int) -> None:
+        if not reading.keep_all or reading.lost():
+            return
+        last = reading.came_of.get(name, number - 1)
+        if number > last + 1:
+            raise Violation("D10", f"{reading} takes message {number} of {name!r} after {last}: of a writer's messages "
+                                   "none is missing")
+        reading.came_of[name] = max(last, number)
 
     def on_pass(self, engine: SimEngine) -> None:
         """P1 after a pass of an engine."""
         epoch = engine.epoch
         node = engine.node
-        if epoch is None or node is None or node._error is not None:  # one that fails may be between two views
+        if epoch is None or node is None:
             return
         for name, local in node._changes.topics.local.items():
-            if local.spec.level.name != "LOGGED" or not local.member or not epoch.has_topic(local.topic_id):
+            if local.spec.level.name != "LOGGED":
+                continue
+            here = (engine.process.pid, name)
+            if local.whole:
+                self.whole_since.setdefault(here, epoch.epoch)
+            else:
+                self.whole_since.pop(here, None)
+            if not local.member or not epoch.has_topic(local.topic_id):
                 continue
             stability = epoch.stability(local.topic_id)
             place = stability["members"].index(node.node_id)
@@ -102,16 +140,23 @@ class Checks:
             if persisted <= 0 or not known:
                 continue
             at = bisect.bisect_right(known, (epoch.epoch, min(stability["persisted"]) - 1)) - 1
-            if at >= 0 and known[at] > self.safe.get(line, (-1, -1)):
-                self.safe[line] = known[at]
+            whole_since = self.whole_since.get(here)
+            if at >= 0 and whole_since is not None and known[at][0] >= whole_since:
+                told = self.told_safe.setdefault(line, {})
+                told[whole_since] = max(told.get(whole_since, known[at]), known[at])
+                self.safe[line] = max(self.safe.get(line, known[at]), known[at])
             at = bisect.bisect_right(known, (epoch.epoch, persisted - 1)) - 1
             if at >= 0:
-                last = self.synced.get((engine.process.pid, name), (-1, -1))
+                last = self.synced.get(here, (-1, -1))
                 if known[at] > last and known[at][0] >= local.first_order[0]:
                     raise Violation("P1", f"{engine.process} says that {known[at]} of topic {name!r} is persisted, "
                                           f"and on its disk is {last}")
 
     # --- at the end
+
+    def was_safe(self, line: Line, at: Order) -> bool:
+        """Somebody was told that this message of a logged topic is persisted at every member."""
+        return any(first <= at[0] and at <= last for first, last in self.told_safe.get(line, {}).items())
 
     def gaps(self) -> None:
         """D7, D8."""
@@ -123,7 +168,7 @@ class Checks:
             last = bisect.bisect_right(known, reading.taken[-1])
             missing = sorted(set(known[first:last]) - set(reading.taken)) if last - first != len(reading.taken) else []
             if reading.logged:  # what was delivered and not persisted may be lost when all who have it die
-                missing = [one for one in missing if one <= self.safe.get((reading.group_id, reading.topic), (-1, -1))]
+                missing = [one for one in missing if self.was_safe((reading.group_id, reading.topic), one)]
             if missing:
                 raise Violation("D8", f"{reading} took no {missing[:5]} ({len(missing)} in all) between "
                                       f"{reading.taken[0]} and {reading.taken[-1]}; others did")
@@ -134,11 +179,10 @@ class Checks:
             if not reading.open or not reading.keep_all or not reading.ordered or reading.lost():
                 continue
             for writing in self.writings:
-                if (writing.topic == reading.topic and writing.certain and writing.node.alive
-                        and writing.node.result in (None, "left") and writing.opened_ns > reading.opened_ns
+                if (writing.topic == reading.topic and writing.opened_ns > reading.opened_ns
                         and writing.group_id == reading.group_id):
                     got = reading.last_of.get(writing.name.encode(), -1) + 1
-                    due = writing.count if writing.node.result is None else writing.owed
+                    due = writing.due()
                     if got < due:
                         return f"{reading} got {got} of the {due} messages of {writing}"
         return ""

@@ -32,8 +32,7 @@ class SimEngine(Engine):
         self.asleep = False
         self.idle = 0
         # What the predicate thread sleeps at, edge by edge as there: the own bell, and those who ring this node.
-        with self.system.plenty():
-            self.edges = REAL_EPOLL()
+        self.edges = REAL_EPOLL()
         self.edges.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
         self.deadline_ns: int | None = None  # of a sleep: a heartbeat is due
@@ -69,8 +68,7 @@ class SimEngine(Engine):
         unsent = super().install(epoch)
         self._unwatch()
         if self.running and epoch.fabric.wait_fd >= 0:
-            with self.system.plenty():
-                fd = os.dup(epoch.fabric.wait_fd)
+            fd = os.dup(epoch.fabric.wait_fd)
             self.waits.append(fd)
             self.system.watch(fd, self)
         self.wake()

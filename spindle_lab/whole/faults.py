@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from spindle.group.levels import Level
 from spindle_lab.whole.programs import Program
-from spindle_lab.whole.shortage import Shortage
+from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram
 
 if TYPE_CHECKING:
     from spindle_lab.whole.disk import Disk
+    from spindle_lab.whole.system import Process
     from spindle_lab.whole.world import NodeSlot, World
 
 MS = 1_000_000
@@ -21,18 +22,20 @@ class Faults:
     def __init__(self, world: World) -> None:
         self.world, self.system = world, world.system
         self._paused: list[NodeSlot] = []
+        self._halted: list[Process] = []
 
     def happen(self) -> None:
         """One of them."""
         if self.world.finishing:
             return
         rng = self.system.random
-        kinds = [self.kill_node, self.kill_node, self.leave, self.pause, self.kill_program, self.new_program,
-                 self.run_short, self.run_short]
+        kinds = [self.kill_node, self.kill_node, self.leave, self.pause, self.kill_program, self.new_program]
         if self.world.setup.hosts > 1:
             kinds += [self.cut, self.cut, self.close_to_new]
         if any(spec.level is Level.LOGGED for spec in self.world.specs):
             kinds += [self.lose_power, self.lose_power, self.disk_full, self.disk_fails, self.disk_slow]
+        if any(isinstance(one, RemoteProgram) for one in self.world.programs):
+            kinds += [self.kill_relay] * 4 + [self.reset] * 4 + [self.cut_off, self.cut_off, self.halt_remote]
         kind = rng.choice(kinds)
         self.world.faults[kind.__name__] = self.world.faults.get(kind.__name__, 0) + 1
         kind()
@@ -44,8 +47,11 @@ class Faults:
     def kill_node(self) -> None:
         """kill -9, and perhaps a new life soon."""
         slot = self._a_node()
-        if slot is None or slot.process is None:
-            return
+        if slot is not None:
+            self._kill(slot)
+
+    def _kill(self, slot: NodeSlot) -> None:
+        assert slot.process is not None
         self.world.faulty = True
         self.world.note(f"kill -9 of {slot.process}")
         self.system.kill(slot.process)
@@ -94,22 +100,43 @@ class Faults:
             self.system.kill(one.process)
             one.died()
 
-    def run_short(self) -> None:
-        """A node or an application can open no more descriptors, or make no more shared memory, for a while."""
-        rng, world = self.system.random, self.world
-        among = [slot.process for slot in world.nodes if slot.running]
-        among += [one.process for one in world.programs if one.process.alive and one.process.result is None]
-        process = rng.choice(among) if among else None
-        if process is None or process.short is not None:
+    # --- of programs on a host without a node
+
+    def _a_remote(self) -> RemoteProgram | None:
+        found = [one for one in self.world.programs if isinstance(one, RemoteProgram) and one.process.alive
+                 and one.process.result is None]
+        return self.system.random.choice(found) if found else None
+
+    def kill_relay(self) -> None:
+        """kill -9 of the node that such a program is at."""
+        one = self._a_remote()
+        session = one.session if one is not None else None
+        for slot in self.world.nodes:
+            if session is not None and slot.node_id == session.node_id and slot.running:
+                self._kill(slot)
+
+    def cut_off(self) -> None:
+        """The line between the host without a node and one with nodes breaks, in one direction or both."""
+        host = self.system.random.choice(self.world.nodes).host
+        ways = self.system.random.choice(({(OUTSIDE, host)}, {(host, OUTSIDE)}, {(OUTSIDE, host), (host, OUTSIDE)}))
+        self._cut(ways, self.system.random.choice((300, 3000, 12_000)))
+
+    def reset(self) -> None:
+        """Somebody on the way ends the connections between two hosts; both live, and may connect anew."""
+        host = self.system.random.choice(self.world.nodes).host
+        self.world.note(f"{self.world.lines.reset(host, OUTSIDE)} ways between {host} and {OUTSIDE} are reset")
+
+    def halt_remote(self) -> None:
+        """SIGSTOP of such a program: its node holds what it doesn't read, and writers wait for it."""
+        one = self._a_remote()
+        if one is None or one.process.stopped:
             return
-        few = rng.choice((0, 0, 1, 2, 5, 15))
-        descriptors, mappings = rng.choice(((few, None), (few, None), (None, few)))
-        world.note(f"{process} can have {few} more {'mappings' if descriptors is None else 'descriptors'}")
-        process.short = Shortage(self.system, descriptors, mappings)
-        world.short.add(process)
-        if world.setup.hosts > 1:  # a node that fails of it may cost the others their majority
-            world.faulty = True
-        self.system.after(rng.randrange(100 * MS), lambda: setattr(process, "short", None))
+        process, length_ns = one.process, self.system.random.choice((50, 1000, 6000)) * MS
+        self.world.silent = True
+        self.world.note(f"{process} is stopped for {length_ns / MS:g} ms")
+        process.stopped = True
+        self._halted.append(process)
+        self.system.after(length_ns, lambda: setattr(process, "stopped", False))
 
     def new_program(self) -> None:
         """One more application."""
@@ -125,12 +152,16 @@ class Faults:
     def cut(self) -> None:
         """A line between two hosts breaks, in one direction or both."""
         one, other = self._two_hosts()
-        self.world.faulty = True
         ways = {(one, other)} | ({(other, one)} if self.system.random.random() < 0.7 else set())
+        self._cut(ways, 3000)
+
+    def _cut(self, ways: set[tuple[str, str]], most_ms: int) -> None:
+        self.world.faulty = True
         self.world.silent = True
         self.world.note(f"the lines {sorted(ways)} are cut")
         self.world.lines.cut |= ways
-        self.system.after(self.system.random.randrange(3000 * MS), lambda: self.world.lines.cut.difference_update(ways))
+        self.system.after(self.system.random.randrange(most_ms * MS),
+                          lambda: self.world.lines.cut.difference_update(ways))
 
     def close_to_new(self) -> None:
         """A firewall that lets old connections live and drops new ones."""
@@ -192,8 +223,6 @@ class Faults:
 
     def end(self) -> None:
         """No more faults: lines and disks are whole, who was stopped goes on."""
-        for process in self.world.short:
-            process.short = None
         for disk in self.world.disks.values():
             disk.full = disk.failing = False
             disk.sync_ns = (0, 300_000)
@@ -203,3 +232,5 @@ class Faults:
         for slot in self._paused:
             if slot.process is not None:
                 slot.process.stopped = False
+        for process in self._halted:
+            process.stopped = False

@@ -32,7 +32,6 @@ FIRST_PORT = 40_000
 class Way:
     """One direction of a connection."""
 
-    number: int
     source: REAL_SOCKET
     target: REAL_SOCKET
     from_host: str
@@ -44,6 +43,8 @@ class Way:
     ended: bool = False  # the source says so
     moving: bool = False
     lost: bool = False  # an end of it has lost its power: nobody there knows of it
+    over: bool = False  # nothing goes this way any more
+    back: Way = dataclasses.field(init=False)  # the other direction
 
 
 class Lines:
@@ -52,6 +53,7 @@ class Lines:
     def __init__(self, system: System) -> None:
         self.system = system
         self.delay_ns = (20_000, 300_000)
+        self.far_ns: dict[str, tuple[int, int]] = {}  # the same of lines to hosts that are far away
         self.cut: set[tuple[str, str]] = set()  # directions
         self.closed_to_new: set[tuple[str, str]] = set()  # connections can't be opened, old ones stay
         self.powerless: set[str] = set()
@@ -84,8 +86,7 @@ class Lines:
         known = self._listening.get((host, port))
         if known is not None and known.fileno() >= 0:
             raise OSError(errno.EADDRINUSE, "Address already in use")
-        with self.system.plenty():
-            one, other = _pair()
+        one, other = _pair()
         os.dup2(one.fileno(), sock.fileno())
         one.close()
         sock.setblocking(False)
@@ -110,8 +111,6 @@ class Lines:
 
     def accept(self, sock: SimSocket) -> tuple[SimSocket, tuple[str, int]]:
         """As socket.accept."""
-        if self.system.current.short is not None:
-            self.system.current.short.open()
         sock.recv(1)  # raises BlockingIOError where nobody waits
         real, address = sock.pending.popleft()
         made = SimSocket(socket.AF_INET, socket.SOCK_STREAM, 0, real.detach())
@@ -124,23 +123,38 @@ class Lines:
         mine, theirs = sock.owner.host, self._host(address[0])
         while self._unanswered(mine, theirs):
             await asyncio.sleep(0.05)
-        await asyncio.sleep(2 * self._draw() / 1e9)
+        await asyncio.sleep(2 * self._draw(mine, theirs) / 1e9)
+        self._connect(sock, address)
+
+    def reach_blocking(self, sock: SimSocket, address: tuple[str, int]) -> None:
+        """The same for a thread, which waits as long as its socket says. Raises TimeoutError."""
+        timeout_s = sock.gettimeout()
+        end_ns = None if timeout_s is None else self.system.now_ns + int(timeout_s * 1e9)
+        mine, theirs = sock.owner.host, self._host(address[0])
+        while self._unanswered(mine, theirs):
+            if end_ns is not None and self.system.now_ns >= end_ns:
+                raise TimeoutError("timed out")
+            self.system.wait(None, 0.05)
+        self.system.wait(None, 2 * self._draw(mine, theirs) / 1e9)
+        self._connect(sock, address)
+
+    def _connect(self, sock: SimSocket, address: tuple[str, int]) -> None:
+        mine, theirs = sock.owner.host, self._host(address[0])
         listener = self._listening.get((address[0], address[1]))
         if listener is None or listener.doorbell is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-        with self.system.plenty():
-            near, a = _pair()
-            far, b = _pair()
+        near, a = _pair()
+        far, b = _pair()
         os.dup2(near.fileno(), sock.fileno())
         near.close()
-        sock.setblocking(False)
         self._ports += 1
         sock.here, sock.there = (self.address(mine), self._ports), address
         self._users[f"{sock.here[0]}:{sock.here[1]}"] = sock.owner.uid
-        for source, target, start, end in ((a, b, mine, theirs), (b, a, theirs, mine)):
-            way = Way(self.system.next_serial(), source, target, start, end)
-            self._ways[source.fileno()] = way
-            self._epoll.register(source.fileno(), select.EPOLLIN)
+        there, back = Way(a, b, mine, theirs), Way(b, a, theirs, mine)
+        there.back, back.back = back, there
+        for way in (there, back):
+            self._ways[way.source.fileno()] = way
+            self._epoll.register(way.source.fileno(), select.EPOLLIN)
         listener.pending.append((far, sock.here))
         listener.doorbell.send(b"!")
 
@@ -154,15 +168,24 @@ class Lines:
         for way in self._ways.values():
             way.lost = way.lost or host in (way.from_host, way.to_host)
 
+    def reset(self, one: str, other: str) -> int:
+        """All connections between two hosts break, and both ends hear of it; how many there were."""
+        found = [way for way in self._ways.values() if {way.from_host, way.to_host} == {one, other} and not way.ended]
+        for way in found:
+            self._end(way)
+        return len(found)
+
     # --- bytes on their way
 
-    def _draw(self) -> int:
-        return self.system.random.randint(*self.delay_ns)
+    def _draw(self, one: str, other: str) -> int:
+        delay_ns = self.far_ns.get(one) or self.far_ns.get(other) or self.delay_ns
+        return self.system.random.randint(*delay_ns)
 
     def turn(self) -> None:
         """Takes what has been sent on all of them."""
-        for way in sorted((self._ways[fd] for fd, _ in self._epoll.poll(0)), key=lambda way: way.number):
-            self._take(way.source.fileno(), way)
+        for fd, _ in sorted(self._epoll.poll(0)):
+            if fd in self._ways:
+                self._take(fd, self._ways[fd])
 
     def _take(self, fd: int, way: Way) -> None:
         try:
@@ -174,7 +197,7 @@ class Lines:
         if not data:
             self._epoll.unregister(fd)
             way.read, way.ended = False, True
-        way.arrival_ns = max(way.arrival_ns, self.system.now_ns + self._draw())
+        way.arrival_ns = max(way.arrival_ns, self.system.now_ns + self._draw(way.from_host, way.to_host))
         way.queue.append((way.arrival_ns, data))
         way.waiting += len(data)
         if way.read and way.waiting > QUEUE_BYTES_MAX:
@@ -244,6 +267,11 @@ class Lines:
                 way.source.shutdown(socket.SHUT_RD)
             except OSError:
                 pass
+        way.over = True
+        if way.back.over:
+            for one in (way, way.back):
+                self._ways.pop(one.source.fileno(), None)
+                one.source.close()
 
     def close(self) -> None:
         """The end of the run."""

@@ -38,6 +38,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> SimTa
     task = SimTask(coro, loop=loop, **more)
     loop.tasks.append(task)
     if len(loop.tasks) > 2 * loop.tasks_kept:
+        loop.complain()
         loop.tasks = [one for one in loop.tasks if not one.done()]
         loop.tasks_kept = max(100, len(loop.tasks))
     return task
@@ -226,10 +227,19 @@ class SimLoop(asyncio.SelectorEventLoop):
                     self._rest(fd)
             for _ in range(20):  # callbacks of what has just ended
                 self._run_once()  # type: ignore[attr-defined]
+            task.exception()
+            self.complain()
             return task.result()
         finally:
             events._set_running_loop(None)
             self.system.unwatch(fd)
+
+    def complain(self) -> None:
+        """Of tasks that have failed while nobody asks what became of them, as the garbage collector would."""
+        for task in self.tasks:
+            if task.done() and task._log_traceback:
+                self.complaints.append({"message": f"nobody hears how {task.get_name()} failed",
+                                        "exception": task.exception()})
 
     def end(self) -> None:
         """The run is over: what still waits is torn down here and now, and not by the garbage collector some day."""

@@ -19,7 +19,9 @@ from unittest.mock import patch
 
 import spindle.security.loopback
 import spindle_core.engine
+import spindle_core.remote
 from spindle.security.access import PeerCredentials
+from spindle_core.remote import Bell
 from spindle_lab.whole import threads
 from spindle_lab.whole.engines import SimEngine
 from spindle_lab.whole.sockets import SimSocket
@@ -44,8 +46,7 @@ class SimPoll:
         found = self._look()
         if found or timeout_ms == 0 or system.thread is None:
             return found
-        with system.plenty():
-            epoll = REAL_EPOLL()
+        epoll = REAL_EPOLL()
         try:
             for fd, mask in self._masks.items():
                 epoll.register(fd, mask)
@@ -68,10 +69,21 @@ class SimPoll:
         return real.poll(0)
 
 
+class SimBell(Bell):
+    """The doorbell of a program on a host without a node."""
+
+    def wait(self, timeout_s: float) -> None:
+        """As the bell's."""
+        poll = SimPoll()
+        poll.register(self.fd, select.POLLIN)
+        if poll.poll(timeout_s * 1000):
+            os.read(self.fd, 8)
+
+
 KINDS = (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll)
 REAL_POLL = select.poll
 REAL_OPEN, REAL_CLOSE = os.open, os.close
-REAL_PIDFD_OPEN, REAL_MEMFD_CREATE = os.pidfd_open, os.memfd_create
+REAL_PIDFD_OPEN = os.pidfd_open
 
 
 @contextmanager
@@ -96,17 +108,9 @@ def patched(system: System) -> Iterator[None]:
             return REAL_PIDFD_OPEN(pid, flags)
         if not process.alive:
             raise ProcessLookupError(3, "No such process")
-        if system.current.short is not None:
-            system.current.short.open()
-        with system.plenty():
-            made = PidFd()
+        made = PidFd()
         process.watchers.append(made)
         return made.fd
-
-    def memfd_create(*args: Any) -> int:
-        if system.current.short is not None:
-            system.current.short.map()
-        return REAL_MEMFD_CREATE(*args)
 
     def credentials(sock: Any) -> PeerCredentials:
         peer = sock.peer
@@ -140,7 +144,6 @@ def patched(system: System) -> Iterator[None]:
         (os, "getpid", lambda: system.current.pid),
         (os, "geteuid", lambda: system.current.uid),
         (os, "pidfd_open", pidfd_open),
-        (os, "memfd_create", memfd_create),
         (os, "open", tracked(REAL_OPEN)),
         (os, "close", closed),
         (os, "urandom", lambda n: rng.randbytes(n)),
@@ -148,6 +151,7 @@ def patched(system: System) -> Iterator[None]:
         (secrets, "token_hex", lambda n=32: rng.randbytes(n).hex()),
         (secrets, "randbits", rng.getrandbits),
         (spindle_core.engine, "Engine", SimEngine),
+        (spindle_core.remote, "Bell", SimBell),
         (spindle.security.loopback, "user_at", lambda address, here: SimSocket.lines.user_at(address, here)),
         (PeerCredentials, "of", staticmethod(credentials)),
     ]

@@ -7,9 +7,7 @@ to another node when its own has gone. What it was told is compared by `checks`.
 from __future__ import annotations
 
 import select
-import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle.client.attaching import attach
@@ -18,7 +16,6 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Violation
-from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
@@ -45,7 +42,9 @@ class Reading:
         level = handle.topic.spec.level
         self.ordered, self.logged = level is not Level.UNORDERED, level is Level.LOGGED
         self.taken: list[tuple[int, int]] = []
-        self.last_of: dict[bytes, int] = {}
+        self.floor = (-1, -1)  # nothing up to there may come
+        self.last_of: dict[bytes, int] = {}  # number of each writer's last message
+        self.came_of: dict[bytes, int] = {}  # the same of those without a hole before them
         self.open = True
         self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks
@@ -56,6 +55,10 @@ class Reading:
     def lost(self) -> int:
         """Messages that it was overtaken by."""
         return int(self.handle.log.lost)
+
+    def close(self) -> None:
+        """It takes no more."""
+        self.handle.close()
 
     def __str__(self) -> str:
         return f"the reader of {self.topic!r} at {self.program.process}"
@@ -78,6 +81,16 @@ class Writing:
         self.certain = True  # all that was written must be delivered, as far as its node lives
         self.owed = 0  # ... of a node that was told to leave: what had been written by then
 
+    def due(self) -> int:
+        """How many of its messages must be delivered in the end."""
+        if not self.certain or not self.node.alive or self.node.result not in (None, "left"):
+            return 0
+        return self.count if self.node.result is None else self.owed
+
+    def close(self) -> None:
+        """It writes no more."""
+        self.handle.close()
+
     def waiting(self) -> int:
         """Messages that are not delivered everywhere yet."""
         return int(self.handle.inbox.committed - self.handle.inbox.acknowledged)
@@ -89,9 +102,9 @@ class Writing:
 class Program:
     """One application. `doing` says what it waits for, for whoever finds that it waits for ever."""
 
-    def __init__(self, world: World, number: int, host: str) -> None:
+    def __init__(self, world: World, number: int, host: str, kind: str = "a") -> None:
         self.world, self.number, self.host = world, number, host
-        self.process: Process = world.system.process(f"a{number}", host, world.uid)
+        self.process: Process = world.system.process(f"{kind}{number}", host, world.uid)
         self.rng = world.system.random
         self.session: Session | None = None
         self.readings: list[Reading] = []
@@ -107,7 +120,7 @@ class Program:
         while not self.world.over:
             try:
                 self._attached()
-            except (SpindleError, TimeoutError, OSError) as error:
+            except (SpindleError, TimeoutError) as error:
                 self._failed(error)
             finally:
                 self._forget()
@@ -120,17 +133,12 @@ class Program:
         kind = type(error).__name__
         self.errors[kind] = self.errors.get(kind, 0) + 1
         self.world.note(f"{self.process}: {kind}: {error}")
-        allowed = kind in PASSING or (kind in WAITING and self.world.silent) or (
-            kind == "JournalError" and self.world.disks_failed) or (
-            self._short() and any(word in str(error) for word in SHORT))
-        if not allowed:
+        if not self._may_be_told(kind):
             raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
 
-    def _short(self) -> bool:
-        """Something may have run out here or at the node."""
-        if self.session is None:  # whom it was about to attach to
-            return bool(self.world.short)
-        return self.process in self.world.short or self.world.process_of(self.session) in self.world.short
+    def _may_be_told(self, kind: str) -> bool:
+        return kind in PASSING or (kind in WAITING and self.world.silent) or (
+            kind == "JournalError" and self.world.disks_failed)
 
     def died(self) -> None:
         """Its process was killed: what it had committed at its node is sent still, or not."""
@@ -151,17 +159,23 @@ class Program:
             self.doing = "detaching"
             session.close()
 
-    def _attached(self) -> None:
-        self.doing = "attaching"
-        self.session = attach(runtime_dir=self.world.runtime_dir(self.host), node_id=self._node(), timeout_s=5.0,
-                              name=str(self.process))
+    def _attach(self) -> Session:
+        session = attach(runtime_dir=self.world.runtime_dir(self.host), node_id=self._node(), timeout_s=5.0,
+                         name=str(self.process))
         if self.rng.random() < 0.3:
             self.doing = "beginning to watch"
-            self.watching = Watching(self.session)
+            self.watching = Watching(session)
+        return session
+
+    def _attached(self) -> None:
+        self.doing = "attaching"
+        self.session = self._attach()
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._open_together, self._close, self._look, self._rest, self._rest)
+            self._close, self._look, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
             self.rng.choice(actions)()
+        if self.world.finishing and not self.session.gone:
+            self._settle()
         while not self.world.over and not self.session.gone:
             self.doing = "settling"
             self._take_all()
@@ -169,6 +183,9 @@ class Program:
                 self.doing = "looking at the group"
                 self.sees = difference(self.world, self.session, self.watching)
             time.sleep(0.003)
+
+    def _settle(self) -> None:
+        """From now on nobody writes."""
 
     def _node(self) -> int | None:
         here = [one.node_id for one in self.world.nodes if one.host == self.host and one.serving]
@@ -186,18 +203,27 @@ class Program:
     def _open_reader(self) -> None:
         if len(self.readings) >= 4:
             return
-        assert self.session is not None
         spec, keep_all = self._spec(), self.rng.random() < 0.8
+        self._open_reader_of(spec, keep_all)
+
+    def _open_reader_of(self, spec: TopicSpec, keep_all: bool, from_history: bool | None = None) -> None:
+        assert self.session is not None
         self.doing = f"declaring {spec.name!r}"
         self.session.declare_topic(spec)
         self.doing = f"opening a reader of {spec.name!r}"
-        guid, from_history, asked_ns = self._guid(), self.rng.random() < 0.5, self.world.system.now_ns
+        if from_history is None:
+            from_history = self.rng.random() < 0.5
+        guid, asked_ns = self._guid(), self.world.system.now_ns
         handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=from_history, guid=guid)
-        reading = Reading(self, handle, keep_all, guid)
+        reading = self._reading(handle, keep_all, guid)
         reading.from_history, reading.asked_ns = from_history, asked_ns
         reading.lazy = self.rng.choice((0.0, 0.0, 0.0, 0.05))
+
+    def _reading(self, handle: ReaderHandle, keep_all: bool, guid: bytes) -> Reading:
+        reading = Reading(self, handle, keep_all, guid)
         self.readings.append(reading)
         self.world.checks.readings.append(reading)
+        return reading
 
     def _open_writer(self) -> None:
         if len(self.writings) >= 3:
@@ -208,26 +234,14 @@ class Program:
         self.session.declare_topic(spec)
         self.doing = f"opening a writer of {spec.name!r}"
         self.serial += 1
-        name, guid = f"{self.process}.{self.serial}", self._guid()
+        guid = self._guid()
         handle = self.session.open_writer(spec.name, guid=guid)
-        writing = Writing(self, handle, name, guid)
+        writing = self._writing(handle, f"{self.process}.{self.serial}", guid)
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
 
-    def _open_together(self) -> None:
-        """Several at once, each on a thread of its own."""
-        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(self.rng.choice((2, 4)))]
-        threads = [threading.Thread(target=self._or_fail, args=(one,)) for one in how]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _or_fail(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except (SpindleError, TimeoutError) as error:
-            self._failed(error)
+    def _writing(self, handle: WriterHandle, name: str, guid: bytes) -> Writing:
+        return Writing(self, handle, name, guid)
 
     def _write(self) -> None:
         if not self.writings:
@@ -277,8 +291,8 @@ class Program:
         for reading in self.readings:
             self._take_from(reading, 1000)
 
-    def _take_from(self, reading: Reading, n: int) -> None:
-        if reading.lazy and not self.world.finishing and self.rng.random() < 0.8:
+    def _take_from(self, reading: Reading, n: int, hurry: bool = False) -> None:
+        if reading.lazy and not hurry and not self.world.finishing and self.rng.random() < 0.8:
             return
         for payload, info in reading.handle.log.take_pairs(n):
             self.world.checks.took(reading, bytes(payload), info)
@@ -293,7 +307,7 @@ class Program:
             return
         one.open = False
         self.doing = f"closing {one}"
-        one.handle.close()
+        one.close()
 
     def _look(self) -> None:
         assert self.session is not None

@@ -54,9 +54,12 @@ def _of_topics(node: Node) -> dict[str, object]:
 
 def _of_connections(node: Node) -> dict[str, object]:
     peers, following, reception = node._peers, node._changes.next, node._reception
+    handover = node.relays._handover
     assert reception is not None
     conns = [one.conn for one in peers.connected.values()]
     return {
+        "applications that it relays for": handover._relays,
+        "claims": [handover._claims, handover._pending] if handover._claims or handover._pending else [],
         "connections that are being made": [*peers._opening, *following._connecting],
         "connections whose process hasn't ended": peers._parting,
         "connections that haven't said who they are": [*reception._greeting, *reception._places._own,

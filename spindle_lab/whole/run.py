@@ -38,6 +38,7 @@ class Outcome:
     errors: dict[str, int] = dataclasses.field(default_factory=dict)  # that programs were told
     ends: dict[str, int] = dataclasses.field(default_factory=dict)  # of nodes
     faults: dict[str, int] = dataclasses.field(default_factory=dict)
+    paths: dict[str, int] = dataclasses.field(default_factory=dict)  # what is rare, and how often it happened
 
     @property
     def failed(self) -> bool:
@@ -105,7 +106,7 @@ def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None,
             for slot in world.nodes:
                 for end in slot.ends:
                     outcome.ends[end] = outcome.ends.get(end, 0) + 1
-            outcome.faults = dict(world.faults)
+            outcome.faults, outcome.paths = dict(world.faults), dict(world.paths)
             outcome.steps, outcome.deliveries = system.steps, world.checks.deliveries
             outcome.virtual_s, outcome.hash = system.now_ns / 1e9, system.hash
             killed = any(not process.alive for process in system.processes)

@@ -16,7 +16,7 @@ import random
 import select
 from asyncio import events
 from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.lines import Lines
     from spindle_lab.whole.loop import SimLoop
-    from spindle_lab.whole.shortage import Shortage
     from spindle_lab.whole.sockets import SimSocket
 
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
@@ -62,7 +61,6 @@ class Process:
         self.pid = system.next_pid()
         self.alive = True
         self.stopped = False
-        self.short: Shortage | None = None
         self.skew_ns = 0
         self.threads: list[Thread] = []
         self.engines: list[SimEngine] = []
@@ -102,7 +100,7 @@ class System:
     """All processes of a run, and their clock."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
         self._bits = self.random.getrandbits
         self.now_ns = 0
         self.processes: list[Process] = []
@@ -130,7 +128,7 @@ class System:
     def _outside_init(self) -> None:
         one = self.outside
         one.system, one.name, one.host, one.uid, one.pid = self, "outside", "", 0, os.getpid()
-        one.alive, one.stopped, one.skew_ns, one.short = True, False, 0, None
+        one.alive, one.stopped, one.skew_ns = True, False, 0
         one.threads, one.engines, one.sockets, one.fds = [], [], {}, {}
         one.watchers, one.failures, one.result = [], [], None
 
@@ -390,12 +388,6 @@ class System:
             if self.on_pass is not None:
                 self.on_pass(one)
 
-    @contextmanager
-    def plenty(self) -> Iterator[None]:
-        """What is opened meanwhile is the simulation's own, whatever the running process can still have."""
-        with self.current.short.plenty() if self.current.short is not None else nullcontext():
-            yield
-
     def turn(self, thread: Thread) -> None:
         """Lets a thread run until it waits."""
         assert thread.greenlet is not None
@@ -403,11 +395,7 @@ class System:
         before = self.current, self.thread
         self.current, self.thread = thread.process, thread
         try:
-            if thread.process.short is None:
-                thread.greenlet.switch()
-            else:
-                with thread.process.short.holding():
-                    thread.greenlet.switch()
+            thread.greenlet.switch()
         finally:
             self.current, self.thread = before
         if thread.finished:

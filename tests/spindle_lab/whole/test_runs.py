@@ -18,6 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from spindle_lab.whole.batch import run_seeds, shrunk
+from spindle_lab.whole.probes import EXPECTED
 from spindle_lab.whole.run import run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World
@@ -39,6 +40,7 @@ def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
     assert not summary.failed, summary.failed[0]
     assert {"cut", "close_to_new", "disk_fails", "disk_full", "disk_slow", "kill_node", "kill_program", "leave",
             "lose_power", "new_program", "pause"} <= summary.faults.keys()
+    assert not set(EXPECTED) - summary.paths.keys()
 
 
 def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
@@ -49,6 +51,23 @@ def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True,
                          check=True)
     assert [int(one) for one in run.stdout.split()] == [one.hash for one in here[:3]]
+
+
+def seeds_with(**what: bool) -> Iterator[int]:
+    """Seeds whose setups have these."""
+    for seed in itertools.count():
+        setup = Setup.drawn(System(seed))
+        if all(bool(getattr(setup, name)) is wanted for name, wanted in what.items()):
+            yield seed
+
+
+def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs on a host without a node, which send again what they don't know to be delivered."""
+    from spindle.relay.claims import RelayClaims
+
+    monkeypatch.setattr(RelayClaims, "_last_of", lambda self, writer: 0)
+    summary = run_seeds(itertools.islice(seeds_with(remotes=True), 40), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken in ("D2", "D5")
 
 
 def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,12 @@
+"""What is rare, and what a few hundred seeds must have met all the same: else they look no longer where bugs are."""
+
+from __future__ import annotations
+
+EXPECTED = (
+    "a program without a node has found one",
+    "a program without a node hears of turned",
+    "a reader goes on at the next node",
+    "a reader may have missed something before the next node",
+    "a writer sends again at the next node",
+    "a writer hears that all was delivered at the next node",
+)
