@@ -97,13 +97,15 @@ cdef class DirectClaim:
         more is given up, too."""
         if self.is_open:
             self.is_open = False
-            abort_slot(self.driver, self.s, self.index)
+            with nogil:
+                abort_slot(self.driver, self.s, self.index)
 
     def __del__(self):
         self.abort()
 
     cdef int fill(self, const unsigned char[::1] source, uint64_t timestamp_ns) except -1:
         cdef uint32_t size = <uint32_t>source.shape[0]
+        cdef bint in_time
         if not self.is_open:
             raise ValueError("this claim is over: claim another slot (Engine.claim)")
         if <uint64_t>source.shape[0] > self.s.size_max:
@@ -112,6 +114,8 @@ cdef class DirectClaim:
         if size:
             memcpy(slot_payload(self.s, self.index), &source[0], size)
         # The end of an epoch makes a null of the slot; whatever was copied there since is nobody's.
-        if not commit_slots(self.driver, self.s, self.index, 1, &size, timestamp_ns):
+        with nogil:
+            in_time = commit_slots(self.driver, self.s, self.index, 1, &size, timestamp_ns)
+        if not in_time:
             raise Wedged("the view changed while the slot was open: try again")
         return 0

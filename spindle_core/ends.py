@@ -1,4 +1,5 @@
-"""Ends of doorbells that leave the process: what is handed over, what the node keeps. For the rules see events.pxd."""
+"""Descriptors on their way: ends of doorbells that leave the process, and what is handed over or not. For the rules of
+doorbells see events.pxd."""
 
 from __future__ import annotations
 
@@ -8,7 +9,43 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spindle_core.engine import Engine
+
+
+class Loose:
+    """Descriptors that nobody owns yet: what was not taken is closed with the context."""
+
+    def __init__(self, fds: Iterable[int] = ()) -> None:
+        self._fds = list(fds)
+
+    @classmethod
+    def copies(cls, *fds: int) -> Loose:
+        """Copies of all of them. Raises OSError, and leaves nothing open then."""
+        made = cls()
+        try:
+            for fd in fds:
+                made._fds.append(os.dup(fd))
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def take(self) -> int:
+        """The first that is left; the caller's from now on."""
+        return self._fds.pop(0)
+
+    def close(self) -> None:
+        """Those that are left. Idempotent."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def __enter__(self) -> Loose:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def make_ends() -> tuple[int, int]:

@@ -41,6 +41,7 @@ from spindle.errors import (
     TopicUnknown,
     WireError,
     error_to_wire,
+    shortage,
 )
 from spindle.group.codec import (
     endpoint_to_wire,
@@ -187,8 +188,8 @@ class Application:
         try:
             return ApplicationBell(self._node.engine)
         except OSError as error:
-            raise SpindleError(f"node {self._node.node_id} has no descriptors left for another application: "
-                               f"{error.strerror}; detach one, or raise its limit (ulimit -n)") from error
+            raise shortage(error, "another application") or SpindleError(
+                f"node {self._node.node_id} can't serve another application: {error.strerror}") from error
 
     def _welcome(self) -> None:
         config, node = self._node.config, self._node

@@ -218,13 +218,15 @@ class RelayedApplication(Application):
         return wanted.relayed
 
     def _intake(self, number: int, port: WriterPort) -> Intake:
+        from spindle_core.ends import Loose
         from spindle_core.memory import Mapping
         from spindle_core.remote import RelayWriter
 
         engine, inbox = self._node.engine, port.inbox
-        writer = RelayWriter(
-            Mapping.attach(os.dup(inbox.ring.fd), writable=True), Mapping.attach(os.dup(inbox.progress.fd)),
-            os.dup(inbox.space_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd))
+        ring, progress = Mapping.attach(os.dup(inbox.ring.fd), writable=True), Mapping.attach(os.dup(inbox.progress.fd))
+        bell = Mapping.attach(os.dup(engine.bell.fd))
+        with Loose.copies(inbox.space_fd, engine.bell_fd) as fds:
+            writer = RelayWriter(ring, progress, fds.take(), bell, fds.take())
         intake = Intake(number, writer)
         writer.arm()
         asyncio.get_running_loop().add_reader(writer.fileno(), self._progressed, intake)
@@ -371,10 +373,12 @@ def in_frame(body: bytes) -> bytes:
 
 def reader_of(engine: Engine, port: ReaderPort, skips: bool) -> LogReader:
     """A reader of the port's log in this process, with descriptors of its own."""
+    from spindle_core.ends import Loose
     from spindle_core.memory import Mapping
     from spindle_core.reader import LogReader
 
-    return LogReader(
-        Mapping.attach(os.dup(port.log_mapping.fd)), Mapping.attach(os.dup(port.cursor.mapping.fd), writable=True),
-        os.dup(port.cursor.data_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd), port.start.place,
-        skips)
+    log = Mapping.attach(os.dup(port.log_mapping.fd))
+    cursor = Mapping.attach(os.dup(port.cursor.mapping.fd), writable=True)
+    bell = Mapping.attach(os.dup(engine.bell.fd))
+    with Loose.copies(port.cursor.data_fd, engine.bell_fd) as fds:
+        return LogReader(log, cursor, fds.take(), bell, fds.take(), port.start.place, skips)

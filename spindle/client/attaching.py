@@ -18,7 +18,7 @@ from pathlib import Path
 
 from spindle.client.channel import Channel
 from spindle.client.session import Session
-from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire
+from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire, shortage
 from spindle.transport.local import connect_waiting
 from spindle.transport.opening import MAGIC
 from spindle.transport.wire import BlockingConnection, Frame
@@ -71,7 +71,7 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
                  on_close: Callable[[], None] | None = None) -> Session:
     """Introduce ourselves on a connected socket and return the session. Closes `sock` if that fails.
 
-    Raises what the node refuses with, ProtocolMismatch, TimeoutError, WireError.
+    Raises what the node refuses with, ProtocolMismatch, TimeoutError, WireError, NoResources.
     """
     from spindle.group.codec import PROTOCOL_VERSION
     from spindle.proto import attach_pb2 as pb
@@ -95,9 +95,12 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
         session = Session(channel, message.welcome, frame, name, on_close)
         channel.start()
         return session
-    except BaseException:
+    except BaseException as error:
         conn.close()
-        raise
+        short = None if isinstance(error, SpindleError) else shortage(error, f"an attachment to {label}")
+        if short is None:
+            raise
+        raise short from error
 
 
 def _check_opening(reply: object, protocol: int, label: str) -> None:

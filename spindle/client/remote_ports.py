@@ -44,6 +44,7 @@ class RemoteWriter:
     """One writer: its ring, and what of it is on the way to the present node."""
 
     def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes) -> None:
+        from spindle_core.ends import Loose
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
         from spindle_core.remote import Outbox
@@ -55,9 +56,10 @@ class RemoteWriter:
         self.identity = new_identity()
         # Of a logged topic what isn't persisted may have to be sent again, when all nodes were down.
         self.outbox = Outbox(size_max, slots, 0, keep=logged)
-        self.inbox = InboxWriter(
-            Mapping.attach(os.dup(self.outbox.ring.fd), writable=True), Mapping.attach(os.dup(self.outbox.progress.fd)),
-            os.dup(self.outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
+        ring = Mapping.attach(os.dup(self.outbox.ring.fd), writable=True)
+        progress, page = Mapping.attach(os.dup(self.outbox.progress.fd)), Mapping.attach(os.dup(bell.page.fd))
+        with Loose.copies(self.outbox.space_fd, bell.fd) as fds:
+            self.inbox = InboxWriter(ring, progress, fds.take(), page, fds.take())
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
@@ -112,6 +114,7 @@ class RemoteReader:
 
     def __init__(self, bell: Bell, topic: TopicInfo, keep_all: bool, endpoint: bytes, guid: bytes) -> None:
         from spindle_core.delivery import Cursor
+        from spindle_core.ends import Loose
         from spindle_core.memory import Mapping
         from spindle_core.remote import ArrivalLog, ArrivalReader, log_cost
 
@@ -125,9 +128,14 @@ class RemoteReader:
         self._cursor = cursor
         self._bell = bell
         self.reader: ArrivalReader | None = None  # once it is known where it begins
-        self._new_reader = lambda place: ArrivalReader(
-            Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), writable=True),
-            os.dup(cursor.data_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd), place)
+
+        def new_reader(place: tuple[int, int]) -> ArrivalReader:
+            log, page = Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(bell.page.fd))
+            progress = Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
+            with Loose.copies(cursor.data_fd, bell.fd) as fds:
+                return ArrivalReader(log, progress, fds.take(), page, fds.take(), place)
+
+        self._new_reader = new_reader
         self._cost = log_cost
         self.port = 0
         self.start = Position(0, 0, 0)

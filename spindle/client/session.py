@@ -7,15 +7,16 @@ the session as long as its writers and readers are used.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
-from spindle.errors import SpindleError, WireError
+from spindle.errors import SpindleError, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
 from spindle.group.levels import Level
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from spindle.proto import attach_pb2 as pb
     from spindle.transport.wire import Frame
     from spindle_core.counters import Counters
+    from spindle_core.ends import Loose
     from spindle_core.inbox import InboxWriter
     from spindle_core.memory import Mapping
     from spindle_core.reader import LogReader
@@ -143,10 +145,10 @@ class Session:
         from spindle_core.counters import Counters
         from spindle_core.memory import Mapping
 
-        counters_fd, page_fd, bell_fd = _take_fds(frame, 3)
-        self._counters: Counters = Counters.attach(counters_fd)
-        self._bell: Mapping = Mapping.attach(page_fd)
-        self._bell_fd = Descriptor(bell_fd)
+        with _take_fds(frame, 3) as fds:
+            self._counters: Counters = Counters.attach(fds.take())
+            self._bell: Mapping = Mapping.attach(fds.take())
+            self._bell_fd = Descriptor(fds.take())
         self._channel = channel
         self.node_id: int = welcome.node_id
         self.domain_id: int = welcome.domain_id
@@ -178,7 +180,7 @@ class Session:
         guid, endpoint: if guid is given the writer is announced to the group with it, see `spindle.group.endpoints`.
         keep_unacknowledged: slots are used again only after their messages are delivered everywhere, so that
             `unacknowledged()` still has all of them if the node dies.
-        Raises TopicUnknown, AccessDenied, TopicLimit.
+        Raises TopicUnknown, AccessDenied, TopicLimit, NoResources.
         """
         from spindle.group.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
@@ -187,10 +189,10 @@ class Session:
 
         reply, frame = self._channel.request(
             open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
-        ring_fd, progress_fd, space_fd = _take_fds(frame, 3)
-        ring = Mapping.attach(ring_fd, writable=True)
-        inbox = InboxWriter(ring, Mapping.attach(progress_fd), space_fd, self._bell, self._bell_fd.copy(),
-                            keep_unacknowledged)
+        with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), _take_fds(frame, 3) as fds:
+            ring = Mapping.attach(fds.take(), writable=True)
+            progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
+            inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged)
         return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
@@ -204,7 +206,7 @@ class Session:
         after: go on from the position of another reader, of this node or another; the result's `continued` is False
             unless it is certain that nothing is missing in between. What is still there comes, the oldest first.
         earlier: its positions in other groups, where it was before; the node may know the order of one of them.
-        Raises TopicUnknown, AccessDenied, TopicLimit.
+        Raises TopicUnknown, AccessDenied, TopicLimit, NoResources.
         """
         from spindle.group.codec import position_from_wire, position_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
@@ -215,13 +217,13 @@ class Session:
         reply, frame = self._channel.request(open_reader=pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
             after=map(position_to_wire, places), endpoint=endpoint, guid=guid))
-        log_fd, cursor_fd, data_fd = _take_fds(frame, 3)
-        mapping = Mapping.attach(log_fd)
         start = position_from_wire(reply.reader.start)
         info = topic_from_wire(reply.reader.topic)
         skips = after is not None and info.spec.level is not Level.UNORDERED
-        log = LogReader(mapping, Mapping.attach(cursor_fd, writable=True), data_fd, self._bell,
-                        self._bell_fd.copy(), start.place, skips)
+        with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), _take_fds(frame, 3) as fds:
+            mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
+            bell_fd = self._bell_fd.copy()
+            log = LogReader(mapping, cursor, fds.take(), self._bell, bell_fd, start.place, skips)
         return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
                             [position_from_wire(one) for one in reply.reader.ends])
 
@@ -305,6 +307,18 @@ class Session:
         frame.close_fds()
         return reply
 
+    @contextlib.contextmanager
+    def _or_given_back(self, port: int, what: str) -> Iterator[None]:
+        """If this program can't take what the node has opened for it, the node closes it again."""
+        try:
+            yield
+        except (OSError, MemoryError, ValueError) as error:
+            self._close_port(port)
+            short = shortage(error, what)
+            if short is None:
+                raise
+            raise short from error
+
     def _close_port(self, port: int) -> None:
         from spindle.proto import attach_pb2 as pb
 
@@ -331,12 +345,14 @@ class Descriptor:
         close(self._fd)
 
 
-def _take_fds(frame: Frame, count: int) -> list[int]:
+def _take_fds(frame: Frame, count: int) -> Loose:
+    from spindle_core.ends import Loose
+
     if len(frame.fds) != count:
         found = len(frame.fds)
         frame.close_fds()
         raise WireError(f"the node sent {found} descriptors where {count} belong")
-    return frame.take_fds()
+    return Loose(frame.take_fds())
 
 
 def _end(channel: Channel, on_close: Callable[[], None] | None) -> None:

@@ -20,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 WAITING_MAX = 1 << 20  # bytes that wait for room in the log before the next chunk is taken
 TAIL_AT_ONCE = 64  # messages of the own journal's end that are put into the log before a look at what waits
 ROOM_POLL_S = 0.002
+ASK_AGAIN_S = 0.25  # before a node is asked again whose disk failed or had no room; doubles up to the next
+ASK_AGAIN_MAX_S = 8.0
 LOG = logging.getLogger("spindle.node")
 
 
@@ -75,6 +78,7 @@ class CatchingUp:
         self._stream: Stream | None = None
         self._restorer: Restorer | None = None
         self._inputs: asyncio.Queue[Callable[[Restorer], None]] = asyncio.Queue()
+        self._ask_again_s = ASK_AGAIN_S
         self._found: TakenUp | None = None
         self._looked = asyncio.get_running_loop().create_future()  # the journal is in order; its error if it can't be
         self._looked.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -259,7 +263,7 @@ class CatchingUp:
 
     async def _conform(self, lives: tuple[Life, ...]) -> None:
         """The journal is a prefix of what has these lives: goes on with it, its end first into the log."""
-        from spindle.restart.disk import last_messages
+        from spindle.restart.disk import begin_of_end, messages_from
 
         self._lives = lives
         await self._update(lives=lives)
@@ -268,13 +272,14 @@ class CatchingUp:
             return
         store, spec = self._questions.store(self.local.spec.name), self.local.spec
         end = self.last
-        tail = [] if end == NOTHING else await in_thread(
-            last_messages, store, spec.history_depth, *self.local.retained_bytes)
+        begin = NOTHING if end == NOTHING else await in_thread(
+            begin_of_end, store, spec.history_depth, *self.local.retained_bytes)
         self.local.start_journal(self._group, end)
         self._conformed = True
         await self.local.journal()  # who reads the log is there, or the log would fill and stay full
-        for start in range(0, len(tail), TAIL_AT_ONCE):
-            await self._append([plain(one) for one in tail[start : start + TAIL_AT_ONCE]])
+        tail = messages_from(store, begin, end)
+        while part := await in_thread(lambda: [plain(one) for one in itertools.islice(tail, TAIL_AT_ONCE)]):
+            await self._append(part)
 
     async def _learn(self, start: pb.HistoryStart) -> None:
         """What the other journal has had before the messages that come."""
@@ -306,7 +311,7 @@ class CatchingUp:
         """Restarts the topic here; False if somebody is whole after all."""
         view, topic = self._view, self._topic
         restorer = self._restorer = Restorer(self._me, self._questions.config.journal_restart)
-        self._inputs = asyncio.Queue()
+        self._inputs, self._ask_again_s = asyncio.Queue(), ASK_AGAIN_S
         restorer.begin(self._group, view.view_id, view.node_ids, topic.members)
         filling: asyncio.Task[None] | None = None
         said = ""
@@ -334,12 +339,22 @@ class CatchingUp:
                 if restorer.step is Step.WAITING and said != restorer.awaiting():
                     said = restorer.awaiting()
                     LOG.warning("topic %r waits: %s", self.local.spec.name, said)
-                (await self._inputs.get())(restorer)
+                (await self._next_input(restorer))(restorer)
                 while not self._inputs.empty():  # a newer view among them ends what an older one called for
                     self._inputs.get_nowait()(restorer)
         finally:
             if filling is not None:
                 filling.cancel()
+
+    async def _next_input(self, restorer: Restorer) -> Callable[[Restorer], None]:
+        """What is told next; meanwhile those are asked again whose disk failed."""
+        while True:
+            try:
+                return await asyncio.wait_for(self._inputs.get(), self._ask_again_s if restorer.troubled else None)
+            except asyncio.TimeoutError:
+                self._ask_again_s = min(2 * self._ask_again_s, ASK_AGAIN_MAX_S)
+                for node_id in restorer.troubled:
+                    self._questions.ask(node_id, self.local.spec.name, restorer.view_id)
 
     def _go_on(self, lives: tuple[Life, ...]) -> None:
         self._lives = lives

@@ -10,8 +10,9 @@ this), except where reading says otherwise. Raises JournalError, OSError.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections import deque
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -231,50 +232,48 @@ def _first_damage(files: Files, paths: list[Path]) -> tuple[int, int]:
     return len(paths), 0
 
 
-def last_messages(store: Store, count_max: int, bytes_max: int, overhead: int) -> list[JournalMessage]:
-    """The end of the journal: at most `count_max` messages (0: any number) that take `bytes_max` with `overhead` bytes
-    for each; what a late reader would still be given if the node had never stopped."""
-    runs: deque[list[JournalMessage]] = deque()
-    count = size = 0
+def begin_of_end(store: Store, count_max: int, bytes_max: int, overhead: int) -> Order:
+    """Where the end of the journal begins: at most `count_max` messages (0: any number) that take `bytes_max` with
+    `overhead` bytes for each; what a late reader would still be given if the node had never stopped. NOTHING if there
+    are none; `messages_from` reads them."""
+    count, size, begin = count_max or sys.maxsize, bytes_max, NOTHING
     for _, path in reversed(journal_numbers(store.files, store.directory, store.topic, store.node_id)):
-        for run in reversed(_end_of_file(store, path, bytes_max, overhead)):
-            runs.appendleft(run)
-            count += len(run)
-            size += sum(len(one.payload) + overhead for one in run)
-            if (count_max and count >= count_max) or size >= bytes_max:
-                break
-        else:
-            continue
-        break
-    messages = [one for run in runs for one in run]
-    first, size = len(messages), 0
-    while first and (not count_max or len(messages) - first < count_max):
-        size += len(messages[first - 1].payload) + overhead
-        if size > bytes_max:
-            break
-        first -= 1
-    return messages[first:]
+        commits = [(layout.record.count, _payload_bytes(layout, body) + layout.record.count * overhead, layout.record)
+                   for layout, body, _ in _commits(store, path)]
+        for place in range(len(commits) - 1, -1, -1):
+            count, size = count - commits[place][0], size - commits[place][1]
+            if count < 0 or size < 0:
+                return _first_that_fits(store, path, place, count, size, overhead, begin)
+            begin = commits[place][2].view_id, commits[place][2].sequence
+    return begin
 
 
-def _end_of_file(store: Store, path: Path, bytes_max: int, overhead: int) -> list[list[JournalMessage]]:
-    """The last commits of a file, those that could matter for so many bytes."""
+def _first_that_fits(store: Store, path: Path, place: int, count: int, size: int, overhead: int, begin: Order) -> Order:
+    """Of a commit that is too much by -count messages or -size bytes: its first message from which on all fit; `begin`
+    if none does."""
+    layout, body, channels = next(itertools.islice(_commits(store, path), place, None))
+    for message in messages_of(store.topic, layout, body, channels):
+        if count >= 0 and size >= 0:
+            return message.view_id, message.sequence
+        count, size = count + 1, size + len(message.payload) + overhead
+    return begin
+
+
+def _payload_bytes(layout: CommitLayout, body: bytes) -> int:
+    return len(body) - layout.record.count * MESSAGE.size - sum(map(len, layout.channel_records))
+
+
+def _commits(store: Store, path: Path) -> Iterator[tuple[CommitLayout, bytes, Channels]]:
+    """One commit of a file after the other, each with the writers known by then. JournalError where it is damaged."""
     handle = store.files.open(path)
     try:
         scan = open_scan(store.files, handle, path)
         channels: Channels = {}
-        last: deque[tuple[CommitLayout, bytes, int]] = deque()
-        size = 0
         for layout, body in scan.commits():
             add_channels(channels, layout)
-            count = layout.record.count
-            payloads = len(body) - count * MESSAGE.size - sum(map(len, layout.channel_records))
-            last.append((layout, body, payloads + count * overhead))
-            size += last[-1][2]
-            while len(last) > 1 and size - last[0][2] >= bytes_max:
-                size -= last.popleft()[2]
+            yield layout, body, channels
         if scan.state is State.CORRUPT:
             raise corrupt_error(scan)
-        return [list(messages_of(scan.head.topic, layout, body, channels)) for layout, body, _ in last]
     except Damage as damage:
         raise JournalError(f"{path} is damaged: {damage}") from damage
     finally:
@@ -302,32 +301,26 @@ def relayed_before(store: Store, place: Order) -> dict[int, int]:
     return {}
 
 
+def messages_from(store: Store, begin: Order, until: Order) -> Iterator[JournalMessage]:
+    """The messages from `begin` up to `until`, as messages_after."""
+    return messages_after(store, (begin[0], begin[1] - 1), until) if begin != NOTHING else iter(())
+
+
 def messages_after(store: Store, after: Order, until: Order) -> Iterator[JournalMessage]:
     """The messages beyond `after` up to `until`, oldest first; a running node may be writing the journal. If the
     journal begins later, from there."""
     paths = [path for _, path in journal_numbers(store.files, store.directory, store.topic, store.node_id)]
     for path in paths[_first_needed(store, paths, after) :]:
-        handle = store.files.open(path)
-        try:
-            scan = open_scan(store.files, handle, path)
-            channels: Channels = {}
-            for layout, body in scan.commits():
-                add_channels(channels, layout)
-                record = layout.record
-                if (record.view_id, record.last_sequence) <= after:
-                    continue
-                for message in messages_of(scan.head.topic, layout, body, channels):
-                    order = (message.view_id, message.sequence)
-                    if order > until:
-                        return
-                    if order > after:
-                        yield message
-            if scan.state is State.CORRUPT:
-                raise corrupt_error(scan)
-        except Damage as damage:
-            raise JournalError(f"{path} is damaged: {damage}") from damage
-        finally:
-            store.files.close(handle)
+        for layout, body, channels in _commits(store, path):
+            record = layout.record
+            if (record.view_id, record.last_sequence) <= after:
+                continue
+            for message in messages_of(store.topic, layout, body, channels):
+                order = (message.view_id, message.sequence)
+                if order > until:
+                    return
+                if order > after:
+                    yield message
 
 
 def _first_needed(store: Store, paths: list[Path], after: Order) -> int:

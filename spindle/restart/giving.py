@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from spindle.errors import SpindleError, WireError
@@ -183,17 +183,17 @@ class Giving:
     async def _from_journal(self, local: TopicHere, request: pb.HistoryRequest
     ) -> AsyncGenerator[pb.HistoryChunk, None]:
         """What this member has on disk beyond what the asker has, up to the asker's membership."""
-        from spindle.restart.disk import first_message, last_messages, messages_after, relayed_before
+        from spindle.restart.disk import begin_of_end, first_message, messages_after, messages_from, relayed_before
 
         await local.journal_is_durable()
         lives = self._archive.ledger(request.topic).read().lives
         until_view = max(request.view_id, lives[-1].first_view if lives else 0)
         after, store = NOTHING, self._archive.store(request.topic)
         if request.empty:
-            found = await in_thread(lambda: last_messages(store, local.spec.history_depth, *local.retained_bytes))
-            found = [one for one in found if one.view_id < until_view]
-            messages: Iterable[Message] = map(plain, found)
-            begin = (found[0].view_id, found[0].sequence) if found else (until_view, -1)
+            begin = await in_thread(begin_of_end, store, local.spec.history_depth, *local.retained_bytes)
+            messages = map(plain, messages_from(store, begin, (until_view, -1)))
+            if begin == NOTHING or begin[0] >= until_view:
+                begin = until_view, -1
         else:
             journal = await local.journal()
             theirs = lives_from_wire(request.lives)
@@ -204,11 +204,11 @@ class Giving:
         start = pb.HistoryStart(lives=lives_to_wire(lives), after=order_to_wire(after), until_view=until_view,
                                 relayed=relayed_to_wire(relayed))
         yield pb.HistoryChunk(start=start)
-        async for chunk in _in_chunks(iter(messages)):
+        async for chunk in _in_chunks(messages):
             yield chunk
 
     async def _from_disk(self, request: pb.HistoryRequest) -> AsyncGenerator[pb.HistoryChunk, None]:
-        from spindle.restart.disk import first_message, last_messages, messages_after, relayed_before
+        from spindle.restart.disk import begin_of_end, first_message, messages_after, messages_from, relayed_before
 
         local = self._local(request.topic)
         if self._archive.directory is None:
@@ -216,10 +216,10 @@ class Giving:
         store, until = self._archive.store(request.topic), order_from_wire(request.until)
         if request.empty:
             depth, capacity = (local.spec.history_depth if local is not None else 0), self._log_capacity
-            found = await in_thread(lambda: last_messages(store, depth, capacity, 0))
-            found = [one for one in found if (one.view_id, one.sequence) <= until]
-            messages: Iterable[Message] = map(plain, found)
-            begin = (found[0].view_id, found[0].sequence) if found else (until[0], until[1] + 1)
+            begin = await in_thread(begin_of_end, store, depth, capacity, 0)
+            messages = map(plain, messages_from(store, begin, until))
+            if begin == NOTHING or begin > until:
+                begin = until[0], until[1] + 1
             relayed = await in_thread(relayed_before, store, begin)
         else:
             after = order_from_wire(request.end)
@@ -227,7 +227,7 @@ class Giving:
             begin = await in_thread(first_message, store)
             relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
         yield pb.HistoryChunk(start=pb.HistoryStart(relayed=relayed_to_wire(relayed)))
-        async for chunk in _in_chunks(iter(messages)):
+        async for chunk in _in_chunks(messages):
             yield chunk
 
     # --- the end

@@ -25,17 +25,15 @@ __all__ = ["Donation", "Message", "local_reader"]
 
 
 def local_reader(engine: Engine, log: DeliveryLog, cursor: Cursor) -> LogReader:
-    """A reader of a log in this process, with descriptors of its own."""
+    """A reader of a log in this process, with descriptors of its own. Raises OSError."""
+    from spindle_core.ends import Loose
     from spindle_core.memory import Mapping
     from spindle_core.reader import LogReader
 
-    return LogReader(
-        Mapping.attach(os.dup(log.mapping.fd)),
-        Mapping.attach(os.dup(cursor.mapping.fd), writable=True),
-        os.dup(cursor.data_fd),
-        Mapping.attach(os.dup(engine.bell.fd)),
-        os.dup(engine.bell_fd),
-    )
+    of_log, of_cursor = Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
+    bell = Mapping.attach(os.dup(engine.bell.fd))
+    with Loose.copies(cursor.data_fd, engine.bell_fd) as fds:
+        return LogReader(of_log, of_cursor, fds.take(), bell, fds.take())
 
 
 class Donation:

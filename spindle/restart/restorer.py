@@ -214,6 +214,18 @@ class Restorer:
         """The own standing is on disk."""
         self.step = Step.DONE
 
+    @property
+    def view_id(self) -> int:
+        """Of the view in which it asks."""
+        return self._view_id
+
+    @property
+    def troubled(self) -> list[int]:
+        """While it waits: nodes that could not say what they have. Ask them again: a disk may get better."""
+        if self.step is not Step.WAITING:
+            return []
+        return sorted(node_id for node_id, one in self._answers.items() if one.problem)
+
     def take_actions(self) -> list[Action]:
         """What the driver has to do now, in this order."""
         actions, self._actions = self._actions, []

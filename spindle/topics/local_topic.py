@@ -79,7 +79,6 @@ class LocalTopic:
         self.writers_wanted = 0  # open, opening and draining ones
         self.readers_wanted = 0
         self.journal_task: asyncio.Task[Journal] | None = None
-        self._journal_cursor: Cursor | None = None
         self._retiring: asyncio.Task[None] | None = None
         self.member = False  # in the installed view
         self._waiting: list[tuple[Cursor, Sequence[Position], asyncio.Future[Placed]]] = []  # readers to be placed
@@ -312,7 +311,7 @@ class LocalTopic:
 
         log = self.log
         assert log is not None
-        cursor = self._journal_cursor = Cursor(keep_all=True, from_history=True)
+        cursor = Cursor(keep_all=True, from_history=True)
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, log, cursor)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
@@ -409,7 +408,7 @@ class LocalTopic:
         if log is not None:
             rest = self._retire(log, self.journal_task, self._retiring, successor)
             self._retiring = asyncio.get_running_loop().create_task(rest)
-        self.journal_task = self._journal_cursor = None
+        self.journal_task = None
 
     def _successor(self, next_view: View | None) -> Successor | None:
         """Who holds the topic now that this node has left it in order; None if that is nobody who has all of it."""

@@ -464,7 +464,10 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
-            self._loop.call_exception_handler({"message": "cannot accept a connection", "exception": error})
+            import logging
+
+            logging.getLogger("spindle.node").error(
+                "cannot accept a connection: %s", shortage(error, "a connection that comes in") or error)
             self._loop.remove_reader(self._sock.fileno())
             self._loop.call_later(1.0, self._resume)
             return False

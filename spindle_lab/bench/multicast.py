@@ -15,7 +15,7 @@ from typing import Any
 from spindle_lab.bench.app_run import run_apps
 from spindle_lab.bench.crew import READY_TIMEOUT_S, Crew, play
 from spindle_lab.bench.options import MulticastOptions
-from spindle_lab.bench.reach import check_fabric, offer_to
+from spindle_lab.bench.reach import check_fabric, fds_to, offer_to
 from spindle_lab.bench.results import latency_us, mean, median, median_run, merge_counts
 
 BATCHES = {"send": "send", "receive": "receive", "delivery": "delivery"}
@@ -38,9 +38,9 @@ def run_core(options: MulticastOptions) -> list[dict[str, Any]]:
         offers = crew.gather_fds("offer", max(READY_TIMEOUT_S, options.timeout_s))
         try:
             for rank, worker in enumerate(crew.workers):
-                others = [(peer, *offers[peer]) for peer in range(options.nodes) if peer != rank]
-                message = {"event": "peers", "offers": [(peer, offer_to(said["values"], rank), len(fds))
-                                                        for peer, said, fds in others]}
+                others = [(peer, offer_to(offers[peer][0]["values"], rank), fds_to(offers[peer][1], peer, rank))
+                          for peer in range(options.nodes) if peer != rank]
+                message = {"event": "peers", "offers": [(peer, values, len(fds)) for peer, values, fds in others]}
                 worker.channel.send(message, tuple(fd for _, _, fds in others for fd in fds))
         finally:
             for _, fds in offers:

@@ -4,14 +4,17 @@ The nodes are processes of one host whatever the fabric, so that all of them are
 only passes round what each node offers: a few values, and descriptors where the fabric has some to give.
 
 Rules: `make` before the epoch, `offer` after it; `attach` gets what all the others offer, and returns when every one of
-them is attached. Values under `PRIVATE` are one for each rank, and only its own one gets there.
+them is attached. Values under `PRIVATE`, and descriptors behind the first two, are one for each other rank, and only
+its own one gets there. Nodes ring each other as real ones do, each by a doorbell of its own (`spindle_core.ends`).
 """
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
+from spindle_core.ends import Ringer
 from spindle_core.engine import Engine
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
@@ -19,6 +22,7 @@ from spindle_core.fabric.fabric import Fabric
 Offer = tuple[dict[str, Any], list[int]]  # values and descriptors
 CONNECT_TIMEOUT_S = 10.0
 PRIVATE = "private"
+SHARED_FDS = 2
 
 
 def check_fabric(fabric: str) -> None:
@@ -46,6 +50,13 @@ def offer_to(values: dict[str, Any], rank: int) -> dict[str, Any]:
     return {**values, PRIVATE: values[PRIVATE][str(rank)]}
 
 
+def fds_to(fds: list[int], owner: int, rank: int) -> list[int]:
+    """... of the descriptors that the member of rank `owner` offers."""
+    if len(fds) <= SHARED_FDS:
+        return fds
+    return [*fds[:SHARED_FDS], fds[SHARED_FDS + (rank if rank < owner else rank - 1)]]
+
+
 class Shm:
     """Peers map each other's rows."""
 
@@ -54,14 +65,18 @@ class Shm:
 
     def make(self, engine: Engine) -> Fabric | None:
         """The fabric of the epoch that is about to be made; None: the one of a host."""
+        self.engine = engine
+        self.ringers = {peer: Ringer() for peer in range(self.nodes) if peer != self.rank}
         return None
 
     def offer(self, engine: Engine, epoch: Epoch) -> Offer:
-        return {}, [epoch.row.fd, engine.bell.fd, engine.bell_fd]
+        return {}, [epoch.row.fd, engine.bell.fd, *[ringer.heard for ringer in self.ringers.values()]]
 
     def attach(self, epoch: Epoch, offers: dict[int, Offer]) -> None:
-        for peer, (_, fds) in offers.items():
-            epoch.attach_peer(peer, *fds)
+        for peer, (_, (row_fd, page_fd, heard_fd)) in offers.items():
+            self.engine.hear(heard_fd)
+            epoch.attach_peer(peer, row_fd, page_fd, os.dup(self.ringers[peer].fd))
+            self.ringers.pop(peer).close()
 
 
 class Tcp(Shm):

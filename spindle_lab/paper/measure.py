@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from spindle.group.topics import SLOT_OVERHEAD, choose_window
+from spindle_core.ends import Ringer
 from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
@@ -348,15 +350,17 @@ def core_costs() -> dict[str, float]:
         lambda: probes.slices(SLICES_NS, GAP_NS), lambda: probes.slices(SLICES_NS, GAP_NS), (here, here)
     )
     rung = doorbell.run(300)
-    fd, gone_fd = (os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2))
+    ringer, gone_fd = Ringer(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     try:
-        busy, _ = together(
-            lambda: probes.ring_sleeper(fd, gone_fd, ROUNDS),
-            lambda: probes.sleep_rounds(fd, gone_fd, ROUNDS),
-            (here, here),
-        )
+        with select.epoll() as poller:  # as the predicate thread sleeps
+            poller.register(ringer.heard, select.EPOLLIN | select.EPOLLET)
+            busy, _ = together(
+                lambda: probes.ring_sleeper(ringer.fd, gone_fd, ROUNDS),
+                lambda: probes.sleep_rounds(poller.fileno(), gone_fd, ROUNDS),
+                (here, here),
+            )
     finally:
-        os.close(fd)
+        ringer.close()
         os.close(gone_fd)
     return {
         "yield_ns": median(alone),

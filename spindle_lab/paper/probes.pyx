@@ -23,7 +23,7 @@ from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
 from spindle_core.effects cimport evaluate_whole, whole_pass
 from spindle_core.engine cimport Engine
 from spindle_core.epoch cimport Epoch
-from spindle_core.events cimport event_ring, event_wait, sched_yield
+from spindle_core.events cimport event_ring, event_sleep, event_wait, sched_yield
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, Fabric, post_t
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.step cimport STAGE_DELIVER, STAGE_RECEIVE, STAGE_SEND
@@ -365,13 +365,13 @@ def ring_sleeper(int fd, int gone_fd, uint64_t rounds):
     return found
 
 
-def sleep_rounds(int fd, int gone_fd, uint64_t rounds):
-    """Its other side: says that it is about to sleep, and sleeps."""
+def sleep_rounds(int epoll_fd, int gone_fd, uint64_t rounds):
+    """Its other side: says that it is about to sleep, and sleeps, at an epoll that hears the rings."""
     cdef uint64_t _i
     with nogil:
         for _i in range(rounds):
             event_ring(gone_fd)
-            event_wait(fd, 1000)
+            event_sleep(epoll_fd, 1000)
 
 
 # ---- fabrics that copy ---------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def _smaller(setup: Setup) -> Iterator[Setup]:
                 yield dataclasses.replace(setup, **{name: value})
     if setup.duration_ms > 20:
         yield dataclasses.replace(setup, duration_ms=setup.duration_ms // 2)
-    for name in ("slow_lines", "small_buffers"):
+    for name in ("slow_lines", "small_buffers", "short_writes"):
         if getattr(setup, name):
             yield dataclasses.replace(setup, **{name: False})
 

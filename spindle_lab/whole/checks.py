@@ -120,7 +120,7 @@ class Checks:
         """P1 after a pass of an engine."""
         epoch = engine.epoch
         node = engine.node
-        if epoch is None or node is None:
+        if epoch is None or node is None or node._error is not None:  # one that fails may be between two views
             return
         for name, local in node._changes.topics.local.items():
             if local.spec.level.name != "LOGGED":

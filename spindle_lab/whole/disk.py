@@ -127,6 +127,10 @@ class Disk:
     def names(self, path: Path) -> list[str]:
         return [one.name for one in self.names_now if one.parent == path]
 
+    def _descriptor(self) -> None:
+        if self.system.current.short is not None:
+            self.system.current.short.open()
+
     def _handle(self, inode: Inode, path: Path) -> int:
         self._next += 1
         self._handles[self._next] = (inode, path, self.system.current)
@@ -136,12 +140,14 @@ class Disk:
         self._changes.append(dict(self.names_now))
 
     def create(self, path: Path) -> int:
+        self._descriptor()
         self._room()
         inode = self.names_now[Path(path)] = Inode()
         self._changed()
         return self._handle(inode, Path(path))
 
     def open(self, path: Path, writable: bool = False) -> int:
+        self._descriptor()
         inode = self.names_now.get(Path(path))
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -213,6 +219,7 @@ class Disk:
         del self._changes[:upto]
 
     def lock(self, path: Path) -> int | None:
+        self._descriptor()
         if Path(path) in self._locks:
             return None
         inode = self.names_now.setdefault(Path(path), Inode())

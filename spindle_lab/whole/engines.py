@@ -32,7 +32,8 @@ class SimEngine(Engine):
         self.asleep = False
         self.idle = 0
         # What the predicate thread sleeps at, edge by edge as there: the own bell, and those who ring this node.
-        self.edges = REAL_EPOLL()
+        with self.system.plenty():
+            self.edges = REAL_EPOLL()
         self.edges.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
         self.deadline_ns: int | None = None  # of a sleep: a heartbeat is due
@@ -68,7 +69,8 @@ class SimEngine(Engine):
         unsent = super().install(epoch)
         self._unwatch()
         if self.running and epoch.fabric.wait_fd >= 0:
-            fd = os.dup(epoch.fabric.wait_fd)
+            with self.system.plenty():
+                fd = os.dup(epoch.fabric.wait_fd)
             self.waits.append(fd)
             self.system.watch(fd, self)
         self.wake()

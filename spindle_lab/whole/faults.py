@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from spindle.group.levels import Level
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram
+from spindle_lab.whole.shortage import Shortage
 
 if TYPE_CHECKING:
     from spindle_lab.whole.disk import Disk
@@ -29,7 +30,8 @@ class Faults:
         if self.world.finishing:
             return
         rng = self.system.random
-        kinds = [self.kill_node, self.kill_node, self.leave, self.pause, self.kill_program, self.new_program]
+        kinds = [self.kill_node, self.kill_node, self.leave, self.pause, self.kill_program, self.new_program,
+                 self.run_short, self.run_short]
         if self.world.setup.hosts > 1:
             kinds += [self.cut, self.cut, self.close_to_new]
         if any(spec.level is Level.LOGGED for spec in self.world.specs):
@@ -99,6 +101,23 @@ class Faults:
             self.world.note(f"kill -9 of {one.process}")
             self.system.kill(one.process)
             one.died()
+
+    def run_short(self) -> None:
+        """A node or an application can open no more descriptors, or make no more shared memory, for a while."""
+        rng, world = self.system.random, self.world
+        among = [slot.process for slot in world.nodes if slot.running]
+        among += [one.process for one in world.programs if one.process.alive and one.process.result is None]
+        process = rng.choice(among) if among else None
+        if process is None or process.short is not None:
+            return
+        few = rng.choice((0, 0, 1, 2, 5, 15))
+        descriptors, mappings = rng.choice(((few, None), (few, None), (None, few)))
+        world.note(f"{process} can have {few} more {'mappings' if descriptors is None else 'descriptors'}")
+        process.short = Shortage(self.system, descriptors, mappings)
+        world.short.add(process)
+        if world.setup.hosts > 1:  # a node that fails of it may cost the others their majority
+            world.faulty = True
+        self.system.after(rng.randrange(100 * MS), lambda: setattr(process, "short", None))
 
     # --- of programs on a host without a node
 
@@ -223,6 +242,8 @@ class Faults:
 
     def end(self) -> None:
         """No more faults: lines and disks are whole, who was stopped goes on."""
+        for process in self.world.short:
+            process.short = None
         for disk in self.world.disks.values():
             disk.full = disk.failing = False
             disk.sync_ns = (0, 300_000)

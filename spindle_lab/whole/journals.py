@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from spindle_lab.whole.world import World
 
 EVERYTHING: Order = (1 << 62, 0)
+LEAST_HELD = 20_000  # bytes, less than `log_capacity` in a run by the largest message
+RECORD_COST = 128
 
 
 def look(world: World) -> None:
@@ -55,7 +57,9 @@ def _look_at(world: World, topic: str) -> None:
         standing = standings.get(node_id, Standing())
         if standing.whole and standing.holders == known[-1].holders:
             there = set(held[node_id].values())
-            begin = min(held[node_id], default=NOTHING)  # who had no journal got the end of another one only
+            # Who had no journal got the end of another one only, but not less than a log holds.
+            enough = sum(len(payload) + RECORD_COST for payload in held[node_id].values()) > LEAST_HELD
+            begin = min(held[node_id]) if enough else NOTHING
             for (group_id, name), order in world.checks.orders.items():
                 lost = [at for at, (_, payload) in sorted(order.items()) if begin <= at and payload not in there
                         and world.checks.was_safe((group_id, name), at)]

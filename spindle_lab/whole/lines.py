@@ -32,6 +32,7 @@ FIRST_PORT = 40_000
 class Way:
     """One direction of a connection."""
 
+    number: int
     source: REAL_SOCKET
     target: REAL_SOCKET
     from_host: str
@@ -86,7 +87,8 @@ class Lines:
         known = self._listening.get((host, port))
         if known is not None and known.fileno() >= 0:
             raise OSError(errno.EADDRINUSE, "Address already in use")
-        one, other = _pair()
+        with self.system.plenty():
+            one, other = _pair()
         os.dup2(one.fileno(), sock.fileno())
         one.close()
         sock.setblocking(False)
@@ -111,6 +113,8 @@ class Lines:
 
     def accept(self, sock: SimSocket) -> tuple[SimSocket, tuple[str, int]]:
         """As socket.accept."""
+        if self.system.current.short is not None:
+            self.system.current.short.open()
         sock.recv(1)  # raises BlockingIOError where nobody waits
         real, address = sock.pending.popleft()
         made = SimSocket(socket.AF_INET, socket.SOCK_STREAM, 0, real.detach())
@@ -143,14 +147,16 @@ class Lines:
         listener = self._listening.get((address[0], address[1]))
         if listener is None or listener.doorbell is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-        near, a = _pair()
-        far, b = _pair()
+        with self.system.plenty():
+            near, a = _pair()
+            far, b = _pair()
         os.dup2(near.fileno(), sock.fileno())
         near.close()
         self._ports += 1
         sock.here, sock.there = (self.address(mine), self._ports), address
         self._users[f"{sock.here[0]}:{sock.here[1]}"] = sock.owner.uid
-        there, back = Way(a, b, mine, theirs), Way(b, a, theirs, mine)
+        there = Way(self.system.next_serial(), a, b, mine, theirs)
+        back = Way(self.system.next_serial(), b, a, theirs, mine)
         there.back, back.back = back, there
         for way in (there, back):
             self._ways[way.source.fileno()] = way
@@ -183,9 +189,10 @@ class Lines:
 
     def turn(self) -> None:
         """Takes what has been sent on all of them."""
-        for fd, _ in sorted(self._epoll.poll(0)):
-            if fd in self._ways:
-                self._take(fd, self._ways[fd])
+        found = [(fd, self._ways[fd]) for fd, _ in self._epoll.poll(0)]
+        for fd, way in sorted(found, key=lambda one: one[1].number):
+            if self._ways.get(fd) is way:
+                self._take(fd, way)
 
     def _take(self, fd: int, way: Way) -> None:
         try:

@@ -46,7 +46,8 @@ class SimPoll:
         found = self._look()
         if found or timeout_ms == 0 or system.thread is None:
             return found
-        epoll = REAL_EPOLL()
+        with system.plenty():
+            epoll = REAL_EPOLL()
         try:
             for fd, mask in self._masks.items():
                 epoll.register(fd, mask)
@@ -83,7 +84,7 @@ class SimBell(Bell):
 KINDS = (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll)
 REAL_POLL = select.poll
 REAL_OPEN, REAL_CLOSE = os.open, os.close
-REAL_PIDFD_OPEN = os.pidfd_open
+REAL_PIDFD_OPEN, REAL_MEMFD_CREATE = os.pidfd_open, os.memfd_create
 
 
 @contextmanager
@@ -108,9 +109,17 @@ def patched(system: System) -> Iterator[None]:
             return REAL_PIDFD_OPEN(pid, flags)
         if not process.alive:
             raise ProcessLookupError(3, "No such process")
-        made = PidFd()
+        if system.current.short is not None:
+            system.current.short.open()
+        with system.plenty():
+            made = PidFd()
         process.watchers.append(made)
         return made.fd
+
+    def memfd_create(*args: Any) -> int:
+        if system.current.short is not None:
+            system.current.short.map()
+        return REAL_MEMFD_CREATE(*args)
 
     def credentials(sock: Any) -> PeerCredentials:
         peer = sock.peer
@@ -144,6 +153,7 @@ def patched(system: System) -> Iterator[None]:
         (os, "getpid", lambda: system.current.pid),
         (os, "geteuid", lambda: system.current.uid),
         (os, "pidfd_open", pidfd_open),
+        (os, "memfd_create", memfd_create),
         (os, "open", tracked(REAL_OPEN)),
         (os, "close", closed),
         (os, "urandom", lambda n: rng.randbytes(n)),

@@ -7,7 +7,9 @@ to another node when its own has gone. What it was told is compared by `checks`.
 from __future__ import annotations
 
 import select
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle.client.attaching import attach
@@ -16,6 +18,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
@@ -120,7 +123,7 @@ class Program:
         while not self.world.over:
             try:
                 self._attached()
-            except (SpindleError, TimeoutError) as error:
+            except (SpindleError, TimeoutError, OSError) as error:
                 self._failed(error)
             finally:
                 self._forget()
@@ -133,12 +136,19 @@ class Program:
         kind = type(error).__name__
         self.errors[kind] = self.errors.get(kind, 0) + 1
         self.world.note(f"{self.process}: {kind}: {error}")
-        if not self._may_be_told(kind):
+        if not self._may_be_told(kind, str(error)):
             raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
 
-    def _may_be_told(self, kind: str) -> bool:
+    def _may_be_told(self, kind: str, text: str) -> bool:
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
-            kind == "JournalError" and self.world.disks_failed)
+            kind == "JournalError" and self.world.disks_failed) or (
+            self._short() and any(word in text for word in SHORT))
+
+    def _short(self) -> bool:
+        """Something may have run out here or at the node."""
+        if self.session is None:  # whom it was about to attach to
+            return bool(self.world.short)
+        return self.process in self.world.short or self.world.process_of(self.session) in self.world.short
 
     def died(self) -> None:
         """Its process was killed: what it had committed at its node is sent still, or not."""
@@ -171,7 +181,7 @@ class Program:
         self.doing = "attaching"
         self.session = self._attach()
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._close, self._look, self._rest, self._rest)
+            self._open_together, self._close, self._look, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
             self.rng.choice(actions)()
         if self.world.finishing and not self.session.gone:
@@ -234,14 +244,29 @@ class Program:
         self.session.declare_topic(spec)
         self.doing = f"opening a writer of {spec.name!r}"
         self.serial += 1
-        guid = self._guid()
+        name, guid = f"{self.process}.{self.serial}", self._guid()
         handle = self.session.open_writer(spec.name, guid=guid)
-        writing = self._writing(handle, f"{self.process}.{self.serial}", guid)
+        writing = self._writing(handle, name, guid)
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
 
     def _writing(self, handle: WriterHandle, name: str, guid: bytes) -> Writing:
         return Writing(self, handle, name, guid)
+
+    def _open_together(self) -> None:
+        """Several at once, each on a thread of its own."""
+        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(self.rng.choice((2, 4)))]
+        threads = [threading.Thread(target=self._or_fail, args=(one,)) for one in how]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _or_fail(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (SpindleError, TimeoutError) as error:
+            self._failed(error)
 
     def _write(self) -> None:
         if not self.writings:

@@ -163,11 +163,11 @@ class RemoteProgram(Program):
             assert isinstance(writing, RemoteWriting)
             writing.ended()
 
-    def _may_be_told(self, kind: str) -> bool:
+    def _may_be_told(self, kind: str, text: str) -> bool:
         # Who waits for the next node as long as it takes never hears that there is none, but when it attaches.
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):
             return kind == "JournalError" and self.world.disks_failed
-        return super()._may_be_told(kind)
+        return super()._may_be_told(kind, text)
 
     def _settle(self) -> None:
         """Somebody who comes now must find everything once."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
 
 REAL_SOCKET = socket.socket
+LEAST_BUFFER = 2048  # bytes that every buffer has room for
 
 
 class SimSocket(REAL_SOCKET):
@@ -25,6 +26,7 @@ class SimSocket(REAL_SOCKET):
     system: System
     lines: Lines
     small_buffers = False
+    short_writes = False  # of what is sent, the kernel takes a part at times, or nothing just now
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self.inet = family in (socket.AF_INET, socket.AF_INET6)
@@ -38,11 +40,34 @@ class SimSocket(REAL_SOCKET):
         self.owner.sockets[self.serial] = self
         if self.small_buffers and not self.inet and self.type & 0xF == socket.SOCK_STREAM:
             REAL_SOCKET.setsockopt(self, socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the kernel's least, a few KB
+        self.sent = 0  # bytes, or more
         self.path = ""
         self.here: tuple[str, int] = ("", 0)
         self.there: tuple[str, int] = ("", 0)
         self.pending: deque[Any] = deque()  # who has connected to a listening one
         self.doorbell: REAL_SOCKET | None = None  # of a listening one of another host: a byte for each that waits
+
+    # --- what is sent
+
+    def _taken(self, size: int) -> int:
+        """How much the kernel takes of so many bytes; the first ones always. Raises BlockingIOError."""
+        if not self.short_writes or self.type & 0xF != socket.SOCK_STREAM or size == 0:
+            return size
+        self.sent += size
+        if self.sent < LEAST_BUFFER:
+            return size
+        rng = self.system.random
+        chance = rng.random()
+        if chance < 0.1:
+            raise BlockingIOError
+        return rng.randint(1, size) if chance < 0.3 else size
+
+    def send(self, data: Any, *args: Any) -> int:
+        return super().send(memoryview(data)[: self._taken(len(data))], *args)
+
+    def sendmsg(self, buffers: Any, *args: Any) -> int:
+        data = memoryview(b"".join(buffers))
+        return super().sendmsg([data[: self._taken(len(data))]], *args)
 
     # --- one host
 

@@ -16,7 +16,7 @@ import random
 import select
 from asyncio import events
 from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.lines import Lines
     from spindle_lab.whole.loop import SimLoop
+    from spindle_lab.whole.shortage import Shortage
     from spindle_lab.whole.sockets import SimSocket
 
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
@@ -61,6 +62,7 @@ class Process:
         self.pid = system.next_pid()
         self.alive = True
         self.stopped = False
+        self.short: Shortage | None = None
         self.skew_ns = 0
         self.threads: list[Thread] = []
         self.engines: list[SimEngine] = []
@@ -128,7 +130,7 @@ class System:
     def _outside_init(self) -> None:
         one = self.outside
         one.system, one.name, one.host, one.uid, one.pid = self, "outside", "", 0, os.getpid()
-        one.alive, one.stopped, one.skew_ns = True, False, 0
+        one.alive, one.stopped, one.skew_ns, one.short = True, False, 0, None
         one.threads, one.engines, one.sockets, one.fds = [], [], {}, {}
         one.watchers, one.failures, one.result = [], [], None
 
@@ -388,6 +390,12 @@ class System:
             if self.on_pass is not None:
                 self.on_pass(one)
 
+    @contextmanager
+    def plenty(self) -> Iterator[None]:
+        """What is opened meanwhile is the simulation's own, whatever the running process can still have."""
+        with self.current.short.plenty() if self.current.short is not None else nullcontext():
+            yield
+
     def turn(self, thread: Thread) -> None:
         """Lets a thread run until it waits."""
         assert thread.greenlet is not None
@@ -395,7 +403,11 @@ class System:
         before = self.current, self.thread
         self.current, self.thread = thread.process, thread
         try:
-            thread.greenlet.switch()
+            if thread.process.short is None:
+                thread.greenlet.switch()
+            else:
+                with thread.process.short.holding():
+                    thread.greenlet.switch()
         finally:
             self.current, self.thread = before
         if thread.finished:

@@ -31,6 +31,7 @@ from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
 from spindle_lab.whole.rest import left_in
+from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, Stuck, System
 
@@ -55,6 +56,7 @@ class Setup:
     faults: int
     slow_lines: bool
     small_buffers: bool
+    short_writes: bool
     remotes: int = 0  # of the programs, those on a host without a node
     far_ms: int = 0  # how far that is away, at most
     suspect_timeout_s: float = 0.6
@@ -67,7 +69,8 @@ class Setup:
         nodes = max(hosts, rng.choice((1, 2, 3, 3, 4, 5)))
         setup = cls(hosts=hosts, nodes=nodes, programs=rng.choice((1, 2, 3, 5)), topics=rng.choice((1, 2, 4, 8)),
                     duration_ms=rng.choice((60, 150, 400)), faults=rng.choice((0, 1, 2, 4)),
-                    slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3)
+                    slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3,
+                    short_writes=rng.random() < 0.3)
         # What only some runs have is drawn apart, so that it changes nothing in the others.
         apart = random.Random(f"seldom {system.seed}")
         if apart.random() < 0.25:
@@ -150,7 +153,7 @@ class World:
         if setup.far_ms:
             self.lines.far_ns[OUTSIDE] = (MS // 10, setup.far_ms * MS)
         SimSocket.lines = self.lines
-        SimSocket.small_buffers = setup.small_buffers
+        SimSocket.small_buffers, SimSocket.short_writes = setup.small_buffers, setup.short_writes
         self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
         system.on_kill = self._killed
         self.finishing = self.settled = self.over = False
@@ -159,6 +162,7 @@ class World:
         self.faults: dict[str, int] = {}  # how often each kind has happened
         self.paths: dict[str, int] = {}  # how often what is rare has happened
         self.faulty = False  # something has happened that may cost somebody something
+        self.short: set[Process] = set()  # who could not have all that it wanted to open
         hosts = [f"h{n + 1}" for n in range(setup.hosts)]
         self.nodes = [NodeSlot(self, n + 1, hosts[n % len(hosts)]) for n in range(setup.nodes)]
         self.specs = [self._spec(n) for n in range(setup.topics)]
@@ -362,8 +366,14 @@ class World:
 
     def check_ended(self, slot: NodeSlot) -> None:
         """A life of a node is over in order."""
-        if slot.process is not None and slot.process.result != "left" and not self.faulty:
-            raise Violation("E1", f"{slot.process} ends though nothing failed: {slot.process.result}")
+        process = slot.process
+        if process is None or process.result == "left":
+            pass
+        elif process in self.short:
+            if not self.faulty and not any(word in process.result for word in SHORT):
+                raise Violation("E1", f"{process} ran short, and ends with something else: {process.result}")
+        elif not self.faulty:
+            raise Violation("E1", f"{process} ends though nothing failed: {process.result}")
         if self.finishing and not self.over and slot.wanted:
             self.system.after(MS, slot.start)  # it ended of something that had happened before
 

@@ -7,6 +7,7 @@ Method: a stand-in for the node behind a real socket; its data path is the core'
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import queue
@@ -18,12 +19,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from spindle.client import Position, Unacknowledged, channel
+from spindle.client.session import Descriptor
 from spindle.config.settings import NodeConfig
-from spindle.errors import CastOut, NodeStopped, SpindleError
+from spindle.errors import CastOut, NodeStopped, NoResources, SpindleError
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, MISSED, Event
 from spindle.group.topics import TopicSpec
 from spindle_core.delivery import DeliveryLog
@@ -261,6 +264,25 @@ def test_an_answer_that_comes_too_late_leaves_nothing_open(node: StandInNode) ->
         node.do(lambda: node.hold.set())
         session.view()
         wait_until(lambda: not node.open_ports)
+
+
+def test_what_this_program_has_no_descriptor_for_is_given_back(node: StandInNode) -> None:
+    """Goal: an opening that fails here leaves nothing open, here or at the node, and says what ran out.
+    Method: the copy that each port needs can't be made."""
+    with node.session() as session:
+        session.declare_topic(TopicSpec("altitude"))
+        session.open_writer("altitude").close()
+        wait_until(lambda: not node.open_ports)
+        before = len(os.listdir("/proc/self/fd"))
+        with patch.object(Descriptor, "copy", side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))):
+            with pytest.raises(NoResources, match="a writer of topic 'altitude' needs descriptors"):
+                session.open_writer("altitude")
+            with pytest.raises(NoResources, match="a reader of topic 'altitude' needs descriptors"):
+                session.open_reader("altitude", keep_all=True, from_history=False)
+        gc.collect()
+        assert not node.open_ports
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        session.open_writer("altitude").close()
 
 
 def test_a_child_after_fork_is_told_so_and_harms_nobody(node: StandInNode) -> None:

@@ -18,7 +18,15 @@ from spindle.journal import Journal, JournalBusy, JournalCorrupt
 from spindle.journal.names import lock_name
 from spindle.journal.reading import JournalMessage, read
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Successor
-from spindle.restart.disk import Store, cut_after, cut_damage, last_messages, messages_after, take_up
+from spindle.restart.disk import (
+    Store,
+    begin_of_end,
+    cut_after,
+    cut_damage,
+    messages_after,
+    messages_from,
+    take_up,
+)
 from spindle.restart.ledger import Ledger, decode, encode, view_floor
 from spindle.restart.repairing import repair_journals
 from tests.spindle.journal.fakes import SPEC, MemoryFiles, MemorySource, Witness, apply, messages
@@ -98,10 +106,16 @@ def test_the_end_and_the_rest_of_a_journal() -> None:
     for place in (-1, 0, 9, 10, 33, COUNT - 1):
         after = sent[place][1] if place >= 0 else NOTHING
         assert [plain(one) for one in messages_after(store, after, sent[40][1])] == sent[place + 1 : 41]
-    assert [plain(one) for one in last_messages(store, 0, 1 << 20, 0)] == sent
-    assert [plain(one) for one in last_messages(store, 7, 1 << 20, 0)] == sent[-7:]
+
+    def end(count_max: int, bytes_max: int, overhead: int) -> list[tuple[bytes, Order]]:
+        begin = begin_of_end(store, count_max, bytes_max, overhead)
+        return [plain(one) for one in messages_from(store, begin, sent[-1][1])]
+
+    assert end(0, 1 << 20, 0) == sent
+    for depth in range(1, COUNT + 2):
+        assert end(depth, 1 << 20, 0) == sent[-depth:]
     for room in (0, 10, 100, 1000):
-        found = [plain(one) for one in last_messages(store, 0, room, 8)]
+        found = end(0, room, 8)
         assert found == sent[COUNT - len(found) :] and sum(len(one) + 8 for one, _ in found) <= room
         if len(found) < COUNT:
             assert sum(len(one) + 8 for one, _ in sent[COUNT - len(found) - 1 :]) > room

@@ -114,3 +114,27 @@ def test_who_can_not_write_down_who_goes_on_tries_again(runtime_dir: Path, tmp_p
 
     with patch.object(Ledger, "_write", full_at_first):
         run(runtime_dir)
+
+
+def test_who_could_not_look_at_its_journal_is_asked_again(runtime_dir: Path, tmp_path: Path) -> None:
+    """The disks of two of three holders fail for a moment, and no view changes meanwhile."""
+    from spindle.restart import disk
+
+    looks = []
+    take_up = disk.take_up
+
+    def failing_at_first(store: disk.Store, ledger: Ledger) -> disk.TakenUp:
+        if store.node_id in (1, 2):
+            looks.append(store.node_id)
+            if len(looks) <= 4:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return take_up(store, ledger)
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = await held_and_left(group, tmp_path / "journal", 4)
+        with patch.object(disk, "take_up", failing_at_first):
+            await asyncio.wait_for(nodes[3].open_reader("t", keep_all=True, from_history=True), 10)
+        assert len(looks) > 4
+
+    run(runtime_dir)

@@ -1,0 +1,103 @@
+"""Descriptors and memory that run out for one process: the kernel's own limits, while one of its threads runs.
+
+All processes of a run are one to the kernel. So before a turn of one that is short, every number below the limit that
+nobody has is taken, but as many as it may still have, and the limit is set; after it they are counted and given back.
+Whatever opens something then fails as it does in production: calls of C, and descriptors that come with a message, too.
+
+What is the simulation's own is opened with `plenty()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spindle_lab.whole.system import System
+
+SHORT = ("descriptors", "memory", "Too many open files")  # in what is said when something runs out
+
+
+class Shortage:
+    """What one process can still have: `descriptors` more (None: any number), and `mappings` more of shared memory."""
+
+    def __init__(self, system: System, descriptors: int | None, mappings: int | None) -> None:
+        self._system = system
+        self.descriptors, self.mappings = descriptors, mappings
+        self._limit = -1  # while it holds
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """A turn of the process."""
+        if self.descriptors is None:
+            yield
+            return
+        nothing = self._system.nothing
+        used = {int(one) for one in os.listdir("/proc/self/fd")}
+        fillers = [fd for fd in range(max(used)) if fd not in used]
+        fillers.append(max(used))  # listdir's own: whoever had that number has closed it by now, or is in `used` again
+        taken = []
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            for fd in fillers:
+                if not _is_open(fd):
+                    os.dup2(nothing, fd, inheritable=False)
+                    taken.append(fd)
+            self._limit = max(used) + 1 + self.descriptors
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._limit, before[1]))
+            yield
+        finally:
+            left = _free(nothing)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            self._limit = -1
+            self.descriptors = left
+            for fd in taken:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def plenty(self) -> Iterator[None]:
+        """While in it, its limit doesn't count."""
+        if self._limit < 0:
+            yield
+            return
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    def map(self) -> None:
+        """One more mapping. Raises OSError where there is none left."""
+        if self.mappings is not None:
+            if not self.mappings:
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            self.mappings -= 1
+
+    def open(self) -> None:
+        """One more descriptor, which is none of the kernel's. Raises OSError where there is none left."""
+        if self._limit >= 0:
+            os.close(os.dup(self._system.nothing))
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _free(nothing: int) -> int:
+    """How many more can be opened now."""
+    made: list[int] = []
+    with contextlib.suppress(OSError):
+        while True:
+            made.append(os.dup(nothing))
+    for fd in made:
+        os.close(fd)
+    return len(made)

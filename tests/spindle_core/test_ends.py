@@ -1,0 +1,38 @@
+"""Goal: descriptors on their way to an owner are closed if they don't get there.
+
+Method: the kernel's own limit of descriptors, and their count.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+
+from spindle_core.ends import Loose
+
+
+def count() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_what_was_not_taken_is_closed() -> None:
+    before = count()
+    with Loose(os.pipe()) as fds:
+        taken = fds.take()
+    assert count() == before + 1
+    os.close(taken)
+
+
+def test_copies_are_all_made_or_none() -> None:
+    free = os.dup(0)
+    os.close(free)
+    before, limits = count(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))  # room for one
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            Loose.copies(0, 1, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert count() == before
