@@ -10,6 +10,7 @@ simulated, and none is written a second time.
     threads   threads, locks and conditions that only one of all at a time runs with
     loop      asyncio's loop of a process, with a selector that decides when it sees what has come
     sockets   sockets, who is at their other end, and the lines between hosts
+    shortage  descriptors and memory that run out
     disk      files that lose what was not synced
     patches   what stands in for the standard library's during a run
     engines   the production engine, stepped by the world instead of by its thread
@@ -17,6 +18,7 @@ simulated, and none is written a second time.
     programs  what applications do
     remotes   applications on a host without a node
     watching  what applications see of the group
+    bounds    what may wait anywhere, and no more
     checks    what must hold, at every step and at the end
     rest      what nodes must not have once nobody has anything open
     journals  what the disks must hold at the end

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 
 import spindle
+from spindle_lab.whole.bounds import watched
 from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.disk import in_place_of_files
 from spindle_lab.whole.knobs import turned
@@ -91,7 +92,7 @@ def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None,
             trace(str(world.setup))
             trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
         try:
-            with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small:
+            with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small, watched(system):
                 if trace is not None and small:
                     trace(", ".join(small))
                 world.run()

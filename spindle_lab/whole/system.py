@@ -107,7 +107,8 @@ class System:
         self.now_ns = 0
         self.processes: list[Process] = []
         self.alive: list[Process] = []  # of them
-        self.defective = False  # something has come out of a thread or a task that nobody there looks at
+        self.broken: Exception | None = None  # a promise, as whoever looks on has seen it in the middle of a turn
+        self.defective = False  # that, or something has come out of a thread or a task that nobody there looks at
         self.outside = Process.__new__(Process)  # whoever drives the simulation
         self.current: Process = self.outside
         self.thread: Thread | None = None

@@ -309,6 +309,8 @@ class World:
                 self._look_for_defects()
 
     def _look_for_defects(self) -> None:
+        if self.system.broken is not None:
+            raise self.system.broken
         for process in self.system.processes:
             if process.failures:
                 thread, error = process.failures[0]

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from spindle_lab.whole.batch import run_seeds, shrunk
+from spindle_lab.whole.faults import Faults
 from spindle_lab.whole.probes import EXPECTED
 from spindle_lab.whole.run import run_seed
 from spindle_lab.whole.system import System
@@ -39,7 +41,7 @@ def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
     summary = run_seeds(range(10_000, 10_200), jobs=2)
     assert not summary.failed, summary.failed[0]
     assert {"cut", "close_to_new", "disk_fails", "disk_full", "disk_slow", "kill_node", "kill_program", "leave",
-            "lose_power", "new_program", "pause"} <= summary.faults.keys()
+            "lose_power", "new_program", "pause", "run_short"} <= summary.faults.keys()
     assert not set(EXPECTED) - summary.paths.keys()
 
 
@@ -124,6 +126,27 @@ def test_who_waits_for_a_view_that_has_come_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(TopicTable, "installed", silent)
     summary = run_seeds(range(100), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken in ("E1", "L1")
+
+
+def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer that takes in a history however little room its log has."""
+    from spindle.restart.catching_up import CatchingUp
+
+    async def append(self: CatchingUp, messages: list[Any]) -> None:
+        self.progress += 1
+        self.local.append_history(messages)
+
+    monkeypatch.setattr(CatchingUp, "_append", append)
+    summary = run_seeds(range(60), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "Q1"
+
+
+def test_who_runs_short_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes and programs that can open nothing for a while fail by themselves, and others don't; nothing stays open."""
+    monkeypatch.setattr(Faults, "happen", Faults.run_short)
+    summary = run_seeds(range(25), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert {"NoResources", "NodeStopped"} & summary.errors.keys()
 
 
 def test_a_failing_seed_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
