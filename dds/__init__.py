@@ -32,7 +32,8 @@ from dds.exceptions import (
 )
 from dds.internal import InvalidSample, SampleInfo
 from dds.listener import Listener
-from dds.pub import DataWriter, Loan, Publisher
+from dds.loan import Loan
+from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
 from dds.status import DDSStatus, InstanceState, NodeState, SampleState, ViewState
 from dds.sub import DataReader, Subscriber

@@ -52,7 +52,7 @@ class Domain(Entity):
         if isinstance(config, str) and (config.lstrip().startswith("<") or "://" in config):
             unsupported("an XML configuration", "give the path of a Spindle configuration (see docs/spindle.toml)")
         if config is not None:
-            from spindle.config.settings import load_config
+            from spindle.config.loading import load_config
 
             try:
                 loaded = load_config(config) if isinstance(config, (str, os.PathLike)) else config

@@ -21,6 +21,7 @@ from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, translate, unsupported
 from dds.links import WriterLink
 from dds.listener import Listener
+from dds.loan import Loan
 from dds.matching import Matches, encode_qos
 from dds.qos import DataWriterQos, Policy, PublisherQos, Qos
 from dds.status import (
@@ -73,69 +74,6 @@ class Publisher(Entity):
         deadline = Deadline(timeout)
         writers = [one for one in self._living_children() if isinstance(one, DataWriter)]
         return all(one._wait_for_acks(deadline, False) for one in writers)
-
-
-class Loan:
-    """Memory for one sample in the writer's ring: `data` is filled in place, then commit() sends it.
-
-    As a context manager it gives `data`, commits at the end of the block, and discards if the block raises.
-    One loan of a writer may be open at a time; `data` must not be used after it has ended.
-    """
-
-    def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int,
-                 again: Callable[[bytes, int], None] | None) -> None:
-        """`again` writes what is in the memory if its node has gone, if that can be."""
-        self.data = data
-        self._inbox: Any = inbox
-        self._memory = memory
-        self._timestamp = timestamp
-        self._again = again
-        self._spare = None if again is None else memory[:]  # stays readable when the loan has ended
-
-    @property
-    def is_open(self) -> bool:
-        return self._inbox is not None
-
-    def commit(self, size: int | None = None, timestamp: int | None = None) -> None:
-        """Send it; `size` may be less than was loaned, for topics of bytes. DDSException if the loan has ended."""
-        inbox = self._end()
-        try:
-            inbox.commit(size, timestamp or self._timestamp)
-        except Exception as error:
-            if self._again is None or self._spare is None or not isinstance(error, ConnectionError):
-                raise translate(error, "committing a loan") from error
-            self._again(bytes(self._spare[:size]), timestamp or self._timestamp)
-
-    def discard(self) -> None:
-        """Give the memory back; nothing is sent. Nothing happens if the loan has ended."""
-        if self._inbox is not None:
-            self._end().abort()
-
-    def _end(self) -> Any:
-        if self._inbox is None:
-            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "this loan has ended")
-        inbox, self._inbox, self.data = self._inbox, None, None
-        try:
-            self._memory.release()
-        except BufferError:
-            pass  # NumPy still has a view of it; it must not be used any more
-        return inbox
-
-    def __enter__(self) -> Any:
-        return self.data
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._inbox is not None:
-            if kind is None:
-                self.commit()
-            else:
-                self.discard()
-
-    def __del__(self) -> None:
-        try:
-            self.discard()
-        except Exception:
-            pass  # the writer is closed
 
 
 class DataWriter(Entity, Generic[T]):
@@ -467,4 +405,4 @@ def _closed_write(writer: str) -> Callable[..., None]:
     return write
 
 
-__all__ = ["DataWriter", "Loan", "Publisher"]
+__all__ = ["DataWriter", "Publisher"]

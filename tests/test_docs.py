@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import spindle.errors
-from spindle.config.settings import keys as all_keys
+from spindle.config.loading import keys as all_keys
 from tests.spindle.daemons import daemons
 
 ROOT = Path(__file__).resolve().parent.parent

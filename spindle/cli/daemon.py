@@ -34,7 +34,7 @@ container file, docs/operations.md how to use them.
 
 def configuration(path: Path | None, options: dict[str, Any], settings: tuple[str, ...]) -> NodeConfig:
     """File, then --set, then options: later wins. Raises ConfigError."""
-    from spindle.config.settings import load_config
+    from spindle.config.loading import load_config
 
     config = load_config(path)
     changes = dict(setting(text) for text in settings)
@@ -44,7 +44,7 @@ def configuration(path: Path | None, options: dict[str, Any], settings: tuple[st
 
 def setting(text: str) -> tuple[str, Any]:
     """ "core.busy_poll_us=20" to ("busy_poll_us", 20). The value is TOML; what isn't, is taken as text."""
-    from spindle.config.settings import parse_toml, settings_of
+    from spindle.config.loading import parse_toml, settings_of
     from spindle.errors import ConfigError
 
     name, equals, value = text.partition("=")

@@ -42,7 +42,7 @@ def doctor(target: Target, path: Path | None, as_json: bool) -> int:
     nodes left behind; clocks; the other hosts and this node's keys; RDMA. Changes nothing.
     """
     from spindle.cli.checks import FAIL, Machine, run_checks, worst
-    from spindle.config.settings import load_config
+    from spindle.config.loading import load_config
 
     config = load_config(path)
     if target.node is not None:

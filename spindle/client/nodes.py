@@ -93,7 +93,7 @@ def _client_file() -> dict[str, Any]:
     path = os.environ.get("SPINDLE_CLIENT_CONFIG")
     if not path:
         return {}
-    from spindle.config.settings import parse_toml
+    from spindle.config.loading import parse_toml
 
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -14,10 +14,11 @@ never loads.
 
 from __future__ import annotations
 
+from spindle.journal.directory import check_directory
 from spindle.journal.errors import JournalBusy, JournalCorrupt, JournalError, JournalWriteFailed, NotAJournal
 from spindle.journal.format import JournalSchema
 from spindle.journal.recovery import Recovery
-from spindle.journal.writer import FSYNC_MODES, Journal, check_directory
+from spindle.journal.writer import FSYNC_MODES, Journal
 
 __all__ = [
     "FSYNC_MODES",

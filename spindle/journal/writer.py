@@ -16,7 +16,6 @@ block; the owner decides in `on_failure` what becomes of the node.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import logging
 import os
@@ -30,6 +29,7 @@ from typing import Any, Protocol
 
 from spindle.errors import JournalError
 from spindle.group.topics import TopicSpec
+from spindle.journal.directory import directory_error, reason_of, way_out
 from spindle.journal.errors import JournalBusy, JournalWriteFailed
 from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSchema
@@ -55,22 +55,6 @@ class Source(Protocol):
     def wait(self, timeout_s: float = -1.0) -> bool: ...
     def fileno(self) -> int: ...
     def clear(self) -> None: ...
-
-
-def check_directory(directory: Path, files: Files | None = None) -> None:
-    """Make the journal directory if it is missing and try to write in it. Raises JournalError that says what to do."""
-    files = files or OsFiles()
-    probe = directory / f".spindle-probe-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        files.make_directory(directory)
-        handle = files.create(probe)
-        try:
-            files.write(handle, [b"probe"], 0)
-        finally:
-            files.close(handle)
-            files.remove(probe)
-    except OSError as error:
-        raise _directory_error(directory, error, files) from error
 
 
 class Journal:
@@ -170,7 +154,7 @@ class Journal:
             self._files.close(self._lock)
             if isinstance(error, JournalError):
                 raise
-            raise _directory_error(self.directory, error, self._files) from error
+            raise directory_error(self.directory, error, self._files) from error
         except BaseException:
             self._files.close(self._lock)
             raise
@@ -425,9 +409,9 @@ class Journal:
             return error
         safe = f"Messages with index below {self._durable} are safe, later ones are not acknowledged"
         if isinstance(error, OSError):
-            reason = _reason(error, self.path, self._files)
+            reason = reason_of(error, self.path, self._files)
             failure = JournalWriteFailed(f"journal of topic {self.spec.name!r}: cannot write {self.path}: {reason}. "
-                                         f"{safe}. {_way_out(error)} and start the node again")
+                                         f"{safe}. {way_out(error)} and start the node again")
         else:
             failure = JournalWriteFailed(f"journal of topic {self.spec.name!r} ({self.path}) stopped by a defect: "
                                          f"{type(error).__name__}: {error}. {safe}")
@@ -440,7 +424,7 @@ class Journal:
             self._files.make_directory(self.directory)
             lock = self._files.lock(path)
         except OSError as error:
-            raise _directory_error(self.directory, error, self._files) from error
+            raise directory_error(self.directory, error, self._files) from error
         if lock is None:
             raise JournalBusy(f"the journal of topic {self.spec.name!r} of node {self.node_id} in {self.directory} is "
                               f"being written by another process (which locks {path.name}); give each node its own id "
@@ -465,33 +449,3 @@ def _runs(batch: Sequence[Pair]) -> Iterator[list[Pair]]:
                 run = []
             run.append(pair)
         yield run
-
-
-def _reason(error: OSError, path: Path, files: Files) -> str:
-    """What the system said, and for a full disk how full."""
-    text = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        try:
-            text += f" ({files.free_bytes(path.parent):,} bytes free on the file system of {path.parent})"
-        except OSError:
-            pass  # the figure is a courtesy; the reason stands without it
-    return text
-
-
-def _way_out(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Make room, or move the journal directory (`dir` under [journal] in the configuration),"
-    if error.errno == errno.EFBIG:
-        return "Raise the file size limit (`ulimit -f`), or lower `max_file_size` under [journal],"
-    return "Check the disk"
-
-
-def _directory_error(directory: Path, error: OSError, files: Files) -> JournalError:
-    """The error for a directory in which no journal can be made."""
-    reason = _reason(error, directory / "x", files)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        reason += f"; give the user of the node (uid {os.geteuid()}) the right to write there"
-    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        reason += "; something that is no directory is in the way"
-    return JournalError(f"cannot keep a journal in {directory}: {reason}. The directory is `dir` under [journal] in "
-                        "the configuration")

@@ -23,9 +23,10 @@ from google.protobuf.message import DecodeError
 from spindle import __version__
 from spindle.errors import ConnectionEnded, ProtocolMismatch, SpindleError, WireError, error_to_wire
 from spindle.proto import opening_pb2
+from spindle.transport.listening import Listener
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.places import PLACES_MAX, Places, holder_of
-from spindle.transport.wire import Connection, Limits, Listener
+from spindle.transport.wire import Connection, Limits
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig

@@ -71,10 +71,8 @@ from spindle.transport.wire_blocking import BlockingConnection
 if TYPE_CHECKING:
     import asyncio
 
-ACCEPTS_AT_ONCE = 64  # a flood of connections leaves the queue sooner than it fills it, and others get their turn
-
 __all__ = [
-    "HEADER", "BlockingConnection", "Connection", "Frame", "FrameDecoder", "Limits", "Listener", "Stream", "close_all",
+    "HEADER", "BlockingConnection", "Connection", "Frame", "FrameDecoder", "Limits", "Stream", "close_all",
     "encode",
 ]
 
@@ -96,7 +94,7 @@ class Connection:
         prepare(sock)
         self._sock = sock
         self._fd = sock.fileno()
-        _on_loops.add(self)
+        close_in_child(sock)
         self._stream = stream
         self._decoder = FrameDecoder(self.limits, carries_fds=carries_fds(sock, stream))
         self._frames: deque[Frame] = deque()
@@ -433,72 +431,18 @@ def _duplicates(fds: Sequence[int]) -> list[int]:
     return made
 
 
-class Listener:
-    """Accepts connections on a listening Unix socket and hands each over as a Connection.
-
-    `on_connection(conn)` runs on the loop. Accept errors from a full descriptor table pause accepting for a second
-    instead of spinning.
-    """
-
-    def __init__(self, sock: socket.socket, on_connection: Callable[[Connection], None], limits: Limits) -> None:
-        import asyncio
-
-        self._loop = asyncio.get_running_loop()
-        self._sock = sock
-        _on_loops.add(self)
-        self._on_connection = on_connection
-        self._limits = limits
-        self.closed = False
-        sock.setblocking(False)
-        self._loop.add_reader(sock.fileno(), self._acceptable)
-
-    def _acceptable(self) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            if self.closed or not self._accept():
-                return
-
-    def _accept(self) -> bool:
-        """Takes one connection; False if none waits, or none can be taken now."""
-        try:
-            sock, _ = self._sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return False
-        except OSError as error:
-            import logging
-
-            logging.getLogger("spindle.node").error(
-                "cannot accept a connection: %s", shortage(error, "a connection that comes in") or error)
-            self._loop.remove_reader(self._sock.fileno())
-            self._loop.call_later(1.0, self._resume)
-            return False
-        try:
-            conn = Connection(sock, limits=self._limits)
-        except OSError:  # the other end is gone already
-            sock.close()
-            return True
-        conn.label = f"process {conn.peer.pid}"
-        self._on_connection(conn)
-        return True
-
-    def _resume(self) -> None:
-        if not self.closed:
-            self._loop.add_reader(self._sock.fileno(), self._acceptable)
-
-    def close(self) -> None:
-        """Stops accepting. Idempotent."""
-        if not self.closed:
-            self.closed = True
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
+_on_loops: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-_on_loops: weakref.WeakSet[Connection | Listener] = weakref.WeakSet()
+def close_in_child(sock: socket.socket) -> None:
+    """A forked child closes its copy of this socket."""
+    _on_loops.add(sock)
 
 
 def _after_fork_in_child() -> None:
     """A forked child drops its copies of a node's sockets: held open, they would hide its death from the others."""
-    for one in list(_on_loops):
-        one._sock.close()
+    for sock in list(_on_loops):
+        sock.close()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -13,38 +13,27 @@ says why.
 """
 import os
 
-from libc.errno cimport EAGAIN, EINVAL, EPIPE, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.errno cimport errno
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from spindle_core.atomics cimport u32_load_relaxed, u32_store_relaxed
-from spindle_core.events cimport c_close, event_wait_two
-from spindle_core.fabric.fabric cimport (
-    COMPLETION_CUT,
-    LANES_FIXED,
-    MAIL_SIZE_MAX,
-    MAIL_SLOTS,
-    Fabric,
-    completion_t,
-    post_t,
-)
+from spindle_core.atomics cimport u32_load_relaxed
+from spindle_core.events cimport c_close
+from spindle_core.fabric.fabric cimport LANES_FIXED, MAIL_SLOTS, Fabric
 from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.sockets cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
     EPOLLIN,
     IPPROTO_TCP,
-    SHUT_RDWR,
     SIOCOUTQ,
     TCP_NODELAY,
     epoll_create1,
     epoll_ctl,
     epoll_event,
-    epoll_wait,
     ioctl,
     setsockopt,
-    shutdown,
 )
 from spindle_core.fabric.tcp_link cimport (
     ENDED_GOODBYE,
@@ -52,35 +41,24 @@ from spindle_core.fabric.tcp_link cimport (
     FAILED_CLOSED,
     FAILED_ERROR,
     FAILED_NONSENSE,
-    FRAME_ADD,
-    FRAME_CREDIT,
     FRAME_GOODBYE,
-    FRAME_LETTER,
-    FRAME_READ,
-    FRAME_RING,
-    FRAME_SWAP,
     TCP_BUFFER_SIZE,
     TCP_LANES_MAX,
     TCP_MEMORIES_MAX,
     TCP_QUEUE_MAX,
     TCP_QUEUE_OWN,
     TCP_REQUESTS_MAX,
-    complete,
     link_end,
-    link_receive,
-    tcp_ask,
     tcp_entry,
     tcp_letter,
     tcp_peer_t,
     tcp_request,
     tcp_t,
 )
-from spindle_core.fabric.tcp_queue cimport link_flush, link_put, link_waits, link_write
+from spindle_core.fabric.tcp_queue cimport link_put, link_waits
+from spindle_core.fabric.tcp_table cimport gone, set_table, tcp_enter, tcp_leave
 from spindle_core.layout cimport NODES_MAX
 from spindle_core.memory cimport Mapping
-
-cdef enum:
-    READY_MAX = 64               # sockets looked at in one pass
 
 FAILURES = {
     FAILED_CLOSED: "the connection was closed",
@@ -90,205 +68,6 @@ FAILURES = {
 }
 QUEUE_FRAMES = 4096
 TARGETS_MIN = 16                 # of reads: as many are kept at least before it is looked whether they are still needed
-RANGE_COST = 512                 # bytes: what a frame's header and its way through both ends cost
-PUSH_BYTES = 256 << 10           # of a batch, after which a count follows: as much as a joined write can hold
-
-
-cdef inline bint gone(tcp_peer_t *p) noexcept nogil:
-    return p.ended or p.fd < 0 or p.failed != 0 or u32_load_relaxed(&p.cut) != 0
-
-
-cdef void end_gone(tcp_t *s) noexcept nogil:
-    """Whoever was cut, or has failed, is not looked at any more."""
-    cdef uint32_t i
-    for i in range(s.n_peers):
-        if s.peers[i].fd >= 0 and not s.peers[i].ended and gone(&s.peers[i]):
-            link_end(s, i)
-
-
-cdef int tcp_enter(void *self) noexcept nogil:
-    """Takes what has come; returns how much that was. Until tcp_leave() posts are only queued."""
-    cdef tcp_t *s = <tcp_t *>self
-    cdef epoll_event ready[READY_MAX]
-    cdef int n = epoll_wait(s.epoll_fd, ready, READY_MAX, 0), i, done = 0
-    cdef uint32_t peer
-    for i in range(n):
-        peer = <uint32_t>ready[i].data.u64
-        if gone(&s.peers[peer]):
-            continue
-        done += link_receive(s, peer)    # first: where a connection has broken, sending finds out only that
-        if ready[i].events & ~EPOLLIN and not gone(&s.peers[peer]):
-            done += link_flush(s, peer)
-    end_gone(s)
-    s.in_pass = True
-    return done
-
-
-cdef void tcp_leave(void *self) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef uint32_t i
-    s.in_pass = False
-    for i in range(s.n_peers):
-        # A socket that was full is flushed when epoll says that it has room.
-        if link_waits(&s.peers[i]) and not s.peers[i].waits:
-            link_flush(s, i)
-
-
-cdef int tcp_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef uint32_t i
-    for i in range(n):
-        if (not gone(&s.peers[posts[i].peer]) and posts[i].offset <= s.row_size
-                and posts[i].length <= s.row_size - posts[i].offset):
-            link_write(s, posts[i].peer, posts[i].flags, posts[i].offset, posts[i].length)
-    if not s.in_pass:
-        tcp_leave(s)
-    return 0
-
-
-cdef int ask(tcp_t *s, uint32_t peer, uint32_t kind, const tcp_ask *what, void *into, uint64_t cookie) noexcept nogil:
-    cdef tcp_request *r
-    if s.n_requests + (s.completions_head - s.completions_tail) >= TCP_REQUESTS_MAX:
-        return -EAGAIN
-    if gone(&s.peers[peer]):
-        complete(s, peer, cookie, COMPLETION_CUT, 0)
-        return 0
-    while s.requests[s.next_request].busy:
-        s.next_request = (s.next_request + 1) % TCP_REQUESTS_MAX
-    r = &s.requests[s.next_request]
-    r.busy = 1
-    r.peer = peer
-    r.cookie = cookie
-    r.into = <char *>into
-    r.length = what.length
-    s.n_requests += 1
-    link_put(s, peer, kind, s.next_request, what, sizeof(tcp_ask))
-    if not s.in_pass:
-        link_flush(s, peer)
-    return 0
-
-
-cdef int tcp_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
-                       uint64_t cookie) noexcept nogil:
-    cdef tcp_ask what
-    if length >= 1 << 30:
-        return -EINVAL
-    memset(&what, 0, sizeof(what))
-    what.key = key
-    what.offset = offset
-    what.length = <uint32_t>length
-    return ask(<tcp_t *>self, peer, FRAME_READ, &what, into, cookie)
-
-
-cdef int tcp_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
-                               uint64_t desired, uint64_t cookie) noexcept nogil:
-    cdef tcp_ask what
-    what.key = key
-    what.offset = offset
-    what.first = expected
-    what.second = desired
-    what.length = 8
-    return ask(<tcp_t *>self, peer, FRAME_SWAP, &what, NULL, cookie)
-
-
-cdef int tcp_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
-                            uint64_t cookie) noexcept nogil:
-    cdef tcp_ask what
-    what.key = key
-    what.offset = offset
-    what.first = value
-    what.second = 0
-    what.length = 8
-    return ask(<tcp_t *>self, peer, FRAME_ADD, &what, NULL, cookie)
-
-
-cdef int tcp_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef tcp_peer_t *p = &s.peers[peer]
-    if gone(p):
-        return -EPIPE
-    if length > MAIL_SIZE_MAX:
-        return -EINVAL
-    if p.letters_sent - p.letters_credited >= MAIL_SLOTS:
-        return -EAGAIN
-    if link_put(s, peer, FRAME_LETTER, 0, data, length) < 0:
-        return -EPIPE
-    p.letters_sent += 1
-    if not s.in_pass:
-        link_flush(s, peer)
-    return 0
-
-
-cdef int tcp_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef uint32_t i, rank
-    cdef tcp_peer_t *p
-    cdef tcp_letter *letter
-    for i in range(s.n_peers):
-        rank = (s.mail_next + i) % s.n_peers
-        p = &s.peers[rank]
-        if p.letters_in == p.letters_taken or gone(p):
-            continue
-        letter = &p.letters[p.letters_taken % MAIL_SLOTS]
-        if letter.size > capacity:
-            return -EINVAL
-        memcpy(into, letter.data, letter.size)
-        p.letters_taken += 1
-        s.mail_next = rank + 1
-        peer[0] = rank
-        link_put(s, rank, FRAME_CREDIT, p.letters_taken, NULL, 0)
-        if not s.in_pass:
-            link_flush(s, rank)
-        return <int>letter.size
-    return -EAGAIN
-
-
-cdef int tcp_poll(void *self, completion_t *completions, int n) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef int i = 0
-    end_gone(s)
-    while i < n and s.completions_tail < s.completions_head:
-        completions[i] = s.completions[s.completions_tail % TCP_REQUESTS_MAX]
-        s.completions_tail += 1
-        i += 1
-    return i
-
-
-cdef int tcp_ring(void *self, uint32_t peer) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef tcp_peer_t *p = &s.peers[peer]
-    if gone(p):
-        return 0
-    if p.first == p.last:        # else what waits will ring
-        link_put(s, peer, FRAME_RING, 0, NULL, 0)
-    if not s.in_pass:
-        link_flush(s, peer)
-    return 1
-
-
-cdef void tcp_cut(void *self, uint32_t peer) noexcept nogil:
-    cdef tcp_peer_t *p = &(<tcp_t *>self).peers[peer]
-    u32_store_relaxed(&p.cut, 1)
-    if p.fd >= 0:
-        shutdown(p.fd, SHUT_RDWR)     # from any thread; the descriptor is closed with the epoch
-
-
-cdef void tcp_prepare_wait(void *self) noexcept nogil:
-    """What arrives makes a socket readable, so there is nothing to announce: only the last look."""
-    tcp_enter(self)
-    tcp_leave(self)
-
-
-cdef int tcp_wait(void *self, int64_t timeout_ns) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef int found = event_wait_two(s.bell_fd, s.epoll_fd, -1 if timeout_ns < 0 else <int>(timeout_ns // 1000000))
-    if found & 2:
-        tcp_prepare_wait(self)
-    return 1 if found else 0
-
-
-cdef void tcp_finish_wait(void *self) noexcept nogil:
-    pass
 
 
 cdef void release(tcp_peer_t *p) noexcept:
@@ -342,23 +121,7 @@ cdef class TcpFabric(Fabric):
         s.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
         if s.epoll_fd < 0:
             raise OSError(errno, "no descriptor left for epoll: raise the limit of open files (ulimit -n)")
-        self.table.self = s
-        self.table.range_cost = RANGE_COST
-        self.table.push_bytes = PUSH_BYTES
-        self.table.enter = tcp_enter
-        self.table.leave = tcp_leave
-        self.table.post_list = tcp_post_list
-        self.table.post_read = tcp_post_read
-        self.table.post_compare_swap = tcp_post_compare_swap
-        self.table.post_fetch_add = tcp_post_fetch_add
-        self.table.send = tcp_send
-        self.table.receive = tcp_receive
-        self.table.poll = tcp_poll
-        self.table.ring = tcp_ring
-        self.table.cut = tcp_cut
-        self.table.prepare_wait = tcp_prepare_wait
-        self.table.wait = tcp_wait
-        self.table.finish_wait = tcp_finish_wait
+        set_table(&self.table, s)
 
     def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
                   uint64_t length, uint64_t cookie=0):

@@ -71,7 +71,6 @@ from spindle_core.fabric.verbs_link cimport (
     VERBS_RINGS_MAX,
     link_end,
     link_gone,
-    link_put,
     other_way,
     post_receives,
     verbs_entry,
@@ -80,6 +79,7 @@ from spindle_core.fabric.verbs_link cimport (
     verbs_receive_t,
     verbs_t,
 )
+from spindle_core.fabric.verbs_queue cimport link_put
 from spindle_core.fabric.verbs_table cimport set_table, verbs_enter, verbs_leave
 from spindle_core.layout cimport NODES_MAX
 from spindle_core.memory cimport Mapping

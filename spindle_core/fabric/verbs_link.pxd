@@ -39,6 +39,14 @@ cdef enum:
     ENTRY_ADD = 8
     ENTRY_GOODBYE = 9            # a ring after which nothing is posted any more
 
+# A word that goes with a ring, a grant, a letter or a goodbye: limit of rings in 16 bits, letters taken in 14, above
+# them what it is.
+cdef enum:
+    WORD_RING = 0
+    WORD_GRANT = 1
+    WORD_LETTER = 2
+    WORD_GOODBYE = 3
+
 # Why a connection is over (verbs_peer_t.failed).
 cdef enum:
     VERBS_FAILED_CLOSED = 1      # by the peer, or with it
@@ -176,15 +184,12 @@ cdef struct verbs_t:
 
 cdef bint link_gone(verbs_peer_t *p) noexcept nogil
 cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil
+cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil
 cdef void link_error(ibv_qp *qp) noexcept nogil
 cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil
-cdef int link_write(verbs_t *s, uint32_t link, uint32_t flags, uint64_t offset, uint64_t length) noexcept nogil
 cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
-cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const void *data, uint32_t length
-                           ) noexcept nogil
-cdef void link_flush(verbs_t *s, uint32_t link) noexcept nogil
-cdef void link_drive(verbs_t *s, uint32_t link) noexcept nogil
 cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil
+cdef int take_sent(verbs_t *s) noexcept nogil
 cdef int take_completions(verbs_t *s) noexcept nogil
 cdef void take_events(verbs_t *s) noexcept nogil
 cdef int arm(verbs_t *s) noexcept nogil

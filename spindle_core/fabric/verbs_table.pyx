@@ -23,12 +23,9 @@ from spindle_core.fabric.verbs_link cimport (
     VERBS_REQUESTS_MAX,
     arm,
     complete,
-    link_drive,
     link_end,
     link_error,
     link_gone,
-    link_put,
-    link_write,
     take_completions,
     take_events,
     verbs_entry,
@@ -36,6 +33,7 @@ from spindle_core.fabric.verbs_link cimport (
     verbs_peer_t,
     verbs_t,
 )
+from spindle_core.fabric.verbs_queue cimport link_write, link_put, link_drive
 
 cdef enum:
     RANGE_COST = 4096            # bytes: a work request more costs device and bus as much, or rather more

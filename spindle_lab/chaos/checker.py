@@ -1,4 +1,5 @@
-"""Compares everything that all readers of a round got with what was written, and with itself.
+"""Compares everything that all readers of a round got with what was written, and with itself. What the group itself
+did is looked at in `group_checks`.
 
 Why it can be trusted: it knows nothing of the protocol. It has lists of what was written and of what was delivered, and
 says which promise two of them break. Each check is a function; each has a test with a fabricated history that breaks
@@ -21,9 +22,17 @@ import bisect
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
-from spindle.errors import CastOut
+from spindle_lab.chaos.group_checks import (
+    daemons_end_as_they_should,
+    endpoints,
+    formations,
+    has_failed,
+    one_group_at_a_time,
+    unexplained_suspicions,
+    views_agree,
+    views_have_majorities,
+)
 from spindle_lab.chaos.history import (
     DRAINED,
     LOGGED,
@@ -38,6 +47,7 @@ from spindle_lab.chaos.history import (
     TopicPlan,
     Writer,
 )
+from spindle_lab.chaos.violation import Violation, some
 
 TOLD_WITHIN_S = 5.0
 """How long after the end of its node an application may go without knowing. What is promised is one second; this
@@ -46,17 +56,7 @@ leaves room for a machine that does many other things, and still finds an applic
 AUDIT = "audit"
 """Lives of the readers that fetch the whole history at the end begin with this."""
 
-SHOWN = 5  # places of one kind that a violation lists
 
-
-class Violation(NamedTuple):
-    """A broken promise: its name, and who saw what."""
-
-    promise: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.promise}: {self.text}"
 
 
 def check(history: History) -> list[Violation]:
@@ -76,7 +76,7 @@ def deliveries_are_genuine(history: History) -> Iterator[Violation]:
             if reason:
                 wrong[reason].append(one.key)
         for reason, keys in wrong.items():
-            yield Violation(reason[:2] if reason[0] == "D" else "S32", f"{reader}: {reason[4:]}: {_some(keys)}")
+            yield Violation(reason[:2] if reason[0] == "D" else "S32", f"{reader}: {reason[4:]}: {some(keys)}")
 
 
 def _why_foreign(history: History, reader: Reader, one: Delivery) -> str:
@@ -126,7 +126,7 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
             elif number > expected and not (reader.overtaken or reader.crossed):
                 yield Violation("D7", f"{reader} of {reader.topic} missed {epoch}#{expected} to {number - 1}")
         if again:
-            yield Violation("D2", f"{reader} got {len(again)} of {reader.topic} twice: {_some(again)}")
+            yield Violation("D2", f"{reader} got {len(again)} of {reader.topic} twice: {some(again)}")
 
 
 def places_rise(history: History) -> Iterator[Violation]:
@@ -186,7 +186,7 @@ def runs_have_no_holes(history: History) -> Iterator[Violation]:
             missed = [place for place in places[first:end] if place not in got]
             if missed:
                 yield Violation("D9", f"{reader} of {topic} in group {group} missed {len(missed)} that others got: "
-                                      + _some([f"{order[place]} at {place}" for place in missed]))
+                                      + some([f"{order[place]} at {place}" for place in missed]))
 
 
 def unordered_is_complete(history: History) -> Iterator[Violation]:
@@ -237,7 +237,7 @@ def _was_born_again(history: History, session: Session) -> bool:
     """True if the process has begun another incarnation: then it was cast out of the group that this session knew."""
     return any(
         other.pid == session.pid and other.incarnation != session.incarnation
-        for one in _endpoints(history)
+        for one in endpoints(history)
         for _, other in one.sightings
     )
 
@@ -291,7 +291,7 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
                     if Key(writer.epoch, number) not in at]
             if lost:
                 yield Violation("P1", f"{len(lost)} of {topic.name} were acknowledged as persisted and are gone: "
-                                      f"{_some(lost)}")
+                                      f"{some(lost)}")
     for reader in history.readers.values():
         if reader.topic == topic.name and reader not in audits and not reader.overtaken:
             deliveries = [one for one in _without_lost_ends(history, reader, at) if not history.is_external(one.key)]
@@ -342,7 +342,7 @@ def _lived_through(history: History, reader: Reader, at: dict[Key, int]) -> Iter
         began = min((one.at for one in history.views if one.session.group == life.group == reader.session.group
                      and one.view >= life.first_view), default=None)
         if lost and began is not None and not _has_gone_by(history, reader.session, began):
-            yield Violation("P2", f"{reader} of {reader.topic} had {_some(lost)} and lived on when the topic began "
+            yield Violation("P2", f"{reader} of {reader.topic} had {some(lost)} and lived on when the topic began "
                                   f"again without, in view {life.first_view}")
 
 
@@ -350,7 +350,7 @@ def _has_gone_by(history: History, session: Session, at: int) -> bool:
     """True if this life of the node was over by then, or on its way out of the group."""
     lives = [one for one in history.daemons if one.pid == session.pid]
     return _was_born_again(history, session) or any(
-        one.asked == "leave" or _has_failed(one) or 0 < one.ended <= at for one in lives)
+        one.asked == "leave" or has_failed(one) or 0 < one.ended <= at for one in lives)
 
 
 def _is_beginning(who: str, topic: str, deliveries: Sequence[Delivery], at: dict[Key, int], whole: bool
@@ -364,119 +364,10 @@ def _is_beginning(who: str, topic: str, deliveries: Sequence[Delivery], at: dict
             yield Violation(promise, f"{who} of {topic} has {key} (number {place} of the log) after number {before}")
             return
     if lost and any(one.key in at for one in deliveries[-len(lost) :]):
-        yield Violation("P2", f"{who} of {topic} had {_some(lost)} before {kept[-1][1]}, of which only this is left")
+        yield Violation("P2", f"{who} of {topic} had {some(lost)} before {kept[-1][1]}, of which only this is left")
         return
     if lost and whole:
-        yield Violation("P2", f"{who} of {topic} ends with {_some(lost)}, which nobody else has")
-
-
-def views_agree(history: History) -> Iterator[Violation]:
-    """M1, M3, M5: one view id means the same members everywhere, oneself among them; and views only rise."""
-    members: dict[tuple[str, int], tuple[tuple[int, ...], Session]] = {}
-    last: dict[tuple[str, int, int], int] = {}
-    for seen in history.views:
-        session = seen.session
-        if session.node not in seen.members:
-            yield Violation("M1", f"node {session.node} was told of view {seen.view} of {seen.members}, without itself")
-        known, other = members.setdefault((session.group, seen.view), (seen.members, session))
-        if known != seen.members:
-            yield Violation("M5", f"view {seen.view} of group {session.group}: {known} at node {other.node}, "
-                                  f"{seen.members} at node {session.node}")
-        life = (seen.source, session.pid, session.incarnation)
-        if seen.view < last.get(life, -1):
-            yield Violation("M3", f"{seen.source} at node {session.node} was told of view {seen.view} after "
-                                  f"{last[life]}")
-        last[life] = seen.view
-
-
-def one_group_at_a_time(history: History) -> Iterator[Violation]:
-    """M4: nothing is acknowledged in a group that was written after another, later group had formed."""
-    formed = formations(history)
-    for writer in history.writers.values():
-        group = writer.session.group
-        if writer.external:
-            continue  # it may be acknowledged in a later group
-        later = [other for other, at in formed.items() if at > formed[group]]
-        for other in later:
-            for _, count in writer.acked:
-                if count and writer.tried_at(count - 1) > formed[other]:
-                    yield Violation("M4", f"{writer.epoch}#{count - 1} of {writer.topic} was acknowledged in group "
-                                          f"{group}, though group {other} existed when it was written")
-                    break
-
-
-def views_have_majorities(history: History) -> Iterator[Violation]:
-    """M4: from a view more than half go on to the next, those not counted who have certainly ended."""
-    first: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
-    for seen in history.views:
-        place = (seen.session.group, seen.view)
-        if place not in first or seen.at < first[place][0]:
-            first[place] = (seen.at, seen.members)
-    for (group, view), (_, members) in first.items():
-        following = first.get((group, view + 1))
-        if following is None:
-            continue
-        staying = set(members) & set(following[1])
-        ended = [node for node in set(members) - staying if _has_ended(history, group, view, node, following[0])]
-        if 2 * len(staying) <= len(members) - len(ended):
-            yield Violation("M4", f"group {group}: of view {view} {members} only {sorted(staying)} went on to view "
-                                  f"{view + 1} {following[1]}, while only {ended} had ended")
-
-
-def _has_ended(history: History, group: str, view: int, node: int, by: int) -> bool:
-    """True if the life of the node that was a member of the view was over at `by`, or said farewell. A view may be
-    installed with members that are dead already: then nobody at that node has seen it, and any life will do."""
-    there = {one.session.pid for one in history.views
-             if (one.session.group, one.view, one.session.node) == (group, view, node)}
-    lives = [one for one in history.daemons if one.node == node and (one.pid in there or not there)]
-    # Who fails says so before it ends.
-    return any(one.asked == "leave" or _has_failed(one) or 0 < one.ended <= by for one in lives)
-
-
-def daemons_end_as_they_should(history: History) -> Iterator[Violation]:
-    """A daemon ends when it is told to, with the code for that; nothing else, and no defect in its log. That nobody
-    is cast out who wasn't stopped is not promised (M6): a machine may keep a process from running for as long."""
-    expected = {"kill": {-9}, "leave": {0}, "": set()}
-    for life in history.daemons:
-        fine = expected[life.asked] | life.excused | {CastOut.exit_code}
-        if life.asked == "leave" and _has_failed(life):
-            fine = fine | {-15}  # told to leave when it was about to end, and didn't listen to signals any more
-        if life.ended and life.code not in fine:
-            yield Violation("exit", f"{life} ended with code {life.code}{_last_line(life)}")
-        for line in _suspicious_lines(life):
-            yield Violation("log", f"{life} says: {line}")
-
-
-def unexplained_suspicions(history: History) -> int:
-    """Daemons that were cast out though nothing had stopped them."""
-    return sum(one.code == CastOut.exit_code and CastOut.exit_code not in one.excused for one in history.daemons)
-
-
-def _has_failed(life: DaemonLife) -> bool:
-    """True if it has said that it ends by itself."""
-    return (life.code or 0) > 0 or any(" ERROR " in line for line in _lines(life))
-
-
-def _lines(life: DaemonLife) -> list[str]:
-    if life.log is None or not life.log.is_file():
-        return []
-    return life.log.read_text(errors="replace").splitlines()
-
-
-def _last_line(life: DaemonLife) -> str:
-    lines = _lines(life)
-    return f": {lines[-1]}" if lines else ""
-
-
-def _suspicious_lines(life: DaemonLife) -> list[str]:
-    marks = ("Traceback (most recent call last)", "defect of Spindle", "was never awaited", "was never retrieved")
-    lines = _lines(life)
-    found = []
-    for place, line in enumerate(lines):
-        if any(mark in line for mark in marks):
-            end = next((one for one in lines[place + 1 :] if one[:1] not in (" ", "")), "")
-            found.append(f"{line} ... {end}")
-    return found[:SHOWN]
+        yield Violation("P2", f"{who} of {topic} ends with {some(lost)}, which nobody else has")
 
 
 def applications_are_told(history: History) -> Iterator[Violation]:
@@ -492,26 +383,13 @@ def applications_are_told(history: History) -> Iterator[Violation]:
 def told_delays(history: History) -> list[tuple[float, Reader | Writer]]:
     """How long after the end of its daemon each reader and writer was told, s; those that go on elsewhere are not."""
     ended = {one.pid: one.ended for one in history.daemons if one.ended}
-    return [((one.ended - ended[one.session.pid]) / 1e9, one) for one in _endpoints(history)
+    return [((one.ended - ended[one.session.pid]) / 1e9, one) for one in endpoints(history)
             if one.end == LOST and one.session.pid in ended and not (isinstance(one, Reader) and one.wanders)]
-
-
-def formations(history: History) -> dict[str, int]:
-    """When each group was first seen."""
-    formed: dict[str, int] = {}
-    sightings = [(one.at, one.session) for one in history.views]
-    for at, session in itertools.chain(sightings, *(one.sightings for one in _endpoints(history))):
-        formed[session.group] = min(at, formed.get(session.group, at))
-    return formed
 
 
 def merged(readers: Iterable[Reader]) -> dict[Place, Key]:
     """Everything that any of the readers got, by its place."""
     return {one.place: one.key for reader in readers for one in reader.deliveries}
-
-
-def _endpoints(history: History) -> list[Reader | Writer]:
-    return [*history.readers.values(), *history.writers.values()]
 
 
 def _ordered(history: History) -> list[Reader]:
@@ -524,11 +402,6 @@ def _by_group(history: History) -> dict[tuple[str, str], list[Reader]]:
     for reader in _ordered(history):
         found[reader.session.group, reader.topic].append(reader)
     return found
-
-
-def _some(things: Sequence[object]) -> str:
-    shown = ", ".join(map(str, things[:SHOWN]))
-    return shown if len(things) <= SHOWN else f"{shown} and {len(things) - SHOWN} more"
 
 
 def _first_difference(one: Sequence[Delivery], other: Sequence[Delivery]) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 
 from spindle.client.attaching import _check_opening
+from spindle.config.loading import keys, parse_config
 from spindle.config.reference import toml_text
-from spindle.config.settings import keys, parse_config
 from spindle.errors import (
     ConfigError,
     MembershipError,

@@ -10,7 +10,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-from spindle.config.settings import NodeConfig, load_config, split_address
+from spindle.config.loading import load_config
+from spindle.config.settings import NodeConfig, split_address
 from tests.packaging.test_units import settings
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "packaging/examples"

@@ -27,7 +27,8 @@ from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import opening_pb2
 from spindle.security.access import PeerCredentials
-from spindle.transport.wire import BlockingConnection, Connection, Limits, Listener
+from spindle.transport.listening import Listener
+from spindle.transport.wire import BlockingConnection, Connection, Limits
 from spindle_core.counters import Counters
 from spindle_core.delivery import KEPT_BEFORE, Cursor, DeliveryLog
 from spindle_core.inbox import Inbox

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from spindle.config.settings import NodeConfig, parse_config
+from spindle.config.loading import parse_config
+from spindle.config.settings import NodeConfig
 from spindle.errors import AccessDenied, ConfigError
 from spindle.security.identity import SECRET, Identity
 from spindle.security.trust import Trust

@@ -19,13 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.config import reference as config_reference
+from spindle.config.loading import keys, load_config, parse_config
 from spindle.config.settings import (
     AccessRule,
     NodeConfig,
     default_runtime_dir,
-    keys,
-    load_config,
-    parse_config,
     parse_size,
     size_text,
     split_address,
@@ -82,59 +80,6 @@ def test_limits_are_inclusive_and_named(field, key) -> None:
 def test_numbers_must_be_numbers(field, key, value) -> None:
     with pytest.raises(ConfigError, match="must be"):
         NodeConfig(**{field: value})
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[core]\nbusy_poll = 50", ["[core] busy_poll", "unknown key", "did you mean busy_poll_us?"]),
-        ("[topics]\nbusy_poll_us = 50", ["did you mean [core] busy_poll_us?"]),
-        ("busy_poll_us = 50", ["belongs into [core]"]),
-        ("[cor]\nbusy_poll_us = 50", ["unknown section", "did you mean core?"]),
-        ("[core]\nqqqq = 1", ["unknown key", "known are busy_poll_us"]),
-        ("core = 3", ["core is a table"]),
-        ("[core]\nbatch_send = 1", ["[core] batch_send = 1", "true or false"]),
-        ("[core]\nbusy_poll_us = true", ["[core] busy_poll_us = true", "0 to 1000000 us"]),
-        ("[journal]\nfsync = 'often'", ['"group" or "never"']),
-        ("[journal]\ndir = ''", ["[journal] dir", "a directory"]),
-        ("[node]\nid = 65536", ["[node] id = 65536", "1 to 65535"]),
-        ("[node]\nid = -1", ["[node] id = -1"]),
-        ('[node]\nname = "a\\u0007"', ["printable"]),
-        ("[topics]\nsize_max = '1 TiB'", ["1 byte to 64 MiB"]),
-        ("[topics]\nlog_capacity = '64 KiB'", ["log_hot", "must not exceed log_capacity"]),
-        ("[topics]\nsize_max = '5 MiB'", ["at least two messages", "make log_capacity 10 MiB or more"]),
-        ("[metrics]\nlisten = 'localhost'", ["host:port"]),
-        ("[metrics]\nlisten = 'localhost:70000'", ["0 to 65535"]),
-        ("[access]\nallow_uids = ['root']", ["[access] allow_uids", "non-negative integers"]),
-        ("[access]\nrules = ['root']", ["[access] rules", "list of tables"]),
-        ("[access]\nrules = [{usr = 'root'}]", ["usr", "did you mean user?"]),
-        ("[access]\nrules = [{user = 'root', uid = 0}]", ["exactly one of"]),
-        ("[access]\nrules = [{publish = ['*']}]", ["exactly one of"]),
-        ("[access]\nrules = [{user = 3}]", ["user = 3"]),
-        ("[access]\nrules = [{uid = -1}]", ["uid = -1"]),
-        ("[access]\nrules = [{user = 'root', publish = '*'}]", ["publish", "list of globs"]),
-        ("[log]\nlevel = 'loud'", ['"debug" or "info" or "warning" or "error"']),
-        ("[core\nx", ["not valid TOML", "line 1"]),
-    ],
-)
-def test_slips_are_refused_with_the_way_out(text: str, parts: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="node.toml")
-    message = str(caught.value)
-    assert message.startswith("node.toml: ")
-    assert "\n" not in message
-    for part in parts:
-        assert part in message
-
-
-def test_file_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no such file.*--print-config"):
-        load_config(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="directory"):
-        load_config(tmp_path)
-    (tmp_path / "latin.toml").write_bytes(b'[node]\nname = "\xe9"\n')
-    with pytest.raises(ConfigError, match="not UTF-8"):
-        load_config(tmp_path / "latin.toml")
 
 
 def test_changes_are_checked_too() -> None:

@@ -11,7 +11,7 @@ import dataclasses
 
 import pytest
 
-from spindle_lab.paper import measure, probes
+from spindle_lab.paper import measure, probes, stands
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +25,8 @@ def test_a_pass_costs_more_with_more_to_look_at(fabric: str) -> None:
     costs = measure.pass_costs(fabric)
     assert set(costs) == {"lap_ns", "subgroup_ns", "line_ns"}
     assert all(0 <= cost < 10_000 for cost in costs.values())
-    with measure.view(2, fabric=fabric) as (_, few), measure.view(8, 16, fabric=fabric) as (_, many):
-        one, other = (measure.median(probes.passes(epochs[0], 50)) for epochs in (few, many))
+    with stands.view(2, fabric=fabric) as (_, few), stands.view(8, 16, fabric=fabric) as (_, many):
+        one, other = (stands.median(probes.passes(epochs[0], 50)) for epochs in (few, many))
     assert one < other
 
 
@@ -115,4 +115,4 @@ def test_what_fails_in_a_thread_is_raised() -> None:
         raise RuntimeError("of the other")
 
     with pytest.raises(RuntimeError, match="of the other"):
-        measure.together(lambda: None, fails)
+        stands.together(lambda: None, fails)

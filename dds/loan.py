@@ -1,0 +1,71 @@
+"""A place in a writer's ring that a program fills itself, which saves the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dds.exceptions import DDSException, translate
+
+
+class Loan:
+    """Memory for one sample in the writer's ring: `data` is filled in place, then commit() sends it.
+
+    As a context manager it gives `data`, commits at the end of the block, and discards if the block raises.
+    One loan of a writer may be open at a time; `data` must not be used after it has ended.
+    """
+
+    def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int,
+                 again: Callable[[bytes, int], None] | None) -> None:
+        """`again` writes what is in the memory if its node has gone, if that can be."""
+        self.data = data
+        self._inbox: Any = inbox
+        self._memory = memory
+        self._timestamp = timestamp
+        self._again = again
+        self._spare = None if again is None else memory[:]  # stays readable when the loan has ended
+
+    @property
+    def is_open(self) -> bool:
+        return self._inbox is not None
+
+    def commit(self, size: int | None = None, timestamp: int | None = None) -> None:
+        """Send it; `size` may be less than was loaned, for topics of bytes. DDSException if the loan has ended."""
+        inbox = self._end()
+        try:
+            inbox.commit(size, timestamp or self._timestamp)
+        except Exception as error:
+            if self._again is None or self._spare is None or not isinstance(error, ConnectionError):
+                raise translate(error, "committing a loan") from error
+            self._again(bytes(self._spare[:size]), timestamp or self._timestamp)
+
+    def discard(self) -> None:
+        """Give the memory back; nothing is sent. Nothing happens if the loan has ended."""
+        if self._inbox is not None:
+            self._end().abort()
+
+    def _end(self) -> Any:
+        if self._inbox is None:
+            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "this loan has ended")
+        inbox, self._inbox, self.data = self._inbox, None, None
+        try:
+            self._memory.release()
+        except BufferError:
+            pass  # NumPy still has a view of it; it must not be used any more
+        return inbox
+
+    def __enter__(self) -> Any:
+        return self.data
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._inbox is not None:
+            if kind is None:
+                self.commit()
+            else:
+                self.discard()
+
+    def __del__(self) -> None:
+        try:
+            self.discard()
+        except Exception:
+            pass  # the writer is closed
