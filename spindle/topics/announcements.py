@@ -4,14 +4,16 @@ Why not in the views: matching of readers and writers is for people and for the 
 each would stop traffic for nothing. So they are soft state: told to all, forgotten with their node.
 
 Rules: a node announces its own applications' endpoints only, and says all of them to every new connection. An
-endpoint is known by its guid; announced again it replaces itself.
+endpoint is known by its guid; announced again it replaces itself. A guid that one node has announced is nobody else's:
+who takes it for an application of another node would withdraw it there.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from spindle.errors import TopicLimit, WireError
+from spindle.errors import AccessDenied, TopicLimit, WireError
 from spindle.group.codec import endpoint_from_wire, endpoint_to_wire
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event
@@ -19,6 +21,7 @@ from spindle.proto import attach_pb2
 from spindle.proto import node_pb2 as pb
 
 ENDPOINTS_MAX = 65536  # of one node
+LOG = logging.getLogger("spindle.node")
 
 
 class Announcements:
@@ -31,7 +34,9 @@ class Announcements:
         self._others: dict[int, dict[bytes, Endpoint]] = {}
 
     def announce(self, endpoint: Endpoint) -> None:
-        """An endpoint of our own. Raises TopicLimit beyond ENDPOINTS_MAX."""
+        """An endpoint of our own. Raises TopicLimit beyond ENDPOINTS_MAX, AccessDenied if another node has the guid."""
+        if (holder := self._holder(endpoint.guid)) is not None:
+            raise AccessDenied(f"guid {endpoint.guid.hex()} is announced by an application of node {holder}")
         if len(self._own) >= ENDPOINTS_MAX and endpoint.guid not in self._own:
             raise TopicLimit(f"this node has announced {ENDPOINTS_MAX} readers and writers, which is the limit")
         self._own[endpoint.guid] = endpoint
@@ -57,8 +62,16 @@ class Announcements:
         if endpoint.node_id != node_id or (len(known) >= ENDPOINTS_MAX and endpoint.guid not in known):
             raise WireError(f"node {node_id} announced an endpoint of node {endpoint.node_id}, or more than "
                             f"{ENDPOINTS_MAX}")
+        if endpoint.guid in self._own or self._holder(endpoint.guid) not in (None, node_id):
+            LOG.warning("node %d announces guid %s, which is another endpoint's: it is not heeded", node_id,
+                        endpoint.guid.hex())
+            return
         known[endpoint.guid] = endpoint
         self._tell(Event(ENDPOINT_ADDED, endpoint=endpoint))
+
+    def _holder(self, guid: bytes) -> int | None:
+        """The other node that has announced it."""
+        return next((node_id for node_id, known in self._others.items() if guid in known), None)
 
     def heard_gone(self, node_id: int, guid: bytes) -> None:
         endpoint = self._others.get(node_id, {}).pop(guid, None)
