@@ -17,6 +17,7 @@ simulated, and none is written a second time.
     world     hosts, nodes, applications and faults of a run
     programs  what applications do
     remotes   applications on a host without a node
+    liars     applications that lie
     watching  what applications see of the group
     bounds    what may wait anywhere, and no more
     checks    what must hold, at every step and at the end

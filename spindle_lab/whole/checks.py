@@ -1,5 +1,6 @@
 """What must hold in a run of the whole node; the names are those of docs/reliability.md.
 
+    D1        what is taken was written
     D2 D6 D9  one order for all: who takes a message at a place of the order, takes the same there as everybody else
     D5        each writer's messages in its order
     D7 D8     between the first and the last message that a reader took, nothing is missing that anybody took
@@ -53,6 +54,7 @@ class Checks:
         self.writings: list[Writing] = []
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
+        self.lied_to: set[str] = set()  # topics that a liar may write to
         # Writers without a node send again what they don't know to be delivered, or persisted. It comes twice only if
         # nobody lives who was a member of the topic when it came first (`known(line, order)`: somebody does). Of a
         # logged topic what was only delivered is lost when those who have it die; then nobody who comes later finds
@@ -72,6 +74,9 @@ class Checks:
     def took(self, reading: Reading, payload: bytes, info: Any) -> None:
         """A reader has taken a message."""
         self.deliveries += 1
+        if (reading.topic, payload) not in self.written_ns:
+            self._took_noise(reading, payload, info)
+            return
         name, _, number = payload.partition(b" ")[0].partition(b":")
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)
@@ -94,6 +99,19 @@ class Checks:
         self._in_writer_order(reading, name, int(number), payload)
         self._without_hole(reading, name, int(number))
         reading.taken.append(at)
+
+    def _took_noise(self, reading: Reading, payload: bytes, info: Any) -> None:
+        """What no honest program has written: only its place must be everybody's."""
+        if reading.topic not in self.lied_to:
+            raise Violation("D1", f"{reading} takes {payload[:100]!r}, which nobody has written")
+        if reading.ordered:
+            at, line = (info.view_id, info.sequence), (reading.group_id, reading.topic)
+            known = self.orders.setdefault(line, {}).setdefault(at, (info.sender, payload))
+            if known != (info.sender, payload):
+                raise Violation("D6", f"{reading} takes {payload[:100]!r} at {at}, and others {known[1][:100]!r}")
+            if at not in self.sorted.setdefault(line, []):
+                bisect.insort(self.sorted[line], at)
+            reading.taken.append(at)
 
     def _may_come_again(self, reading: Reading, name: bytes, payload: bytes, before: tuple[Line, Order]) -> bool:
         if name in self.relayed and (reading.logged or not self.known(*before)):

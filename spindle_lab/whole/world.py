@@ -26,6 +26,7 @@ from spindle.service.daemon import serve
 from spindle_lab.whole import histories, journals
 from spindle_lab.whole.checks import Checks, Violation
 from spindle_lab.whole.disk import Disk
+from spindle_lab.whole.liars import Liar
 from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
@@ -59,6 +60,7 @@ class Setup:
     short_writes: bool
     remotes: int = 0  # of the programs, those on a host without a node
     far_ms: int = 0  # how far that is away, at most
+    liars: int = 0  # beside the programs
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -73,10 +75,12 @@ class Setup:
                     short_writes=rng.random() < 0.3)
         # What only some runs have is drawn apart, so that it changes nothing in the others.
         apart = random.Random(f"seldom {system.seed}")
-        if apart.random() < 0.25:
+        if apart.random() < 0.2:
             setup.remotes = min(setup.programs, apart.choice((1, 2)))
             setup.faults += apart.choice((1, 2, 3))
             setup.far_ms = apart.choice((0, 5, 30))
+        if apart.random() < 0.12:
+            setup.liars = apart.choice((1, 1, 2))
         return setup
 
 
@@ -167,6 +171,7 @@ class World:
         self.nodes = [NodeSlot(self, n + 1, hosts[n % len(hosts)]) for n in range(setup.nodes)]
         self.specs = [self._spec(n) for n in range(setup.topics)]
         self.programs: list[Program] = []
+        self.liars: list[Liar] = []
         system.on_pass = self._on_pass
         self._hosts = hosts
 
@@ -257,11 +262,16 @@ class World:
         for number in range(setup.programs):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_program, number, host))
+        for number in range(setup.liars):
+            host = self._hosts[system.random.randrange(len(self._hosts))]
+            system.after(system.random.randrange(30 * MS), functools.partial(self._begin_liar, number, host))
         for _ in range(setup.faults):
             system.after(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
         system.at(begin_ns + setup.duration_ms * MS, lambda: None)
         self._until(lambda: system.now_ns >= begin_ns + setup.duration_ms * MS, 10_000, "the first phase is over")
         faults.end()
+        for liar in self.liars:
+            system.kill(liar.process)
         for slot in self.nodes:
             if not slot.running and slot.wanted:
                 slot.start()
@@ -290,6 +300,9 @@ class World:
                                     and slot.process.alive), 5_000, "the threads of who has left have ended")
         self._look_at_ends()
         journals.look(self)
+
+    def _begin_liar(self, number: int, host: str) -> None:
+        self.liars.append(Liar(self, number, host))
 
     def _begin_program(self, number: int, host: str) -> None:
         self.programs.append(RemoteProgram(self, number) if number < self.setup.remotes

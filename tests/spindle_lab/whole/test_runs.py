@@ -72,6 +72,13 @@ def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytes
     assert summary.failed and summary.failed[0].broken in ("D2", "D5")
 
 
+def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None:
+    summary = run_seeds(itertools.islice(seeds_with(liars=True), 15), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.deliveries > 1000
+    assert {"a liar is shown the door", "a liar: miscount", "a liar: scribble", "a liar: flood"} <= summary.paths.keys()
+
+
 def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A donor that leaves out the last message before the cut."""
     from spindle.topics.local_topic import LocalTopic
