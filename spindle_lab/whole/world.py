@@ -365,7 +365,7 @@ class World:
         return len(views) == 1
 
     def _unsettled(self) -> str:
-        return self.checks.settled() or next(
+        return self.checks.settled() or histories.lacking(self.checks) or next(
             (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "")
 
     def _unseen(self) -> str:
