@@ -12,7 +12,7 @@ from spindle_core.activity cimport note
 from spindle_core.atomics cimport fence_store_load, monotonic_ns, realtime_ns, u32_store_relaxed
 from spindle_core.bell cimport ring_once
 from spindle_core.effects cimport evaluate_whole
-from spindle_core.events cimport event_wait, sched_yield
+from spindle_core.events cimport c_close, event_make, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
 from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
 from spindle_core.sst cimport lock_subgroup, unlock_subgroup
@@ -23,6 +23,21 @@ from spindle_core.thread cimport commits_asleep, driver_t, stop_driving, try_to_
 cdef int YIELDS_BEFORE_SLEEP = 16
 
 
+cdef void make_space_fd(subgroup_t *s) noexcept nogil:
+    """What claims wait at, made with the first that has to: few topics ever need it. Without one they look again every
+    few milliseconds."""
+    cdef int fd
+    if s.space_fd >= 0:
+        return
+    fd = event_make()
+    lock_subgroup(s)
+    if s.space_fd < 0:
+        s.space_fd, fd = fd, -1
+    unlock_subgroup(s)
+    if fd >= 0:
+        c_close(fd)
+
+
 cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int timeout_ms,
                           uint64_t *first) noexcept nogil:
     """Claims up to `most` indices, at least one; 0 on timeout (-1 ms: for ever) or at the end of the epoch."""
@@ -30,6 +45,9 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
     cdef int yields = 0
     cdef uint64_t now, until = 0, left_ms
     while True:
+        if yields == YIELDS_BEFORE_SLEEP:
+            yields += 1
+            make_space_fd(s)
         lock_subgroup(s)
         if s.closed:
             unlock_subgroup(s)

@@ -4,11 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.memory cimport Mapping
-from spindle_core.state cimport subgroup_t
 from spindle_core.thread cimport driver_t
-
-
-cdef int make_space_fd(subgroup_t *s) except -1
 
 
 cdef class Driving:

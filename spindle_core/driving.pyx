@@ -25,17 +25,9 @@ from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
-from spindle_core.state cimport subgroup_t
 from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive, until_next_beat_ms
 
 from spindle_core.switches import Switches
-
-
-cdef int make_space_fd(subgroup_t *s) except -1:
-    """What claims wait at: nothing to make where nobody can ring it, since no thread runs."""
-    if s.mine != NULL and s.space_fd < 0:
-        s.space_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-    return 0
 
 
 cdef class Driving:
@@ -76,9 +68,6 @@ cdef class Driving:
         if self.thread is not None or self.stopped:
             raise RuntimeError("an engine starts once")
         self.make_poller()
-        if self.epoch is not None:
-            for i in range(self.epoch.node.n_subgroups):
-                make_space_fd(&self.epoch.node.subgroups[<uint32_t>i])
         u32_store_release(&self.driver.running, 1)
         self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
         self.thread.start()

@@ -13,16 +13,15 @@ from libc.stdint cimport uint32_t, uint64_t
 from spindle_core.atomics cimport u32_store_release, u64_store_release
 from spindle_core.bindings cimport Bindings
 from spindle_core.changeover cimport (
-    check_resend, claims_open, close_claims, count_leftover, deliver_trim, freeze, resend, take_trim)
+    check_resend, claims_open, close_claims, count_leftover, deliver_trim, freeze, is_idle, resend, take_trim)
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID
 from spindle_core.direct cimport open_claim, silence
-from spindle_core.driving cimport make_space_fd
 from spindle_core.effects cimport whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport end_ring, event_ring
 from spindle_core.inbox cimport Inbox
 from spindle_core.relayed cimport RelayedTable
-from spindle_core.state cimport subgroup_t
+from spindle_core.state cimport LEVEL_UNORDERED, subgroup_t
 
 from spindle_core.bindings import Binding
 from spindle_core.epoch import SubgroupSpec  # no-cython-lint: part of this module's surface
@@ -123,8 +122,6 @@ cdef class Engine(Bindings):
                 s = &epoch.node.subgroups[<uint32_t>i]
                 if s.mine == NULL:
                     continue
-                if self.thread is not None:
-                    make_space_fd(s)
                 s.claim_one = not w.batch_send
                 self.apply_binding(epoch, s.topic_id, self.bindings.get(s.topic_id) or Binding())
                 if old is not None and old.has_topic(s.topic_id):
@@ -260,19 +257,29 @@ cdef class Engine(Bindings):
             self.resume()
 
     def deliver_trims(self, trims):
-        """deliver_to_trim() for many topics, {topic id: trim}, in one parking: the ids of those where it is False."""
+        """deliver_to_trim() for all topics in one parking: the ids of those where it is False.
+
+        `trims`: {topic id: trim}, also of topics that this node is no member of. A topic that is not named keeps
+        nothing of what is in the epoch; so most are not visited, as nothing has come of them.
+        """
         cdef Epoch epoch = self.installed()
         cdef subgroup_t *s
         cdef list undone = []
+        cdef uint32_t i
         if not epoch.node.wedged:
             raise ValueError("wedge first")
         self.park()
         try:
             whole_pass(&epoch.node, self.now_ns())   # this node's echo goes out now: the others wait for it
-            for topic_id, trim in trims.items():
-                s = epoch.subgroup(topic_id)
-                if s.mine != NULL and not deliver_trim(epoch, s, trim, self.now_ns()):
-                    undone.append(topic_id)
+            for i in range(epoch.node.n_subgroups):
+                s = &epoch.node.subgroups[i]
+                if s.mine == NULL:
+                    continue
+                if is_idle(s) and s.level != LEVEL_UNORDERED and s.topic_id not in trims:
+                    continue
+                trim = trims.get(s.topic_id) or (0,) * s.n_senders
+                if not deliver_trim(epoch, s, trim, self.now_ns()):
+                    undone.append(s.topic_id)
         finally:
             self.resume()
         return undone
@@ -283,14 +290,15 @@ cdef class Engine(Bindings):
 
         Returns [(payload, sender node id, sequence, source_ns, writer_id, relay), ...] in delivery order, to be
         appended to the log before the topic's delivery is released. At most one window of each sender; of one whose
-        slot is damaged, what came before that.
+        slot is damaged, what came before that. A trim without counts keeps nothing.
         """
         cdef Epoch epoch = self.installed()
+        cdef subgroup_t *s = epoch.subgroup(topic_id)
         if not epoch.node.wedged:
             raise ValueError("wedge first")
         self.park()
         try:
-            return take_trim(epoch, epoch.subgroup(topic_id), trim)
+            return take_trim(epoch, s, trim or (0,) * s.n_senders)
         finally:
             self.resume()
 

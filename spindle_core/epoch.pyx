@@ -30,7 +30,7 @@ from spindle_core.memory cimport Mapping
 from spindle_core.state cimport subgroup_t
 
 from spindle_core.control import AREAS, CONTROL_COLUMNS  # no-cython-lint: part of this module's surface
-from spindle_core.geometry import check_spec, text_of_spec
+from spindle_core.geometry import check_spec
 from spindle_core.geometry import CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT  # no-cython-lint: surface
 from spindle_core.geometry import SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT  # no-cython-lint: surface
 
@@ -114,7 +114,7 @@ cdef class Epoch(ControlRows):
         """What members must agree on to understand each other's rows."""
         if self.hash is not None:
             return self.hash
-        text = f"({LAYOUT_VERSION}, {self.node_ids}, [{', '.join(map(text_of_spec, self.subgroups))}])".encode()
+        text = f"({LAYOUT_VERSION}, {self.node_ids}, [{', '.join([spec.text for spec in self.subgroups])}])".encode()
         self.hash = zlib.crc32(text) << 32 | zlib.crc32(text[::-1])
         return self.hash
 
@@ -300,6 +300,22 @@ cdef class Epoch(ControlRows):
         self.header(rank)
         cdef uint64_t *counts = <uint64_t *>(self.node.rows[<uint32_t>rank] + s.counts_offset)
         return [u64_load_acquire(&counts[k]) for k in range(s.n_senders)]
+
+    def frozen_topics(self, rank):
+        """Topics of which that member has frozen a count above zero, by number: all others are zeros."""
+        cdef subgroup_t *s
+        cdef uint64_t *counts
+        cdef uint32_t i, k
+        cdef list found = []
+        self.header(rank)
+        for i in range(self.node.n_subgroups):
+            s = &self.node.subgroups[i]
+            counts = <uint64_t *>(self.node.rows[<uint32_t>rank] + s.counts_offset)
+            for k in range(s.n_senders):
+                if u64_load_acquire(&counts[k]):
+                    found.append(s.topic_id)
+                    break
+        return found
 
     def stability(self, topic_id):
         """{members, senders: node ids; published: per sender; received, delivered, persisted: per member}, counts."""

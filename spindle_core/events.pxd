@@ -38,10 +38,19 @@ cdef enum:
     EDGES_MAX = 16               # that one sleep takes at once; others end the next one
     RINGS_MAX = 16               # more than a socket of rings holds
 
+cdef extern from "sys/eventfd.h" nogil:
+    const int EFD_CLOEXEC, EFD_NONBLOCK
+    int eventfd(unsigned int initval, int flags)
+
 cdef extern from "unistd.h" nogil:
     ssize_t c_read "read"(int fd, void *buffer, size_t n)
     ssize_t c_write "write"(int fd, const void *buffer, size_t n)
     int c_close "close"(int fd)
+
+
+cdef inline int event_make() noexcept nogil:
+    """An eventfd that does not block; -1 if there is no descriptor left."""
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
 
 
 cdef inline void event_ring(int fd) noexcept nogil:

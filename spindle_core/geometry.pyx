@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from spindle_core.events cimport c_close
+from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport (
     CACHE_LINE,
     MESSAGE_SIZE_MAX,
@@ -21,7 +22,15 @@ from spindle_core.layout cimport (
     slot_stride,
     subgroup_columns,
 )
-from spindle_core.state cimport LEVEL_LOGGED, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
+from spindle_core.state cimport (
+    INBOXES_MAX,
+    LEVEL_LOGGED,
+    LEVEL_UNORDERED,
+    PERSIST_MARKS,
+    node_t,
+    sender_t,
+    subgroup_t,
+)
 
 MESSAGE_SIZE_LIMIT = MESSAGE_SIZE_MAX
 WINDOW_LIMIT = WINDOW_MAX
@@ -61,17 +70,23 @@ class SubgroupSpec:
             raise ValueError(f"senders {self.senders}: must be ascending and among the members {self.members}")
 
 
+    @functools.cached_property
+    def checked_for(self):
+        """Sizes of views that it is known to be possible in."""
+        return set()
+
+    @functools.cached_property
+    def text(self):
+        """The part of a layout's description that is about this topic."""
+        return repr((self.topic_id, self.members, self.senders, self.window, self.size_max, self.level))
+
+
 # From one view to the next nearly all specifications stay what they were.
-@functools.lru_cache(maxsize=1024)
 def check_spec(spec, n_rows):
     """SubgroupSpec.check()."""
-    spec.check(n_rows)
-
-
-@functools.lru_cache(maxsize=1024)
-def text_of_spec(s):
-    """The part of a layout's description that is about this topic."""
-    return repr((s.topic_id, s.members, s.senders, s.window, s.size_max, s.level))
+    if n_rows not in spec.checked_for:
+        spec.check(n_rows)
+        spec.checked_for.add(n_rows)
 
 
 cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 0:
@@ -104,9 +119,13 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
         s.wanted_rung = <uint64_t *>calloc(max(1, s.n_members), sizeof(uint64_t))
         s.senders = <sender_t *>calloc(max(1, s.n_senders), sizeof(sender_t))
         s.ready = <uint64_t *>calloc(s.window if s.my_sender >= 0 else 1, sizeof(uint64_t))
+        s.inboxes = <inbox_t **>calloc(INBOXES_MAX if s.my_sender >= 0 else 1, sizeof(inbox_t *))
+        s.mark_index = <uint64_t *>calloc(2 * PERSIST_MARKS if s.level == LEVEL_LOGGED else 1, sizeof(uint64_t))
         if (s.members == NULL or s.member_columns == NULL or s.members_received_by_sender == NULL
-                or s.wanted_rung == NULL or s.senders == NULL or s.ready == NULL):
+                or s.wanted_rung == NULL or s.senders == NULL or s.ready == NULL or s.inboxes == NULL
+                or s.mark_index == NULL):
             raise MemoryError()
+        s.mark_delivered = s.mark_index + PERSIST_MARKS if s.level == LEVEL_LOGGED else NULL
         for k, rank in enumerate(spec.members):
             s.members[k] = rank
         for k, rank in enumerate(spec.senders):
@@ -169,6 +188,8 @@ cdef void free_subgroups(node_t *node) noexcept:
         free(s.wanted_rung)
         free(s.senders)
         free(s.ready)
+        free(s.inboxes)
+        free(s.mark_index)
         if s.space_fd >= 0:
             c_close(s.space_fd)
     free(node.subgroups)

@@ -89,8 +89,8 @@ cdef struct subgroup_t:
     uint64_t nulls_unpublished   # of published..committed, for counting
     uint64_t data_unpublished
     uint64_t data_bytes_unpublished
-    int space_fd                 # rung when slots come free and claim_waiting
-    inbox_t *inboxes[INBOXES_MAX]
+    int space_fd                 # rung when slots come free and claim_waiting; -1 until somebody waits
+    inbox_t **inboxes            # room for INBOXES_MAX, where this node is a sender
     uint32_t n_inboxes, inbox_next
 
     # Receiving and delivering
@@ -111,8 +111,8 @@ cdef struct subgroup_t:
     # Persisting
     uint64_t durable             # set by the journal (release): delivered index before which all is on disk
     uint64_t durable_before      # log.count when delivery began in it: must be on disk before anything of it counts
-    uint64_t mark_index[PERSIST_MARKS]      # log.count after a delivery
-    uint64_t mark_delivered[PERSIST_MARKS]  # delivered number after it
+    uint64_t *mark_index         # PERSIST_MARKS, of a logged topic: log.count after a delivery
+    uint64_t *mark_delivered     # as many: delivered number after it
     uint64_t marks_head, marks_tail
 
 

@@ -309,7 +309,7 @@ class Application:
     async def _declare(self, wanted: TopicSpec) -> TopicInfo:
         """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
         for attempt in (1, 2):
-            known = next((one for one in self._node.topics() if one.spec.name == wanted.name), None)
+            known = self._node.topic(wanted.name)
             if known is not None:
                 known.spec.check_same(wanted)
                 return known
@@ -434,9 +434,9 @@ class Application:
     # --- checks
 
     def _topic(self, name: str) -> TopicInfo:
-        for topic in self._node.topics():
-            if topic.spec.name == name:
-                return topic
+        topic = self._node.topic(name)
+        if topic is not None:
+            return topic
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self._node.config.domain_id}: declare it first")
 
     def _endpoint_of(self, wanted: pb.OpenWriter | pb.OpenReader, *, is_writer: bool) -> Endpoint | None:

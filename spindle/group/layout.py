@@ -9,12 +9,11 @@ subgroups is that of topic ids, the same at every member: the rows' layout depen
 
 from __future__ import annotations
 
-import functools
 import operator
 from typing import TYPE_CHECKING
 
 from spindle.errors import TopicLimit
-from spindle.group.topics import SLOT_OVERHEAD, TOPICS_MAX
+from spindle.group.topics import SLOT_OVERHEAD
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -45,15 +44,14 @@ def check_memory(topics: tuple[Topic, ...], spec: TopicSpec) -> None:
 def subgroups_of(view: View) -> list[SubgroupSpec]:
     """What Engine.new_epoch takes: one entry for each topic that has members, by topic id."""
     node_ids = view.node_ids
-    return [_subgroup(topic, node_ids) for topic in sorted(view.topics, key=_topic_id) if topic.members]
+    found = [topic.placed(node_ids, _subgroup) for topic in view.topics if topic.members]
+    return sorted(found, key=_topic_id)
 
 
 _topic_id = operator.attrgetter("topic_id")
 
 
-@functools.lru_cache(maxsize=4 * TOPICS_MAX)
 def _subgroup(topic: Topic, node_ids: tuple[int, ...]) -> SubgroupSpec:
-    """From one view to the next nearly all stay what they were."""
     from spindle_core.engine import SubgroupSpec
 
     return SubgroupSpec(

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import TypeVar
 
 from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TopicInfo, TopicSpec
 
+Placed = TypeVar("Placed")
 VIEW_FLOOR_MAX = 1 << 56  # ids of views have 64 bits in the core
 SHM, VERBS, TCP = "shm", "verbs", "tcp"  # fabrics, the fastest first
 NODES_MAX = 256  # members of a view; the core's row has room for as many suspicions
@@ -83,6 +86,15 @@ class Topic:
         """Computed once: caches look topics up at every view change."""
         return self._hash
 
+    def placed(self, node_ids: tuple[int, ...], place: Callable[[Topic, tuple[int, ...]], Placed]) -> Placed:
+        """What `place` makes of it among these nodes by rank, which is made once: from one view to the next nearly all
+        topics stay what they were."""
+        known = self.__dict__.get("_placed")
+        if known is None or known[0] != node_ids:
+            known = self.__dict__["_placed"] = node_ids, place(self, node_ids)
+        made: Placed = known[1]
+        return made
+
     @property
     def donor(self) -> int | None:
         """Node id of the member that gives the history to the fresh ones; None if nobody has any."""
@@ -97,28 +109,44 @@ class Topic:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """View number `view_id` of the group that was formed as `group_id` (random, told apart from earlier groups)."""
+    """View number `view_id` of the group that was formed as `group_id` (random, told apart from earlier groups).
+
+    revision: how often its topics have changed since it was installed, in ways that move nothing in shared memory: the
+    members are the same, and so is every topic that anybody has a part in.
+    """
 
     group_id: int
     view_id: int
     members: tuple[Member, ...] = ()
     topics: tuple[Topic, ...] = ()
     settings: Settings = UNSAID
+    revision: int = 0
 
-    @property
+    @functools.cached_property
     def node_ids(self) -> tuple[int, ...]:
         """Node ids by rank."""
         return tuple(member.node_id for member in self.members)
 
+    @property
+    def state(self) -> tuple[int, int]:
+        """View id and revision: grows with every change."""
+        return self.view_id, self.revision
+
+    def revises(self, other: View) -> bool:
+        """True if this is a later revision of that view, and not another view."""
+        return (self.group_id, self.view_id) == (other.group_id, other.view_id) and self.revision > other.revision
+
     def rank_of(self, node_id: int) -> int | None:
         """Rank of a node, None if it is not a member."""
-        for rank, member in enumerate(self.members):
-            if member.node_id == node_id:
-                return rank
-        return None
+        return self._ranks.get(node_id)
+
+    @functools.cached_property
+    def _ranks(self) -> dict[int, int]:
+        return {node_id: rank for rank, node_id in enumerate(self.node_ids)}
 
     def member(self, node_id: int) -> Member | None:
-        return next((member for member in self.members if member.node_id == node_id), None)
+        rank = self._ranks.get(node_id)
+        return self.members[rank] if rank is not None else None
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Topic]:

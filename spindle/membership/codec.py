@@ -9,7 +9,7 @@ Rules: encoding is deterministic for one version of the software; members compar
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -66,40 +66,46 @@ def view_from_wire(message: pb.View) -> View:
     except ConfigError as error:
         raise MembershipError(f"a view came with an impossible topic: {error}") from error
     view = View(message.group_id, message.view_id, tuple(member_from_wire(one) for one in message.members), topics,
-                settings_from_wire(message.settings))
-    _check(view)
+                settings_from_wire(message.settings), message.revision)
+    _check(view, view.topics)
     return view
 
 
-# A view is read and written several times at each change, and nearly all of its topics are those of the view before:
-# what stays is looked up.
+# Whoever is told whole views has most of their topics from one to the next: what stays is looked up.
 
 
 @functools.lru_cache(maxsize=4 * TOPICS_MAX)
 def _topic_of(data: bytes) -> Topic:
-    topic = pb.Topic.FromString(data)
+    return _topic_from_wire(pb.Topic.FromString(data))
+
+
+def _topic_from_wire(topic: pb.Topic) -> Topic:
     return Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
                  tuple(topic.fresh))
+
+
+def _topic_to_wire(topic: Topic) -> pb.Topic:
+    return pb.Topic(spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members,
+                    senders=topic.senders, fresh=topic.fresh)
 
 
 @functools.lru_cache(maxsize=4 * TOPICS_MAX)
 def _field_of(topic: Topic) -> bytes:
     """The topic as one of `topics` in a View."""
-    return pb.View(topics=[pb.Topic(
-        spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members, senders=topic.senders,
-        fresh=topic.fresh)]).SerializeToString(deterministic=True)
+    return pb.View(topics=[_topic_to_wire(topic)]).SerializeToString(deterministic=True)
 
 
-def _check(view: View) -> None:
+def _check(view: View, topics: Sequence[Topic]) -> None:
+    """MembershipError if the view contradicts itself. `topics`: those of its that have not been checked before."""
     nodes = set(view.node_ids)
     fault = ""
     if len(nodes) != len(view.members) or len(nodes) > NODES_MAX:
         fault = "members twice, or too many"
-    elif len({topic.spec.name for topic in view.topics}) != len(view.topics):
+    elif topics and len({topic.spec.name for topic in view.topics}) != len(view.topics):
         fault = "a topic twice"
-    elif len({topic.topic_id for topic in view.topics}) != len(view.topics):
+    elif topics and len({topic.topic_id for topic in view.topics}) != len(view.topics):
         fault = "a topic id twice"
-    for topic in view.topics:
+    for topic in topics:
         if not 1 <= topic.topic_id <= TOPICS_MAX:
             fault = f"topic id {topic.topic_id}"
         if not (nodes.issuperset(topic.members) and set(topic.members).issuperset(topic.senders + topic.fresh)):
@@ -111,14 +117,54 @@ def _check(view: View) -> None:
 def encode_view(view: View) -> bytes:
     head = pb.View(group_id=view.group_id, view_id=view.view_id,
                    members=[member_to_wire(member) for member in view.members],
-                   settings=settings_to_wire(view.settings))
+                   settings=settings_to_wire(view.settings), revision=view.revision)
     return b"".join([head.SerializeToString(deterministic=True), *map(_field_of, view.topics)])
 
 
-def decode_view(data: bytes) -> View:
-    """Raises MembershipError if `data` is not a valid view."""
+def encode_proposal(view: View, base: View, ballot: int) -> bytes:
+    """`view` as it differs from `base`, which it follows: what it costs depends on what changes."""
+    before = {topic.topic_id: topic for topic in base.topics}
+    changed = [topic for topic in view.topics if before.pop(topic.topic_id, None) is not topic]
+    return pb.Proposal(
+        group_id=view.group_id, view_id=view.view_id, revision=view.revision,
+        ballot=ballot, base_view_id=base.view_id, base_revision=base.revision,
+        members=[member_to_wire(member) for member in view.members], settings=settings_to_wire(view.settings),
+        topics=map(_topic_to_wire, changed), gone=before).SerializeToString(deterministic=True)
+
+
+def decode_proposal(data: bytes, base: View, ballot: int) -> View | None:
+    """The proposed view; topics that stay what they were are those of `base`. None if it is the proposal of another
+    ballot. Raises MembershipError if `data` is no proposal, or not for what follows `base`."""
+    message = _proposal_of(data)
+    if message.ballot != ballot:
+        return None
+    if (message.base_view_id, message.base_revision) != base.state:
+        raise MembershipError(f"view {message.view_id}.{message.revision} was proposed after view "
+                              f"{message.base_view_id}.{message.base_revision}, and this node has view "
+                              f"{base.view_id}.{base.revision}")
     try:
-        return view_from_wire(pb.View.FromString(data))
+        news = [_topic_from_wire(topic) for topic in message.topics]
+    except ConfigError as error:
+        raise MembershipError(f"a view came with an impossible topic: {error}") from error
+    gone, changed = set(message.gone), {topic.topic_id: topic for topic in news}
+    topics = [changed.pop(topic.topic_id, topic) for topic in base.topics if topic.topic_id not in gone]
+    members = tuple(map(member_from_wire, message.members))
+    view = View(message.group_id, message.view_id, members, tuple(topics) + tuple(changed.values()),
+                settings_from_wire(message.settings), message.revision)
+    everybody_stays = members[:len(base.members)] == base.members
+    _check(view, news if everybody_stays else view.topics)
+    return view
+
+
+def decode_newcomers(data: bytes) -> tuple[tuple[Member, ...], Settings]:
+    """Members and settings of a proposal, whatever view it follows. Raises MembershipError if it is none."""
+    message = _proposal_of(data)
+    return tuple(map(member_from_wire, message.members)), settings_from_wire(message.settings)
+
+
+def _proposal_of(data: bytes) -> pb.Proposal:
+    try:
+        return pb.Proposal.FromString(data)
     except DecodeError as error:
         raise MembershipError(f"a proposed view of {len(data)} bytes cannot be read: {error}") from error
 

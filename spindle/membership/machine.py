@@ -81,13 +81,8 @@ class Machine(Outside):
         if self.leaving:
             table.set("leaving", 1)
         table.push()
-        self._wishes.drop_fulfilled(self.view)
-        self._own = {
-            request_id: wish
-            for request_id, wish in self._own.items()
-            if not fulfilled(self.view, self.me.node_id, wish) or isinstance(wish, TopicSpec)
-        }
-        self._settle_declarations()
+        self._revised()
+        self._together = self._together or bool(self._wishes.asking_for_roles)  # meanwhile
         self._dead = {life: gone for life, gone in self._dead.items() if life[0] in self.view.node_ids}
         for member in self.view.members:
             if self._is_dead(member):  # the decision stood although it died
@@ -99,6 +94,17 @@ class Machine(Outside):
         deferred, self._deferred = self._deferred, []
         for node_id, message in deferred:
             self.receive(node_id, message)
+
+    def _revised(self) -> None:
+        """The topics are others now: what is fulfilled is wished no longer."""
+        assert self.view is not None
+        self._wishes.drop_fulfilled(self.view)
+        self._own = {
+            request_id: wish
+            for request_id, wish in self._own.items()
+            if not fulfilled(self.view, self.me.node_id, wish) or isinstance(wish, TopicSpec)
+        }
+        self._settle_declarations()
 
     def _settle_declarations(self) -> None:
         """Our declarations of topics that exist now: the same, or refused because another was first."""
@@ -354,8 +360,9 @@ class Machine(Outside):
 
     def _still_prepares(self, ballot: int) -> bool:
         """True if this node leads, and its proposal of this ballot can still be replaced."""
-        waiting = self.phase in (Phase.PREPARING, Phase.PREPARED)
-        return waiting and self.ballot == ballot and self.is_leader and not self._decision_stands()
+        waiting = self.phase in (Phase.PREPARING, Phase.PREPARED) and self.ballot == ballot
+        # Who hasn't acknowledged hangs, and is the detector's.
+        return waiting and self.is_leader and self._least("acked") >= ballot and not self._decision_stands()
 
     def _left_out(self, why: str) -> None:
         self._fail(CastOut(f"{why}. It has stopped, so that the others can go on. Look at the network and the firewall "

@@ -128,6 +128,11 @@ class Send:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gather:
+    """Wait a moment for what others are about to wish, then call Machine.gathered()."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Prepare:
     """Make the memory of the next epoch, exchange it with all other members of `view`, then call Machine.prepared().
     Forget what was prepared for an earlier ballot. A node that is not in `view` has nothing to exchange."""
@@ -168,6 +173,13 @@ class Install:
 
 
 @dataclasses.dataclass(frozen=True)
+class Revise:
+    """The installed view has changed to this revision of it; the epoch goes on."""
+
+    view: View
+
+
+@dataclasses.dataclass(frozen=True)
 class Left:
     """The node has left in order; it may close everything."""
 
@@ -189,4 +201,4 @@ class Failed:
     text: str
 
 
-Action = Send | Prepare | Wedge | Cut | DeliverToTrim | Install | Left | Rejected | Failed
+Action = Send | Gather | Prepare | Wedge | Cut | DeliverToTrim | Install | Revise | Left | Rejected | Failed

@@ -50,7 +50,8 @@ class Outside(Rules):
         """True if the view that this node was admitted to can't come any more: another has followed the one in which
         that was decided, or everybody who could send the word to install it is gone."""
         assert self.view is not None and self.next_view is not None
-        passed = self.view.view_id > self._base and self.view != self.next_view
+        passed = self.view.view_id > self._base and (
+            (self.view.view_id, self.view.members) != (self.next_view.view_id, self.next_view.members))
         return passed or all(map(self._is_gone, self._admitting + self.view.members))
 
     def _is_gone(self, member: Member) -> bool:

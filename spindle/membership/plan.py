@@ -38,6 +38,11 @@ class Wishes:
             self.topics.pop(key, None)
             self.topics[key] = request
 
+    @property
+    def asking_for_roles(self) -> set[int]:
+        """Node ids."""
+        return {node_id for (node_id, _, _), one in self.topics.items() if isinstance(one.wish, Role)}
+
     def propose(self, settings: Settings) -> None:
         """Of two that are equally new the first one counts."""
         if settings.version > self.settings.version:
@@ -86,8 +91,8 @@ class Plan:
 
 
 def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
-    """One next view out of all `wishes` and the nodes that are leaving or suspected. Joiners beyond NODES_MAX wait, and
-    so do those whose node id is in `view` still."""
+    """One next view out of all `wishes` and the nodes that are leaving or suspected; a revision of `view` if that is
+    enough. Joiners beyond NODES_MAX wait, and so do those whose node id is in `view` still."""
     settings = max(view.settings, wishes.settings, key=lambda one: one.version)  # the group's where both are equal
     if settings is view.settings and not (wishes.joins or wishes.topics or leaving):
         return Plan(None, [])
@@ -110,15 +115,23 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
                 _take_role(drafts, node_id, request.wish)
         except SpindleError as error:
             rejections.append((node_id, Rejection(request.request_id, *error_to_wire(error))))
-    before = {topic.spec.name: topic for topic in view.topics}
-    topics = tuple(_finish(draft, nodes, before.get(draft.spec.name)) for draft in drafts.values())
-    same = [(one.spec, one.members, one.senders) for one in view.topics] == [
-        (one.spec, one.members, one.senders) for one in topics]
-    if members == view.members and same and settings is view.settings:
-        return Plan(None, rejections)
+    before = {topic.topic_id: topic for topic in view.topics}
+    topics = tuple(_finish(draft, nodes, before.get(draft.topic_id)) for draft in drafts.values())
+    if members == view.members and settings is view.settings and _subgroups(topics) == _subgroups(view.topics):
+        # Nothing in shared memory has to move.
+        topics = tuple(before.get(topic.topic_id, topic) for topic in topics)
+        if topics == view.topics:
+            return Plan(None, rejections)
+        return Plan(dataclasses.replace(view, topics=topics, revision=view.revision + 1), rejections)
     # Journals of a joiner may know of later views of an earlier life of the group: view ids never fall behind them.
     view_id = max([view.view_id + 1, *(member.view_floor for member in members if member not in stay)])
     return Plan(View(view.group_id, view_id, members, topics, settings), rejections)
+
+
+def following(view: View) -> View:
+    """The next view with the same members and topics."""
+    topics = tuple(dataclasses.replace(topic, fresh=()) if topic.fresh else topic for topic in view.topics)
+    return dataclasses.replace(view, view_id=view.view_id + 1, revision=0, topics=topics)
 
 
 def _declare(drafts: dict[str, _Draft], wanted: TopicSpec) -> None:
@@ -154,6 +167,10 @@ def _take_role(drafts: dict[str, _Draft], node_id: int, role: Role) -> None:
                          f"{ROLES_MAX} members, which is the limit")
     (draft.members.add if role.member else draft.members.discard)(node_id)
     (draft.senders.add if role.sender else draft.senders.discard)(node_id)
+
+
+def _subgroups(topics: tuple[Topic, ...]) -> set[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    return {(topic.topic_id, topic.members, topic.senders) for topic in topics if topic.members}
 
 
 def _finish(draft: _Draft, nodes: list[int], before: Topic | None) -> Topic:

@@ -9,8 +9,10 @@ The steps from view v to v+1; each is one rule below, tried in this order until 
     absorb       all:    what live rows suspect is suspected here, too
     propose      leader: one complete next view into its proposal area, then column proposed = ballot
     acknowledge  all:    copy it into the own area, then proposed = acked = ballot
-    commit       leader: acked by all -> committed = ballot; joiners get an Admission
-    prepare      all:    committed -> make and exchange the next epoch's memory while traffic flows, then prepared
+    commit       leader: acked by all -> committed = ballot, of a revision or with joiners, who get an Admission
+    revise       all:    committed, and a revision of the installed view -> it is the view from now on, and that is all
+    prepare      all:    make and exchange the next epoch's memory while traffic flows, then prepared; with joiners in
+                         it, only once it is committed
     wedge        leader: prepared by all, joiners included -> wedged = ballot; the others wedge at the leader's word
     trim         leader: wedged by all -> per subgroup and sender the least frozen count into the trim area, trimmed
     echo         all:    copy it into the own trim area, trim_echoed
@@ -20,7 +22,8 @@ Rules:
 - "All" are the live members, "leader" is the lowest of them, and it acts only behind the barrier; without a majority
   nobody does anything (`spindle.membership.participants`).
 - A ballot is attempt * NODES_MAX + rank of the proposer + 1, so columns that hold ballots only grow, and who leads next
-  can always outbid. Nobody acts on a proposal before its end is acknowledged by itself and committed.
+  can always outbid. Nobody acts on a proposal before all have acknowledged it: memory that was made for one that is
+  given up is given back. Who is prepared has acknowledged.
 - Members take orders from their present leader's row only, and take over its suspicions before they obey: so what a
   suspect has said is never obeyed late, and a leader behind the barrier sees all that was obeyed before.
 - Until somebody live has wedged, a proposal may be replaced by one with a higher ballot: a joiner vanished, a member of
@@ -28,6 +31,9 @@ Rules:
   has been lost then, because a view is installed only when all live members have wedged and echoed.
 - Once somebody live has wedged, the decision stands as it is: who leads next carries it to its end, even with dead
   members in it, and the view after it is without them. Two changes are two views or one batch, never a blend.
+- A revision moves nothing in shared memory, so the epoch goes on. Who has taken it says so in its own column committed;
+  a new leader that finds one such member takes it, too, so the living never differ for long. Columns hold ballots, so
+  those of one revision are no answer to the next.
 - A trim is adopted if any witness has echoed it: somebody may have installed by it. Else it is computed anew.
 - Whoever is suspected by a live member is cast out, and stops.
 - A view that can't be prepared holds up nobody for ever: after a while each says what it lacks, and the leader decides
@@ -45,9 +51,9 @@ from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TopicSpec
 from spindle.group.view import NODES_MAX, Member, View
 from spindle.membership import messages as m
-from spindle.membership.codec import decode_trim, decode_view, encode_trim, encode_view
+from spindle.membership.codec import decode_newcomers, decode_proposal, decode_trim, encode_proposal, encode_trim
 from spindle.membership.participants import Participants
-from spindle.membership.plan import Wishes, plan_next
+from spindle.membership.plan import Wishes, following, plan_next
 from spindle.membership.table import Table
 from spindle.membership.trim import fits, least_frozen
 
@@ -61,8 +67,8 @@ class Phase(enum.Enum):
     OUTSIDE = "outside"  # not a member, and not yet admitted
     ADMITTED = "admitted"  # a joiner that is in the committed next view
     STABLE = "stable"  # a view is installed, nothing is proposed
-    ACKNOWLEDGED = "acknowledged"  # a next view is copied and acknowledged
-    PREPARING = "preparing"  # it is committed; the next epoch's memory is being made
+    ACKNOWLEDGED = "acknowledged"  # a next view is copied and acknowledged, and has to be committed
+    PREPARING = "preparing"  # the next epoch's memory is being made
     PREPARED = "prepared"  # the memory is exchanged; waiting for the others
     WEDGED = "wedged"  # sending has stopped; waiting for the trim
     ECHOED = "echoed"  # the trim is copied; waiting for the other echoes
@@ -99,6 +105,8 @@ class Rules:
         self._deferred: list[tuple[int, m.Message]] = []  # sent under a view that is not installed here yet
         self._joiners_prepared: set[int] = set()
         self._lacks: dict[int, dict[int, str]] = {}  # at the leader, by node id: what it can't get for next_view
+        self._together = False  # at the leader: several nodes have wished for roles at a time
+        self._gathering: bool | None = None  # ... and wait for more: None not yet, False no longer
         self._look_again = False  # suspicions were absorbed in the middle of a rule
         self._base = -1  # of a joiner: id of the view in which its admission was decided
         self._other: View | None = None  # outside: of another group than the one that is asked, which lives still
@@ -172,6 +180,8 @@ class Rules:
             return True
         if not self._participants.has_majority():
             return False
+        if self._revise():
+            return True
         if self.is_leader and self._participants.barrier_passed() and (
                 self._propose() or self._commit() or self._trim()):
             return True
@@ -204,19 +214,41 @@ class Rules:
         leaving = frozenset(
             member.node_id for rank, member in enumerate(self.view.members)
             if rank not in live or table.get(rank, "leaving"))
+        if not leaving and self._gathers():
+            return False
         plan = plan_next(self.view, self._wishes, leaving)
         for node_id, rejection in plan.rejections:
             self._refuse(node_id, rejection)
         view = plan.view
-        if view is None and self.phase is not Phase.STABLE:
-            # Nothing else is wished: an epoch like this one takes the place of the proposal that is given up.
-            view = dataclasses.replace(self.view, view_id=self.view.view_id + 1)
+        if self.phase is not Phase.STABLE and (view is None or view.revises(self.view)):
+            # Something has to take the place of the proposal that is given up. Joiners that were admitted to it learn
+            # that it doesn't come by another view, and by no revision.
+            assert self.next_view is not None
+            revises = self.next_view.revises(self.view)
+            view = view or dataclasses.replace(self.view, revision=self.view.revision + 1)
+            view = view if revises else following(view)
         if view is None:
             return False
-        table.write_area("proposal", encode_view(view))
-        table.set("proposed", self._outbid("proposed"))
+        ballot = self._outbid("proposed")
+        table.write_area("proposal", encode_proposal(view, self.view, ballot))
+        table.set("proposed", ballot)
         table.push()
         return self._acknowledge()
+
+    def _gathers(self) -> bool:
+        """True while the leader waits for more: where the last roles were wished by several nodes at a time, others may
+        be about to do what one of them has begun. A node alone waits for nobody."""
+        assert self.view is not None
+        asking = self._wishes.asking_for_roles
+        if asking and self._together and self._gathering is not False and not self._wishes.joins and (
+                self.phase is Phase.STABLE and len(asking) < len(self.live_ranks())):
+            if self._gathering is None:
+                self._gathering = True
+                self._act(m.Gather())
+            return True
+        if asking:
+            self._together, self._gathering = len(asking) > 1, None
+        return False
 
     def _in_vain(self) -> bool:
         """True if the acknowledged proposal can't be carried out: its proposer, a joiner or a member of it is gone."""
@@ -235,13 +267,13 @@ class Rules:
         if not ballot or _proposer(ballot) == table.my_rank:
             return True
         try:
-            proposal = decode_view(table.read_area(newest, "proposal"))
+            members, settings = decode_newcomers(table.read_area(newest, "proposal"))
         except ValueError:  # not whole yet
             return False
-        for member in proposal.members:
+        for member in members:
             if member not in self.view.members and not self._is_dead(member):
                 self._wishes.joins.setdefault(member.node_id, member)
-        self._wishes.propose(proposal.settings)
+        self._wishes.propose(settings)
         return True
 
     def _acknowledge(self) -> bool:
@@ -250,11 +282,15 @@ class Rules:
         ballot = self._leader_says("proposed")
         if ballot <= table.get(table.my_rank, "acked") or _proposer(ballot) != leader:
             return False
+        if self._revise():  # it was committed before the leader proposed the next one, which follows it
+            return True
         try:
             data = table.read_area(leader, "proposal")
         except ValueError:  # not whole yet
             return False
-        view = decode_view(data)
+        view = decode_proposal(data, self.view, ballot)
+        if view is None:  # the next one is there already, and its column comes after it
+            return False
         self._check_next(view)
         if not self.is_leader:
             table.write_area("proposal", data)
@@ -267,7 +303,10 @@ class Rules:
 
     def _check_next(self, view: View) -> None:
         assert self.view is not None
-        if view.group_id != self.view.group_id or view.view_id <= self.view.view_id:
+        revision = view.revises(self.view) and view.revision == self.view.revision + 1
+        if revision and view.members != self.view.members:
+            raise MembershipError(f"other members were proposed as a revision of view {view.view_id}; {RESTART_ALL}")
+        if view.group_id != self.view.group_id or (view.view_id <= self.view.view_id and not revision):
             raise MembershipError(f"view {view.view_id} was proposed after view {self.view.view_id}; {RESTART_ALL}")
         if view.settings.version < self.view.settings.version:
             raise MembershipError(f"view {view.view_id} was proposed with settings of version {view.settings.version}, "
@@ -290,20 +329,48 @@ class Rules:
         if _proposer(self.ballot) != table.my_rank or self._least("acked") < self.ballot:
             return False
         assert self.view is not None and self.next_view is not None
+        joiners = self._joiners()
+        if not joiners and not self.next_view.revises(self.view):
+            return False  # all are prepared before anybody wedges, and that says more
         table.set("committed", self.ballot)
         table.push()
-        joiners = self._joiners()
         for joiner in joiners:
             self._act(m.Send(joiner.node_id, m.Admission(
                 self.next_view, self.ballot, self.view.view_id, len(joiners)), joiner.incarnation))
         return True
 
+    def _revise(self) -> bool:
+        """Also what an earlier leader has committed, if that is known of somebody who takes part: who leads now has
+        heard of it behind the barrier at the latest, before it proposes anything."""
+        if self.phase is not Phase.ACKNOWLEDGED:
+            return False
+        assert self._table is not None and self.view is not None and self.next_view is not None
+        if not self.next_view.revises(self.view):
+            return False
+        table = self._table
+        if self.is_leader:
+            decided = any(table.get(rank, "committed") == self.ballot for rank in self.live_ranks())
+        else:
+            decided = self._leader_says("committed") == self.ballot
+        if not decided:
+            return False
+        self.view, self.next_view = self.next_view, None
+        self.phase = Phase.STABLE
+        table.set("committed", self.ballot)
+        table.push()
+        self.ballot = 0
+        self._act(m.Revise(self.view))
+        self._revised()
+        return True
+
     def _prepare(self) -> bool:
         if self.phase is not Phase.ACKNOWLEDGED or _proposer(self.ballot) != self.leader_rank:
             return False
-        if self._leader_says("committed") < self.ballot:
+        assert self.view is not None and self.next_view is not None
+        if self.next_view.revises(self.view):
             return False
-        assert self.next_view is not None
+        if self._joiners() and self._leader_says("committed") < self.ballot:
+            return False  # who comes in connects to everybody: not before all know of it
         self.phase = Phase.PREPARING
         self._act(m.Prepare(self.next_view, self.ballot))
         return True
@@ -414,6 +481,9 @@ class Rules:
         return True
 
     # --- what the machine does when a rule finds it necessary
+
+    def _revised(self) -> None:
+        raise NotImplementedError
 
     def _suspected(self, rank: int, why: str) -> None:
         raise NotImplementedError

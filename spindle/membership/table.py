@@ -41,5 +41,8 @@ class Table(Protocol):
     def frozen_counts(self, rank: int, topic_id: int) -> Sequence[int]:
         """Messages that the member has received of each sender, by sender rank, as it froze them at its wedge."""
 
+    def frozen_topics(self, rank: int) -> Sequence[int]:
+        """Numbers of the topics of which that member has frozen a count above zero; all others of its are zeros."""
+
     def push(self) -> None:
         """Makes what was set and written visible to the others, in that order, and rings them."""

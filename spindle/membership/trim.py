@@ -3,6 +3,9 @@
 Why the least over the live: it is the most that all of them can deliver. And it is never less than what anybody has
 delivered, the dead included: a message is delivered when all members of the view have received it, so it counts among
 what each of the live has frozen (property T2).
+
+Rules: a topic that isn't named keeps nothing. So what a view change costs depends on the topics in which something
+has come in its epoch, not on all that there are.
 """
 
 from __future__ import annotations
@@ -16,16 +19,18 @@ Trims = dict[int, tuple[int, ...]]  # by topic id: messages kept of each sender,
 
 
 def least_frozen(view: View, table: Table, live: Sequence[int]) -> Trims:
-    """Per subgroup and sender the least count that a live member has frozen. A topic whose members are all gone keeps
-    nothing."""
+    """Per subgroup and sender the least count that a live member has frozen, where that isn't zero for all senders. A
+    topic whose members are all gone keeps nothing."""
     among = set(live)
+    active = {topic_id for rank in live for topic_id in table.frozen_topics(rank)}
     trims: Trims = {}
     for topic in view.topics:
-        if topic.senders:
+        if topic.topic_id in active:
             ranks = [rank for rank in map(view.rank_of, topic.members) if rank is not None and rank in among]
             frozen = [table.frozen_counts(rank, topic.topic_id) for rank in ranks]
-            trims[topic.topic_id] = (
-                tuple(min(counts) for counts in zip(*frozen, strict=True)) if frozen else (0,) * len(topic.senders))
+            least = tuple(min(counts) for counts in zip(*frozen, strict=True))
+            if any(least):
+                trims[topic.topic_id] = least
     return trims
 
 
@@ -33,10 +38,13 @@ def fits(view: View, table: Table, node_id: int, view_id: int, trims: Mapping[in
     """True if the trim is one of `view` and keeps nothing that this member has not received (property T3)."""
     if view_id != view.view_id:
         return False
-    for topic in view.topics:
-        if topic.senders and node_id in topic.members:
-            frozen = table.frozen_counts(table.my_rank, topic.topic_id)
-            trim = trims.get(topic.topic_id, ())
-            if len(trim) != len(frozen) or any(kept > got for kept, got in zip(trim, frozen, strict=True)):
+    known = {topic.topic_id: topic for topic in view.topics if topic.topic_id in trims}
+    for topic_id, trim in trims.items():
+        topic = known.get(topic_id)
+        if topic is None or len(trim) != len(topic.senders):
+            return False
+        if node_id in topic.members:
+            frozen = table.frozen_counts(table.my_rank, topic_id)
+            if any(kept > got for kept, got in zip(trim, frozen, strict=True)):
                 return False
     return True

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
 
+GATHER_S = 0.001  # for openings that come together: less than the view that each would take for itself
 OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
 TIDY_S = 0.05  # between two looks whether an old epoch's last posts have arrived
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
@@ -47,12 +48,14 @@ class Changes:
     """The machine of one node, and what it moves: view, epoch, topics.
 
     on_installed(view, before)  a view is installed; `before` is the one it follows, None for the node's first
+    on_revised(view, before)    its topics have changed
     on_left()                   the node has left in order
     fail(error)                 the node must stop
     """
 
     def __init__(self, engine: Engine, config: NodeConfig, me: Member, peers: Peers,
-                 on_installed: Callable[[View, View | None], None], on_left: Callable[[], None],
+                 on_installed: Callable[[View, View | None], None],
+                 on_revised: Callable[[View, View | None], None], on_left: Callable[[], None],
                  fail: Callable[[SpindleError], None], on_journal_failure: Callable[[Exception], None]) -> None:
         self.engine, self.me, self.peers = engine, me, peers
         self.machine = Machine(me, Settings(
@@ -65,12 +68,13 @@ class Changes:
                                  peers.send_in_turn)
         self.view: View | None = None  # installed
         self.epoch: Epoch | None = None  # its memory
-        self._on_installed, self._on_left, self._fail = on_installed, on_left, fail
+        self._on_installed, self._on_revised, self._on_left, self._fail = on_installed, on_revised, on_left, fail
         self._open_claim_timeout_s = OPEN_CLAIM_SHARE * config.suspect_timeout_s
         self._unreachable: set[int] = set()  # members of the view whose data connection has failed
         self._tidy_timer: asyncio.TimerHandle | None = None
         self._driving = self._stopped = False
         self._prepare_timer: asyncio.TimerHandle | None = None
+        self._gather_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self._slow_change = (-1, 0)  # view id and ballot of the change that was under way at the timer's last look
         asyncio.get_running_loop().add_reader(engine.control_fd, self._columns_changed)
@@ -82,7 +86,7 @@ class Changes:
         self._stopped = True
         self.liveness.stop()
         asyncio.get_running_loop().remove_reader(self.engine.control_fd)
-        for timer in (self._prepare_timer, self._slow_timer, self._tidy_timer):
+        for timer in (self._gather_timer, self._prepare_timer, self._slow_timer, self._tidy_timer):
             if timer is not None:
                 timer.cancel()
         self.next.close()
@@ -200,6 +204,8 @@ class Changes:
                 action.node_id, message_to_wire(action.message), incarnation=action.incarnation)
             if not sent and isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
+        elif isinstance(action, m.Gather):
+            self._gather_timer = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
         elif isinstance(action, m.Prepare):
             self._preparation.begins(action.ballot, asyncio.get_running_loop().time())
             self._watch_preparation()
@@ -213,6 +219,8 @@ class Changes:
             self.topics.deliver_to_trim(self.view, action.trims)
         elif isinstance(action, m.Install):
             self._install(action.view)
+        elif isinstance(action, m.Revise):
+            self._revise(action.view)
         elif isinstance(action, m.Left):
             LOG.info("node %d has left", self.me.node_id, extra=about(NODE_LEFT))
             self._on_left()
@@ -222,6 +230,10 @@ class Changes:
             self.topics.rejected(action)
         elif isinstance(action, m.Failed):
             self._fail(error_from_wire(action.kind, action.text))
+
+    def _gathered(self) -> None:
+        self.machine.gathered()
+        self.drive()
 
     def _watch_preparation(self) -> None:
         if self._prepare_timer is not None:
@@ -273,6 +285,12 @@ class Changes:
         for member in view.members:
             if member.node_id != self.me.node_id and not self._connected(member):
                 self.machine.peer_gone(member, why="it is not connected", ended=False)
+
+    def _revise(self, view: View) -> None:
+        """Topics have come or gone that nobody has a part in: the epoch stays."""
+        before, self.view = self.view, view
+        self.topics.revised(view)
+        self._on_revised(view, before)
 
     def _take_settings(self, settings: Settings, before: View | None) -> None:
         """The group's settings are this node's from now on, whatever its file says."""

@@ -145,7 +145,8 @@ class Node:
                                             lambda name: self._changes.topics.local.get(name))
                     self._changes = Changes(
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
-                        on_left=self._changed.set, fail=self.fail, on_journal_failure=self._journal_failed)
+                        on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
+                        on_journal_failure=self._journal_failed)
                     self.engine.start()
                     self._started = True
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
@@ -358,6 +359,11 @@ class Node:
         """All topics of the group."""
         return [topic.info for topic in self._view.topics] if self._view is not None else []
 
+    def topic(self, name: str) -> TopicInfo | None:
+        """One of them; None if it isn't declared."""
+        topic = self._view.topic(name) if self._view is not None else None
+        return topic.info if topic is not None else None
+
     def view(self) -> ViewInfo:
         """The installed view. Raises NodeStopped before the node is a member."""
         if self._view is None:
@@ -462,6 +468,11 @@ class Node:
         self._changed.set()
         self.relays.installed(view)
         self._tell(Event(VIEW, view=self.view()))
+        self._on_revised(view, before)
+
+    def _on_revised(self, view: View, before: View | None) -> None:
+        self._view = view
+        known = before.topic if before is not None else lambda _: None
         for topic in view.topics:
-            if before is None or before.topic(topic.spec.name) is None:
+            if known(topic.spec.name) is None:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))

@@ -96,18 +96,44 @@ class Topic(_message.Message):
     def __init__(self, spec: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., fresh: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("group_id", "view_id", "members", "topics", "settings")
+    __slots__ = ("group_id", "view_id", "members", "topics", "settings", "revision")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     view_id: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
     topics: _containers.RepeatedCompositeFieldContainer[Topic]
     settings: Settings
-    def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
+    revision: int
+    def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class Proposal(_message.Message):
+    __slots__ = ("group_id", "view_id", "revision", "base_view_id", "base_revision", "members", "settings", "topics", "gone", "ballot")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    BASE_VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    view_id: int
+    revision: int
+    base_view_id: int
+    base_revision: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    settings: Settings
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    gone: _containers.RepeatedScalarFieldContainer[int]
+    ballot: int
+    def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., revision: _Optional[int] = ..., base_view_id: _Optional[int] = ..., base_revision: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., gone: _Optional[_Iterable[int]] = ..., ballot: _Optional[int] = ...) -> None: ...
 
 class Settings(_message.Message):
     __slots__ = ("version", "suspect_timeout_s", "contacts", "form")

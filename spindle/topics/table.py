@@ -329,19 +329,19 @@ class TopicTable:
 
     def deliver_to_trim(self, view: View, trims: dict[int, tuple[int, ...]]) -> None:
         """The end of an epoch: every topic's last messages, to its log or, where that has no room, to its backlog."""
-        ours = {topic.topic_id: topic for topic in view.topics
-                if self._node_id in topic.members and topic.topic_id in trims}
-        for topic_id in self._engine.deliver_trims({topic_id: trims[topic_id] for topic_id in ours}):
-            rest = self._engine.take_undelivered(topic_id, trims[topic_id])
-            self._local(ours[topic_id]).keep([
+        for topic_id in self._engine.deliver_trims(trims):
+            topic = next(topic for topic in view.topics if topic.topic_id == topic_id)
+            rest = self._engine.take_undelivered(topic_id, trims.get(topic_id, ()))
+            self._local(topic).keep([
                 (payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay)
                 for payload, sender, sequence, source_ns, writer_id, relay in rest
             ])
 
     def before_install(self, view: View) -> None:
         """Between two epochs: logs and cursors for what begins, and what is kept for fresh members."""
+        before = {id(topic) for topic in self._installed.topics} if self._installed is not None else ()
         for topic in view.topics:
-            if self._node_id not in topic.members:
+            if id(topic) in before or self._node_id not in topic.members:  # what is the same value has nobody fresh
                 continue
             local = self._local(topic)
             if self._node_id in topic.fresh:
@@ -361,14 +361,24 @@ class TopicTable:
 
     def installed(self, view: View) -> None:
         """The new epoch runs: forget topics that this node is out of, answer who waited."""
-        self._installed = view
+        before, self._installed = self._installed, view
         self.questions.view_changed(view)
         for name, local in list(self.local.items()):
             topic = view.topic(name)
+            if topic is not None and before is not None and topic is before.topic(name) and local.catching_up is None:
+                continue  # most are idle, at most changes
             if local.member and (topic is None or self._node_id not in topic.members):
                 local.leave(view)
             elif local.member and topic is not None and self._node_id not in topic.fresh:
                 local.view_changed(view, topic)
+        self._answer(view)
+
+    def revised(self, view: View) -> None:
+        """Topics have come or gone that nobody has a part in."""
+        self._installed = view
+        self._answer(view)
+
+    def _answer(self, view: View) -> None:
         for waiter in self._waiters:
             if not waiter.future.done() and waiter.fulfilled(view):
                 waiter.future.set_result(None)

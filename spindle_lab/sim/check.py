@@ -9,6 +9,7 @@ Membership
     M4         consecutive views: a majority of the older (without those that have ended) goes on
     M5         the same view id means the same view
     M6         a life that was left out never comes back
+    M7         a revision of a view is the same for all that take part, and changes nothing that memory depends on
 Delivery
     D1 D5      each writer's messages are what it wrote, in its order
     D2 D6 D9   one sequence for all, in the order of rounds; who goes on together has delivered the same
@@ -29,6 +30,7 @@ Ends
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from spindle.membership.machine import Phase
@@ -64,6 +66,16 @@ class Sequence:
         self.senders = {node_id: view.member(node_id) for node_id in topic.senders}
         self.ordered = topic.spec.level.ordered
         self.trim: tuple[int, ...] | None = None
+
+
+def moving(view: View) -> View:
+    """What all have alike that install a view; of its revisions one that died may have had another."""
+    return dataclasses.replace(view, revision=0, topics=tuple(topic for topic in view.topics if topic.members))
+
+
+def _same_view(one: Life, other: Life) -> bool:
+    return one.view is not None and other.view is not None and (
+        (one.view.group_id, one.view.view_id) == (other.view.group_id, other.view.view_id))
 
 
 class Checker:
@@ -104,19 +116,20 @@ class Checker:
             self.views[key] = view
             self.chain.setdefault(view.group_id, []).append(view)
         chain = self.chain[view.group_id]
-        place = chain.index(view) if known == view or known is None else len(chain)
+        same = known is None or moving(known) == moving(view)
+        place = next(n for n, one in enumerate(chain) if one.view_id == view.view_id) if same else len(chain)
         if before is None:
             self.require(place == 0 or life.me not in chain[place - 1].members, "M2",
                          f"{life} begins with view {view.view_id}, but was in the one before")
         else:
-            self.require(place > 0 and chain[place - 1] == before, "M3",
+            self.require(place > 0 and moving(chain[place - 1]) == moving(before), "M3",
                          f"{life} installs view {view.view_id} after {before.view_id}")
         if known is None:
             self._check_chain(life, view, chain)
             for topic in view.topics:
                 self.sequences[view.group_id, view.view_id, topic.topic_id] = Sequence(view, topic)
         else:
-            self.require(known == view, "M5", f"{life} has another view {view.view_id}: {view} instead of {known}")
+            self.require(same, "M5", f"{life} has another view {view.view_id}: {view} instead of {known}")
         for topic in view.topics:
             if life.node_id in topic.members:
                 sequence = self.sequences[view.group_id, view.view_id, topic.topic_id]
@@ -124,6 +137,19 @@ class Checker:
                 life.readers[topic.topic_id].begin_view()
         self.rows.begin(life)
         self.world.mix(view.view_id, life.number)
+
+    def revised(self, life: Life) -> None:
+        """M7: all that take part with it and have as many revisions of their view have the same."""
+        view, epoch = life.view, life.epoch
+        assert view is not None and epoch is not None
+        self.require(moving(view) == moving(self.views[view.group_id, view.view_id]), "M7",
+                     f"{life} has a revision of view {view.view_id} in which something in memory is another")
+        for rank in life.machine.live_ranks():
+            other = self.world.life_of(view.members[rank])
+            if other.running and other.view is not None and other.view.state == view.state:
+                self.require(other.view == view, "M7", f"{life} and {other} have view {view.view_id} otherwise in its "
+                             f"revision {view.revision}")
+        self.world.mix(view.revision, life.number)
 
     def _check_chain(self, life: Life, view: View, chain: list[View]) -> None:
         """M4 and M6, when the first node installs a view."""
@@ -339,7 +365,7 @@ class Checker:
         if where is not sequence:
             return True  # of an earlier view: who goes on from that has all of it (D9)
         for other in there:
-            if other.view is life.view and other.readers[writer.topic_id].delivered <= place:
+            if _same_view(other, life) and other.readers[writer.topic_id].delivered <= place:
                 raise Violation("A1", f"{life}: message {told - 1} of writer {writer.number} in topic "
                                       f"{writer.topic_id} is acknowledged, but {other} has not delivered it")
         return True
@@ -365,6 +391,8 @@ class Checker:
                      f"view {view.view_id} has {[str(one) for one in view.members]}, running are "
                      f"{[str(life) for life in core]}")
         for topic in view.topics:
+            if not topic.members:
+                continue
             sequence = self.sequences[view.group_id, view.view_id, topic.topic_id]
             for life in core:
                 if life.node_id in topic.members and sequence.ordered:

@@ -210,6 +210,9 @@ class Life:
                 link.send(self, (MESSAGE, action.message))
             elif isinstance(action.message, m.JoinRequest):
                 self.machine.unreachable(action.node_id)
+        elif isinstance(action, m.Gather):
+            world.hit("gather")
+            self.machine.gathered()
         elif isinstance(action, m.Prepare):
             world.hit("prepare")
             self.preparation.begins(action.ballot, world.now_ns / NS)
@@ -225,6 +228,10 @@ class Life:
             self._deliver_to_trim(action.trims)
         elif isinstance(action, m.Install):
             self._install(action.view)
+        elif isinstance(action, m.Revise):
+            world.hit("revise")
+            self.view = action.view
+            world.check.revised(self)
         elif isinstance(action, m.Left):
             self.finish(links.ENDED_ORDERLY, "")
         elif isinstance(action, m.Rejected):
@@ -249,13 +256,14 @@ class Life:
         assert self.view is not None
         self.wake()
         self.world.check.trimmed(self, trims)
+        undelivered = self.engine.deliver_trims(trims)
         for topic in self.view.topics:
-            if self.node_id not in topic.members or topic.topic_id not in trims:
+            if self.node_id not in topic.members:
                 continue
-            reader, trim = self.readers[topic.topic_id], trims[topic.topic_id]
-            if not self.engine.deliver_to_trim(topic.topic_id, trim):
+            reader = self.readers[topic.topic_id]
+            if topic.topic_id in undelivered:
                 self.world.hit("trim met a full log")
-                rest = self.engine.take_undelivered(topic.topic_id, trim)
+                rest = self.engine.take_undelivered(topic.topic_id, trims.get(topic.topic_id, ()))
                 owed = [
                     (payload, sender, sequence, source_ns, writer_id, self.view.view_id)
                     for payload, sender, sequence, source_ns, writer_id, _ in rest]

@@ -43,6 +43,10 @@ class WatchedTable:
         counts: Sequence[int] = self.epoch.frozen_counts(rank, topic_id)
         return counts
 
+    def frozen_topics(self, rank: int) -> Sequence[int]:
+        topics: Sequence[int] = self.epoch.frozen_topics(rank)
+        return topics
+
     def push(self) -> None:
         self.life.world.before_store(self.life)
         self.epoch.push()

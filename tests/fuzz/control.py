@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -29,10 +30,10 @@ from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.group.view import Member, Topic, View
 from spindle.membership import messages as m
 from spindle.membership.codec import (
+    decode_proposal,
     decode_trim,
-    decode_view,
+    encode_proposal,
     encode_trim,
-    encode_view,
     message_from_wire,
     message_to_wire,
 )
@@ -60,6 +61,7 @@ EPOCH_BYTES_MAX = 16 << 20  # larger rows are valid, but take their time to make
 SPEC = TopicSpec("flight/air data", "AirData", b"\x12\x34", Level.VOLATILE, 256, 8, 10, 1 << 20)
 MEMBERS = (Member(1, 1000, "/run/node-1.sock", 10, 1, "one"), Member(5, 1001, "/run/node-5.sock", 11, 1, "five"))
 VIEW = View(77, 3, MEMBERS, (Topic(SPEC, 1, (1, 5), (5,), (1,)), Topic(TopicSpec("t", window=4, size_max=8), 9)))
+BASE = View(77, 2, MEMBERS, (Topic(SPEC, 255, (1,), (1,), ()),))  # that proposals follow
 ENDPOINT = Endpoint(b"guid", 5, True, "t", b"{}", "app", 12, 3)
 MESSAGES: tuple[m.Message, ...] = (
     m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], VIEW.group_id, 3), m.TopicRequest(1, 3, SPEC),
@@ -247,19 +249,20 @@ def restart(data: bytes) -> None:
 
 
 def _views() -> Iterator[bytes]:
-    yield encode_view(VIEW)
-    yield encode_view(View(1, 0, MEMBERS[:1]))
-    yield encode_view(View(2**63, 2**40, (MEMBERS[1], MEMBERS[0]), (Topic(SPEC, 255, (1,), (1,), ()),)))
+    yield encode_proposal(VIEW, BASE, 9)
+    yield encode_proposal(dataclasses.replace(BASE, view_id=3, members=MEMBERS[:1], topics=()), BASE, 9)
+    revised = (Topic(dataclasses.replace(SPEC, name="another"), 254), Topic(SPEC, 255, (1,), (1,), ()))
+    yield encode_proposal(dataclasses.replace(BASE, topics=revised, revision=1), BASE, 9)
 
 
-@target(_views, message=lambda _: pb.View)
+@target(_views, message=lambda _: pb.Proposal)
 def view(data: bytes) -> None:
     """A proposed view: refused, or good enough to make the memory of its epoch."""
     try:
-        found = decode_view(data)
+        found = decode_proposal(data, BASE, 9)
     except MembershipError:
         return
-    assert decode_view(encode_view(found)) == found
+    assert decode_proposal(encode_proposal(found, BASE, 9), BASE, 9) == found
     for topic in found.topics:
         assert topic.donor is None or topic.donor in found.node_ids
     if not found.members or sum(ring_bytes(topic.spec) for topic in found.topics) > EPOCH_BYTES_MAX:

@@ -136,6 +136,9 @@ class StandInNode:
     def topics(self) -> list[TopicInfo]:
         return list(self._topics.values())
 
+    def topic(self, name: str) -> TopicInfo | None:
+        return next((topic for topic in self.topics() if topic.spec.name == name), None)
+
     def view(self) -> ViewInfo:
         return ViewInfo(3, (5, 7), 1, GROUP_ID)
 

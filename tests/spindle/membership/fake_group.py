@@ -25,6 +25,11 @@ from spindle.membership.table import Area
 Row = tuple[dict[str, int], dict[str, bytes], dict[int, tuple[int, ...]]]
 
 
+def in_memory(view: View) -> View:
+    """What all that install a view have alike. Of its later revisions one that died may have had another."""
+    return dataclasses.replace(view, revision=0, topics=tuple(topic for topic in view.topics if topic.members))
+
+
 class FakeTable:
     """One node's table of one epoch. `seen[rank]` is what has landed here of that row."""
 
@@ -52,6 +57,9 @@ class FakeTable:
 
     def frozen_counts(self, rank: int, topic_id: int) -> Sequence[int]:
         return self.seen[rank][2][topic_id]
+
+    def frozen_topics(self, rank: int) -> Sequence[int]:
+        return [topic_id for topic_id, counts in self.seen[rank][2].items() if any(counts)]
 
     def push(self) -> None:
         columns, areas, frozen = self.seen[self.my_rank]
@@ -92,6 +100,7 @@ class FakeNode:
     left: bool = False
     crashed: bool = False
     paused: bool = False
+    gathering: bool = False  # it waits a moment
     reported: set[tuple[int, int]] = dataclasses.field(default_factory=set)  # what it lacks for these
     decided: list[int] = dataclasses.field(default_factory=list)  # ballots of which it left somebody out
     given_up: int = 0  # in how many cases it lost its majority
@@ -121,6 +130,8 @@ class FakeGroup:
         self.mail: dict[tuple[int, int], deque[m.Message | HungUp]] = {}
         self.early: list[tuple[int, tuple[int, int, Row]]] = []
         self.steps = 0
+        self.gathers = 0
+        self.revisions = 0  # that anybody has taken
         self.incarnations = itertools.count(1000)
 
     # --- what the outside does
@@ -188,6 +199,9 @@ class FakeGroup:
     def carry_out(self, node: FakeNode, action: m.Action) -> None:
         if isinstance(action, m.Send):
             self.post(node.node_id, action.node_id, action.message)
+        elif isinstance(action, m.Gather):
+            self.gathers += 1
+            node.gathering = True
         elif isinstance(action, m.Prepare):
             self.check_acknowledged(node, action)
             node.preparing = action
@@ -214,6 +228,8 @@ class FakeGroup:
                 told = any(isinstance(one, HungUp) for one in self.mail.get((member.node_id, node.node_id), ()))
                 if member.life != other.life or not (other.running or told):
                     node.machine.peer_gone(member, other.left and member.life == other.life, ended=self.shared)
+        elif isinstance(action, m.Revise):
+            self.revise(node, action.view)
         elif isinstance(action, m.Left):
             node.left = True
             self.hang_up(node)
@@ -233,11 +249,25 @@ class FakeGroup:
         """The members of the installed view that the node doesn't suspect."""
         return [node.views[-1].members[rank] for rank in node.machine.live_ranks()] if node.views else []
 
+    def revise(self, node: FakeNode, view: View) -> None:
+        """All that live have the same revisions of a view: never one that another has otherwise."""
+        assert view.revises(node.views[-1]) and view.revision == node.views[-1].revision + 1
+        assert [topic for topic in view.topics if topic.members] == [
+            topic for topic in node.views[-1].topics if topic.members]
+        node.views[-1] = view
+        self.revisions += 1
+        for other in self.nodes.values():
+            if other is not node and other.running and other.views and other.views[-1].state == view.state:
+                takes_part = {member.life for member in self.live_members(node)}
+                assert other.life not in takes_part or other.views[-1] == view
+
     def check_acknowledged(self, node: FakeNode, action: m.Prepare) -> None:
-        """Nobody acts on a proposal that a live member has not acknowledged."""
+        """Nobody tells newcomers of a proposal that a live member has not acknowledged."""
+        if all(member in node.views[-1].members for member in action.view.members) if node.views else True:
+            return
         for member in self.live_members(node):
             table = self.life_of(member).table
-            if table is not None and table.view is node.views[-1]:
+            if table is not None and table.view.view_id == node.views[-1].view_id:
                 assert table.seen[table.my_rank][0].get("acked", 0) >= action.ballot
 
     def check_prepared(self, node: FakeNode) -> None:
@@ -305,6 +335,8 @@ class FakeGroup:
         found += [("mail", *pair) for pair, queue in self.mail.items() if queue]
         found += [("prepare", node.node_id, 0) for node in self.nodes.values()
                   if node.running and node.preparing and not node.paused]
+        found += [("gather", node.node_id, 0) for node in self.nodes.values()
+                  if node.running and node.gathering and not node.paused]
         found += [("look", node.node_id, 0) for node in self.nodes.values() if self.pushed and node.running]
         return [one for one in found if one[0] not in ("mail", "push") or not self.stuck(*one)]
 
@@ -331,6 +363,11 @@ class FakeGroup:
                     return True
                 options.remove(option)
                 continue
+            if kind == "gather":
+                self.nodes[a].gathering = False
+                self.nodes[a].machine.gathered()
+                self.drive(self.nodes[a])
+                return True
             if kind == "look":
                 self.look()
                 return True

@@ -19,7 +19,8 @@ from spindle.membership.machine import Phase
 from tests.spindle.membership.fake_group import FakeGroup, FakeNode
 from tests.spindle.membership.test_failures import check
 
-KINDS = ("start", "leave", "crash", "crash leader", "pause", "resume", "suspect", "suspect leader", "role", "idle")
+KINDS = ("start", "leave", "crash", "crash leader", "pause", "resume", "suspect", "suspect leader", "role", "declare",
+         "idle")
 NODES = 7
 
 
@@ -83,6 +84,9 @@ def _do(group: FakeGroup, rng: random.Random, kind: str) -> None:
             group.drive(one)
     elif kind == "suspect" and inside:
         group.suspect(rng.choice(inside).node_id, node.node_id)
+    elif kind == "declare" and node.views and not node.paused:
+        group.declare(node.node_id, TopicSpec(f"t{rng.randrange(20)}", size_max=rng.choice((16, 16, 32))))
+        group.drive(node)
     elif kind == "role" and node.views and not node.paused:
         node.machine.take_role(m.Role("t", rng.random() < 0.8, False))
         group.drive(node)

@@ -19,18 +19,28 @@ from spindle.group.topics import TopicSpec
 from spindle.group.view import Member, Topic, View
 from spindle.membership import messages as m
 from spindle.membership.codec import (
+    decode_newcomers,
+    decode_proposal,
     decode_trim,
-    decode_view,
+    encode_proposal,
     encode_trim,
     encode_view,
     message_from_wire,
     message_to_wire,
+    view_from_wire,
 )
 from spindle.proto import node_pb2 as pb
 
 SPEC = TopicSpec("flight/air", "Air", b"\x01\x02", Level.VOLATILE, 100, 16, 5, 1 << 20)
 VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(65535, 7, "/b")),
             (Topic(SPEC, 255, (1, 65535), (65535,), (1,)),))
+
+
+NOBODY = View(VIEW.group_id, 2**40 - 1)
+
+
+def decode_view(data: bytes) -> View:
+    return view_from_wire(pb.View.FromString(data))
 
 
 @pytest.mark.parametrize("message", [
@@ -61,15 +71,40 @@ def test_view_and_trim_survive() -> None:
 def test_view_that_contradicts_itself_is_refused(view: View) -> None:
     with pytest.raises(MembershipError):
         decode_view(encode_view(view))
+    with pytest.raises(MembershipError):
+        decode_proposal(encode_proposal(view, NOBODY, 9), NOBODY, 9)
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_view_or_an_error(data: bytes) -> None:
-    for decode in (decode_view, decode_trim):
+    for decode in (lambda data: decode_proposal(data, VIEW, 9), decode_newcomers, decode_trim):
         try:
-            decode(data)  # type: ignore[operator]
+            decode(data)
         except MembershipError:
             pass
+
+
+def test_a_proposal_is_what_differs_from_the_view_before() -> None:
+    """Topics that stay are those of the view before, as they are; others are told, and what is no more. It fits that
+    view only."""
+    stays = Topic(dataclasses.replace(SPEC, name="stays"), 1, (1,), (1,))
+    goes = Topic(dataclasses.replace(SPEC, name="goes"), 2)
+    base = dataclasses.replace(VIEW, topics=(stays, goes, *VIEW.topics), revision=3)
+    comes = Topic(dataclasses.replace(SPEC, name="comes"), 3)
+    changed = dataclasses.replace(VIEW.topics[0], fresh=())
+    view = dataclasses.replace(base, topics=(stays, changed, comes), revision=4)
+    data = encode_proposal(view, base, 9)
+    found = decode_proposal(data, base, 9)
+    assert found == view and found.topics[0] is stays and found.revises(base)
+    assert b"stays" not in data and b"goes" not in data and b"comes" in data
+    assert decode_newcomers(data) == (view.members, view.settings)
+    assert decode_proposal(encode_proposal(VIEW, NOBODY, 9), NOBODY, 9) == VIEW
+    for other in (dataclasses.replace(base, revision=2), dataclasses.replace(base, view_id=base.view_id + 1)):
+        with pytest.raises(MembershipError, match="was proposed after view"):
+            decode_proposal(data, other, 9)
+    fewer = dataclasses.replace(base, members=base.members[:1])
+    with pytest.raises(MembershipError, match="wrong subgroup"):
+        decode_proposal(encode_proposal(dataclasses.replace(fewer, revision=4), base, 9), base, 9)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))

@@ -76,7 +76,9 @@ def test_whoever_stays_lacks_nobody_and_no_member_goes_for_a_newcomer(n: int, da
 
 
 def change(group: FakeGroup, node_id: int, name: str = "t") -> None:
+    """A change that needs memory."""
     group.declare(node_id, TopicSpec(name))
+    group.nodes[node_id].machine.take_role(m.Role(name, True, False))
     group.drive(group.nodes[node_id])
     group.run()
 
@@ -149,7 +151,8 @@ def test_only_the_leader_may_tell_a_member_to_stop_and_only_in_time() -> None:
     group.run()
     assert machine.phase is Phase.STABLE
     group.walls.add(frozenset((1, 2)))
-    group.declare(1, TopicSpec("t"))
+    group.nodes[1].machine.declare(TopicSpec("t"))
+    group.nodes[1].machine.take_role(m.Role("t", True, False))
     group.drive(group.nodes[1])
     while machine.phase is not Phase.PREPARING:
         assert group.happen()

@@ -14,7 +14,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.membership import messages as m
 from spindle.membership.machine import Phase
-from tests.spindle.membership.fake_group import FakeGroup
+from tests.spindle.membership.fake_group import FakeGroup, in_memory
 
 
 def check_properties(group: FakeGroup) -> None:
@@ -26,7 +26,7 @@ def check_properties(group: FakeGroup) -> None:
         assert ids == list(range(ids[0], ids[0] + len(ids))) if ids else True
         for view in node.views:
             assert view.rank_of(node.node_id) is not None
-            assert agreed.setdefault(view.view_id, view) == view
+            assert agreed.setdefault(view.view_id, in_memory(view)) == in_memory(view)
         for view_id, trim in node.trims.items():
             assert trims.setdefault(view_id, trim) == trim
             for topic_id, counts in node.frozen[view_id].items():
@@ -230,3 +230,29 @@ def test_any_mix_of_clean_changes(seed: int, members: int, wishes: list[tuple[st
     for (node_id, name), (member, sender) in roles.items():
         if group.nodes[node_id].running and group.nodes[node_id].views:
             assert group.nodes[node_id].views[-1].has_role(node_id, name, member, sender)
+
+
+def test_roles_that_several_wish_for_at_a_time_share_a_view() -> None:
+    """Once two nodes have wished for roles at a time, the leader waits for the others before it proposes; one that
+    wishes alone isn't kept waiting again."""
+    group = FakeGroup(5)
+    start(group, 3)
+    for name in ("a", "b", "c"):
+        group.declare(1, TopicSpec(name))
+        group.drive(group.nodes[1])
+    group.run()
+
+    def wish(name: str, *node_ids: int) -> int:
+        before = group.nodes[1].views[-1].view_id
+        for node_id in node_ids:
+            group.nodes[node_id].machine.take_role(m.Role(name, True, True))
+            group.drive(group.nodes[node_id])
+        group.run()
+        return group.nodes[1].views[-1].view_id - before
+
+    assert wish("a", 1) == 1 and group.gathers == 0, "alone"
+    assert wish("b", 1, 2, 3) == 2 and group.gathers == 1, "the others come while the first one's view is made"
+    assert wish("c", 2, 3) <= 2 and group.gathers >= 2
+    before = group.gathers
+    assert wish("a", 2) == 1 and wish("a", 3) == 1
+    assert group.gathers - before <= 1, "who is alone waits at most once"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.group.view import Member, Topic, View
-from spindle.membership.codec import decode_view, encode_view
+from spindle.membership.codec import decode_proposal, encode_proposal
 from spindle.membership.messages import Role, TopicRequest
 from spindle.membership.plan import Wishes, plan_next
 
@@ -62,11 +62,33 @@ def test_role_before_its_declaration_is_fulfilled() -> None:
 def test_who_is_fresh_is_so_for_one_view_and_what_stays_is_the_same_topic() -> None:
     """A donor gives its history once; and what stays as it is costs nothing at a view change."""
     topics = (Topic(TopicSpec("new"), 1, (1, 2), (), (2,)), Topic(TopicSpec("old"), 2, (1, 3), (1,)))
-    plan = plan_next(view_of(1, 2, 3, topics=topics), wishes_of((3, TopicSpec("t"))), NOBODY)
-    assert plan.view is not None and [topic.fresh for topic in plan.view.topics] == [(), (), ()]
+    plan = plan_next(view_of(1, 2, 3, topics=topics), wishes_of((3, Role("new", True, False))), NOBODY)
+    assert plan.view is not None and [topic.fresh for topic in plan.view.topics] == [(3,), ()]
+    plan = plan_next(plan.view, wishes_of((3, TopicSpec("t")), (2, Role("t", True, True))), NOBODY)
+    assert plan.view is not None and [topic.fresh for topic in plan.view.topics] == [(), (), (2,)]
     assert plan.view.topics[1] is topics[1]
     without = plan_next(plan.view, Wishes(), frozenset({3}))
     assert without.view is not None and without.view.topics[1].members == (1,)
+
+
+def test_what_nobody_has_a_part_in_is_a_revision_of_the_view() -> None:
+    """Nothing in shared memory moves for a declaration: the view keeps its number, and every other topic is what it
+    was, who is fresh in it included. With anything else that is wished it is the next view."""
+    topics = (Topic(TopicSpec("new"), 1, (1, 2), (), (2,)),)
+    before = view_of(1, 2, 3, topics=topics)
+    plan = plan_next(before, wishes_of((3, TopicSpec("t"))), NOBODY)
+    assert plan.view is not None and plan.view.revises(before) and not before.revises(plan.view)
+    assert plan.view.state == (before.view_id, 1) and plan.view.topics[0] is topics[0]
+    assert plan.view.topics[1].spec.name == "t" and plan.view.topics[1].topic_id == 2
+    again = plan_next(plan.view, wishes_of((3, TopicSpec("u"))), NOBODY)
+    assert again.view is not None and again.view.state == (before.view_id, 2)
+    role, joiner = wishes_of((3, TopicSpec("u")), (1, Role("t", True, False))), wishes_of((3, TopicSpec("u")), joins=(4,))
+    for more in (role, joiner):
+        moved = plan_next(plan.view, more, NOBODY)
+        assert moved.view is not None and moved.view.state == (before.view_id + 1, 0)
+        assert moved.view.topics[0].fresh == ()
+    left = plan_next(plan.view, wishes_of((3, TopicSpec("u"))), frozenset({3}))
+    assert left.view is not None and left.view.state == (before.view_id + 1, 0)
 
 
 def test_refusal_does_not_stop_the_rest() -> None:
@@ -95,11 +117,12 @@ def test_any_plan_is_a_valid_view(wanted: list[tuple[int, str, int]], leaving: s
     wishes = wishes_of(*[
         (node_id, TopicSpec(name, level=Level.VOLATILE) if kind == 0 else Role(name, kind > 1, kind > 2))
         for node_id, name, kind in wanted], joins=tuple(joining))
-    plan = plan_next(view_of(1, 2, 3, 4), wishes, frozenset(leaving))
+    before = view_of(1, 2, 3, 4)
+    plan = plan_next(before, wishes, frozenset(leaving))
     if plan.view is None:
         assert not leaving and not joining
         return
-    assert decode_view(encode_view(plan.view)) == plan.view
+    assert decode_proposal(encode_proposal(plan.view, before, 9), before, 9) == plan.view
     for node_id, rejection in plan.rejections:
         wishes.topics = {key: one for key, one in wishes.topics.items()
                          if (key[0], one.request_id) != (node_id, rejection.request_id)}

@@ -14,6 +14,7 @@ import pytest
 from spindle.group.topics import TopicSpec
 from spindle.group.view import NODES_MAX, Member, Topic, View
 from spindle.membership import messages as m
+from spindle.membership.codec import encode_proposal
 from spindle.membership.machine import Machine, Phase
 from spindle.membership.participants import Participants
 from spindle.membership.plan import Wishes, plan_next
@@ -130,13 +131,13 @@ def frozen_table(my_rank: int, *frozen: Frozen) -> tuple[View, FakeTable]:
 def test_a_trim_is_the_least_that_the_living_have_frozen() -> None:
     view, table = frozen_table(0, {7: (5, 1)}, {7: (3, 9)}, {7: (0, 0)})
     assert least_frozen(view, table, [0, 1]) == {7: (3, 1)}
-    assert least_frozen(view, table, [0, 1, 2]) == {7: (0, 0)}
+    assert least_frozen(view, table, [0, 1, 2]) == {}, "what keeps nothing is not named"
     assert least_frozen(view, table, [1]) == {7: (3, 9)}
 
 
 @pytest.mark.parametrize(("view_id", "trims", "fitting"), [
     (1, {7: (5, 1)}, True), (1, {7: (0, 0)}, True), (1, {7: (6, 1)}, False), (1, {7: (5, 2)}, False),
-    (2, {7: (5, 1)}, False), (1, {}, False), (1, {7: (5,)}, False), (1, {7: (5, 1, 0)}, False),
+    (2, {7: (5, 1)}, False), (1, {}, True), (1, {8: (5, 1)}, False), (1, {7: (5,)}, False), (1, {7: (5, 1, 0)}, False),
 ])
 def test_a_trim_fits_who_has_all_of_it(view_id: int, trims: Frozen, fitting: bool) -> None:
     view, table = frozen_table(0, {7: (5, 1)})
@@ -265,3 +266,54 @@ def test_a_leader_s_word_is_obeyed_by_who_does_not_learn_at_that_moment_that_it_
         node.machine.step()
         assert node.machine.phase is phase, f"obeyed the leader's {column}"
         assert node.machine.leader_rank == 1
+
+
+def member_of_two() -> tuple[Machine, FakeTable, View]:
+    """A member of rank 1, at rest in a view of two, and its table, in which rank 0 is the leader."""
+    members = (Member(1, 4, ""), Member(9, 5, ""))
+    view, machine = View(1, 4, members), Machine(members[1])
+    machine.view, machine.next_view = dataclasses.replace(view, view_id=3), view
+    table = FakeTable(FakeGroup(1), view, 9)
+    machine.installed(table)
+    return machine, table, view
+
+
+def revised(view: View, *names: str) -> View:
+    topics = tuple(Topic(TopicSpec(name, window=4, size_max=8), n + 1) for n, name in enumerate(names))
+    return dataclasses.replace(view, topics=topics, revision=len(names))
+
+
+def test_a_proposal_is_acknowledged_with_its_own_ballot_only() -> None:
+    """An area is there before the column that speaks of it: with the column of the one before, it isn't whole."""
+    machine, table, view = member_of_two()
+    leader = table.seen[0]
+    leader[1]["proposal"] = encode_proposal(revised(view, "t"), view, NODES_MAX + 1)
+    leader[0]["proposed"] = 1
+    machine.step()
+    assert machine.phase is Phase.STABLE and table.get(1, "acked") == 0
+    leader[0]["proposed"] = NODES_MAX + 1
+    machine.step()
+    assert machine.phase is Phase.ACKNOWLEDGED and table.get(1, "acked") == NODES_MAX + 1
+
+
+def test_a_revision_is_taken_before_the_ballot_that_follows_it() -> None:
+    """Between two looks at the leader's row, it is committed and the next one is proposed."""
+    machine, table, view = member_of_two()
+    leader, one, two = table.seen[0], revised(view, "t"), revised(view, "t", "u")
+    leader[1]["proposal"], leader[0]["proposed"] = encode_proposal(one, view, 1), 1
+    machine.step()
+    assert machine.phase is Phase.ACKNOWLEDGED and machine.next_view == one
+    looked = table.get
+
+    def landing(rank: int, name: str) -> int:
+        value = looked(rank, name)
+        if (rank, name) == (0, "committed") and not value:
+            leader[0]["committed"] = 1
+            leader[1]["proposal"], leader[0]["proposed"] = encode_proposal(two, one, NODES_MAX + 1), NODES_MAX + 1
+        return value
+
+    table.get = landing  # type: ignore[method-assign]
+    machine.step()
+    assert machine.take_actions() == [m.Revise(one)] and machine.view == one
+    machine.step()
+    assert machine.phase is Phase.ACKNOWLEDGED and machine.next_view == two and table.get(1, "committed") == 1

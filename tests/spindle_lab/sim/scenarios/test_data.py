@@ -8,6 +8,7 @@ it. Node 1 leads.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import struct
 
@@ -15,7 +16,7 @@ import pytest
 
 from spindle.errors import MembershipError
 from spindle.group.topics import SIZE_MAX_LIMIT
-from spindle.membership.codec import decode_trim, decode_view, encode_trim, encode_view
+from spindle.membership.codec import decode_proposal, decode_trim, encode_proposal, encode_trim
 from spindle.membership.machine import Phase
 from spindle.proto import node_pb2 as pb
 from spindle.restart.pieces import CHUNK_COST_MAX, Cutter, Gatherer, Message
@@ -387,12 +388,14 @@ def test_s35_decoders_refuse_what_lies_about_its_length() -> None:
     decoded as something else that is whole; nothing is allocated for a length that was only claimed."""
     run = Script(2)
     view = run.view(1)
+    base = dataclasses.replace(view, view_id=view.view_id - 1, members=(), topics=())
     run.world.close()
     for length in (FRAME_BYTES_MAX + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
         decoder = FrameDecoder(Limits(frame_bytes_max=FRAME_BYTES_MAX))
         with pytest.raises(Exception, match="bytes"):
             decoder.feed(HEADER.pack(length, 0, 0), [])
-    for data, decode in ((encode_view(view), decode_view), (encode_trim(5, {1: (3, 2**40)}), decode_trim)):
+    for data, decode in ((encode_proposal(view, base, 9), lambda data: decode_proposal(data, base, 9)),
+                         (encode_trim(5, {1: (3, 2**40)}), decode_trim)):
         for place in range(len(data)):
             for byte in (0x7F, 0x80, 0xFF):
                 for wrong in (data[:place], data[:place] + bytes([byte]) + data[place + 1:]):
