@@ -39,7 +39,7 @@ class Reserve:
             return True
         try:
             while len(self._held) < self._wanted:
-                self._held.append(os.eventfd(0, os.EFD_CLOEXEC))  # a file of its own, and quickly made
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             return False
         while len(self._held) > self._wanted:
