@@ -82,8 +82,8 @@ def test_what_nobody_has_a_part_in_is_a_revision_of_the_view() -> None:
     assert plan.view.topics[1].spec.name == "t" and plan.view.topics[1].topic_id == 2
     again = plan_next(plan.view, wishes_of((3, TopicSpec("u"))), NOBODY)
     assert again.view is not None and again.view.state == (before.view_id, 2)
-    role, joiner = wishes_of((3, TopicSpec("u")), (1, Role("t", True, False))), wishes_of((3, TopicSpec("u")), joins=(4,))
-    for more in (role, joiner):
+    wished = (3, TopicSpec("u"))
+    for more in (wishes_of(wished, (1, Role("t", True, False))), wishes_of(wished, joins=(4,))):
         moved = plan_next(plan.view, more, NOBODY)
         assert moved.view is not None and moved.view.state == (before.view_id + 1, 0)
         assert moved.view.topics[0].fresh == ()
