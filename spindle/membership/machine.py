@@ -57,6 +57,11 @@ class Machine(Outside):
         self._tell_leader()
         return self._request_id
 
+    def gathered(self) -> None:
+        """The driver has carried out Gather."""
+        if self._gathering:
+            self._gathering = False
+
     def prepared(self, ballot: int) -> None:
         """The driver has carried out the Prepare of this ballot."""
         if ballot != self.ballot:
