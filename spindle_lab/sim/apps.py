@@ -20,7 +20,7 @@ from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 
 if TYPE_CHECKING:
-    from spindle_lab.sim.node import Life
+    from spindle_lab.sim.contracts import Life
 
 LOG_BYTES = 64 << 10
 LOG_BYTES_SMALL = 4096

@@ -38,10 +38,11 @@ from spindle_lab.sim.links import CRASHED, ENDED_FAILED, ENDED_ORDERLY
 from spindle_lab.sim.rows import RowWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spindle.group.view import Member, Topic, View
     from spindle_lab.sim.apps import Writer
-    from spindle_lab.sim.node import Life
-    from spindle_lab.sim.world import World
+    from spindle_lab.sim.contracts import Life, World
 
 Key = tuple[int, int, int]  # group id, view id, topic id
 
@@ -92,7 +93,7 @@ class Checker:
         self.deliveries = 0
         self.writers: dict[tuple[Member, int, int], Writer] = {}  # by member, topic id, writer number
         self.unordered: dict[tuple[int, int, int], int] = {}  # by life number, topic id, writer uid: messages seen
-        self.rows = RowWatch(self)
+        self.rows = RowWatch(world, self.violated)
 
     def violated(self, name: str, text: str) -> None:
         raise Violation(name, text)
@@ -381,8 +382,9 @@ class Checker:
         elif kind not in ("NoMajority", "NodeIdTaken", "JoinFailed"):
             self.violated("E1", f"{life} stops of a defect: {kind}: {text}")
 
-    def settled(self, core: list[Life]) -> None:
+    def settled(self, running: Iterable[Life]) -> None:
         """The end of a run: everything that must have happened in the end."""
+        core = list(running)
         views = {life.view for life in core}
         self.require(len(views) == 1, "L2", f"not one view: {[str(life) + ' ' + life.state() for life in core]}")
         view = core[0].view

@@ -27,13 +27,15 @@ from spindle.group.view import Topic, View
 from spindle.membership import messages as m
 from spindle.membership.machine import Phase
 from spindle_core.fabric.sim import SimNetwork
+from spindle_lab.sim import contracts
 from spindle_lab.sim import events as e
 from spindle_lab.sim.apps import Reader
 from spindle_lab.sim.check import Sequence, Violation
 from spindle_lab.sim.fabrics import CopiedRows
 from spindle_lab.sim.node import Life
+from spindle_lab.sim.setup import Setup
 from spindle_lab.sim.states import epoch_key, world_state
-from spindle_lab.sim.world import Setup, World
+from spindle_lab.sim.world import World
 
 # Nobody can tell when these happen: whatever else is possible before, is possible behind. So they happen at once,
 # except at a node that may crash between two of them.
@@ -84,7 +86,7 @@ class LocalRows(CopiedRows):
         self._world = world
         self.network = SimNetwork(copies=False)
 
-    def ended(self, life: Life, rest: bool) -> None:
+    def ended(self, life: contracts.Life, rest: bool) -> None:
         pass
 
 

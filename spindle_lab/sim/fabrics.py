@@ -18,8 +18,7 @@ from spindle_core.fabric.sim import SimFabric, SimNetwork
 if TYPE_CHECKING:
     from spindle.group.view import View
     from spindle_core.epoch import Epoch
-    from spindle_lab.sim.node import Life
-    from spindle_lab.sim.world import World
+    from spindle_lab.sim.contracts import Life, World
 
 
 class Rows(Protocol):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import SpindleError, error_to_wire
 from spindle.group.view import Member, View
@@ -21,18 +21,47 @@ from spindle.membership.machine import Machine, Phase
 from spindle.membership.preparation import Preparation
 from spindle.membership.watch import Watch
 from spindle_core.engine import Engine, Switches
-from spindle_lab.sim import links
+from spindle_lab.sim import contracts, links
 from spindle_lab.sim.apps import Reader, Writer
 from spindle_lab.sim.links import CAST_OUT, END, MESSAGE, Item, Link
 from spindle_lab.sim.tables import WatchedTable
 
 if TYPE_CHECKING:
     from spindle_core.epoch import Epoch
-    from spindle_lab.sim.world import World
+    from spindle_lab.sim.check import Checker
+    from spindle_lab.sim.fabrics import Rows
+    from spindle_lab.sim.setup import Setup
 
 NS = 1_000_000_000
 BELL_ASLEEP = slice(12, 16)  # of the bell page (layout.h)
 PREPARE_TIMEOUT_S, LACKS_WAIT_S = 0.4, 0.05  # shorter than a real node's, as a run is short
+
+
+class World(contracts.World, Protocol):
+    """What a life needs of its world."""
+
+    setup: Setup
+    check: Checker
+    current: dict[int, Life]
+
+    @property
+    def fabric(self) -> Rows:
+        """Of this run."""
+
+    def life_of(self, member: Member) -> Life:
+        """Whose it is."""
+
+    def reaches(self, life: Life, other: Life) -> bool:
+        """No partition is between the two."""
+
+    def note(self, text: str) -> None:
+        """A line for people."""
+
+    def before_store(self, life: Life) -> None:
+        """Its machine is about to store into its row."""
+
+    def ended(self, life: Life, certain: bool, why: str = "") -> None:
+        """Its process has ended."""
 
 
 class Life:
@@ -287,7 +316,9 @@ class Life:
         unsent = self.engine.install(epoch)
         self.wake()
         self.epoch, self.view = epoch, view
-        self.table = WatchedTable(epoch, self)
+        self.table = WatchedTable(
+            epoch, lambda: world.before_store(self), lambda column, value: world.check.stored(self, column, value),
+            lambda area, data: world.check.wrote(self, area, data))
         world.check.installed(self, before, unsent)
         self.machine.installed(self.table)
         for topic in view.topics:

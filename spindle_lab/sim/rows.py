@@ -5,13 +5,13 @@ Why raw memory: a look at a column costs 50 ns here, and there are many after ea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spindle_core.epoch import AREAS
 
 if TYPE_CHECKING:
-    from spindle_lab.sim.check import Checker
-    from spindle_lab.sim.node import Life
+    from spindle_lab.sim.contracts import Life, World
 
 AREA_HEADER_BYTES = 16
 SUBGROUPS_WORD = (AREAS["trim"][0] + AREAS["trim"][1] + AREA_HEADER_BYTES) // 8  # layout.h: ROW_SUBGROUPS_OFFSET
@@ -22,8 +22,8 @@ PUBLISHED, RECEIVED, DELIVERED, PERSISTED = 0, 3, 4, 5
 class RowWatch:
     """Looks into the rows as their owners have them."""
 
-    def __init__(self, check: Checker) -> None:
-        self._check = check
+    def __init__(self, world: World, violated: Callable[[str, str], None]) -> None:
+        self._world, self._violated = world, violated
         self._words: dict[int, memoryview] = {}  # by life number: its row of the installed epoch
         self._places: dict[int, dict[int, int]] = {}  # by life number and topic id: word of the topic's line
         self._members: dict[int, dict[int, list[int]]] = {}  # ... life numbers of its members
@@ -37,7 +37,7 @@ class RowWatch:
         topics = [topic for topic in sorted(view.topics, key=lambda one: one.topic_id) if topic.members]
         self._places[number] = {
             topic.topic_id: SUBGROUPS_WORD + LINE_WORDS * place for place, topic in enumerate(topics)}
-        world = self._check.world
+        world = self._world
         self._members[number] = {
             topic.topic_id: [world.life_of(member).number for member in view.members if member.node_id in topic.members]
             for topic in topics}
@@ -56,7 +56,7 @@ class RowWatch:
         if before and now != before:
             for old, new in zip(before, now, strict=True):
                 if new < old:
-                    self._check.violated("R1", f"{life}: a column went from {old} to {new}")
+                    self._violated("R1", f"{life}: a column went from {old} to {new}")
         self._seen[life.number] = now
 
     def check_stable(self, life: Life, topic_id: int, sequence: int) -> None:
@@ -65,8 +65,8 @@ class RowWatch:
         view_id, place = self._views[number], self._places[number][topic_id]
         for other in self._members[number][topic_id]:
             if self._views.get(other, -1) == view_id and self._words[other][place + RECEIVED] <= sequence:
-                self._check.violated("D11", f"{life} delivers sequence {sequence} of topic {topic_id} and "
-                                            f"{self._check.world.lives[other]} has received "
+                self._violated("D11", f"{life} delivers sequence {sequence} of topic {topic_id} and "
+                                            f"{self._world.lives[other]} has received "
                                             f"{self._words[other][place + RECEIVED]}")
 
     def figures(self, life: Life) -> str:

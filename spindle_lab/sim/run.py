@@ -9,7 +9,8 @@ from spindle_lab.sim import events as e
 from spindle_lab.sim.check import Violation
 from spindle_lab.sim.schedule import Schedule
 from spindle_lab.sim.settle import settle
-from spindle_lab.sim.world import Setup, World
+from spindle_lab.sim.setup import Setup
+from spindle_lab.sim.world import World
 
 
 @dataclasses.dataclass

@@ -19,7 +19,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.engine import Switches
 from spindle_lab.sim import events as e
-from spindle_lab.sim.world import Setup
+from spindle_lab.sim.setup import Setup
 
 if TYPE_CHECKING:
     from spindle_lab.sim.node import Life

@@ -6,13 +6,12 @@ production's `Epoch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spindle.membership.table import Area
     from spindle_core.epoch import Epoch
-    from spindle_lab.sim.node import Life
 
 
 class Interrupted(Exception):
@@ -20,23 +19,26 @@ class Interrupted(Exception):
 
 
 class WatchedTable:
-    """A Table (`spindle.membership.table`) of one life and epoch."""
+    """A Table (`spindle.membership.table`) of one life and epoch: `before_store` is called before anything changes,
+    `stored` behind a column, `wrote` before an area."""
 
-    def __init__(self, epoch: Epoch, life: Life) -> None:
-        self.epoch, self.life = epoch, life
+    def __init__(self, epoch: Epoch, before_store: Callable[[], None], stored: Callable[[str, int], None],
+                 wrote: Callable[[str, bytes], None]) -> None:
+        self.epoch = epoch
+        self._before_store, self._stored, self._wrote = before_store, stored, wrote
         self.get = epoch.get
         self.read_area = epoch.read_area
         self.my_rank: int = epoch.my_rank
         self.n_rows: int = epoch.n_rows
 
     def set(self, column: str, value: int) -> None:
-        self.life.world.before_store(self.life)
+        self._before_store()
         self.epoch.set(column, value)
-        self.life.world.check.stored(self.life, column, value)
+        self._stored(column, value)
 
     def write_area(self, area: Area, data: bytes) -> None:
-        self.life.world.before_store(self.life)
-        self.life.world.check.wrote(self.life, area, data)
+        self._before_store()
+        self._wrote(area, data)
         self.epoch.write_area(area, data)
 
     def frozen_counts(self, rank: int, topic_id: int) -> Sequence[int]:
@@ -48,5 +50,5 @@ class WatchedTable:
         return topics
 
     def push(self) -> None:
-        self.life.world.before_store(self.life)
+        self._before_store()
         self.epoch.push()

@@ -6,7 +6,6 @@ is a number over everything that was seen on the way, to tell two runs apart.
 
 from __future__ import annotations
 
-import dataclasses
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,14 +14,15 @@ from spindle.errors import SpindleError
 from spindle.group.topics import TopicSpec
 from spindle.membership import messages as m
 from spindle.membership.machine import Phase
-from spindle_core.engine import Switches
 from spindle_core.errors import CoreError
+from spindle_lab.sim import contracts
 from spindle_lab.sim import events as e
 from spindle_lab.sim.apps import Reader, Writer
 from spindle_lab.sim.check import Checker, Violation
 from spindle_lab.sim.fabrics import CopiedRows, Rows, SharedRows
 from spindle_lab.sim.links import CRASHED, END, ENDED, ENDED_ORDERLY
 from spindle_lab.sim.node import Life
+from spindle_lab.sim.setup import Setup
 from spindle_lab.sim.tables import Interrupted
 
 if TYPE_CHECKING:
@@ -30,24 +30,6 @@ if TYPE_CHECKING:
 
 HASH_MASK = (1 << 64) - 1
 WRITERS_MAX = 2  # of a topic on a node
-
-
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """What a run has before its first event."""
-
-    topics: tuple[TopicSpec, ...]
-    fabric: str = "shared"
-    late: bool = True  # copied rows: a write carries what the row holds when it arrives
-    fences: bool = True  # ... and who is suspected writes no more into copies of its row
-    joins: bool = True  # ... and what waits on its way takes along what is posted later
-    ahead: bool = True  # ... and what needs not wait for the rest has a way of its own
-    push_bytes: int = 4096  # ... and of larger batches the members see the begin before the end
-    range_cost: int = 64  # ... and bytes that are not used are written along where a further write costs more than they
-    suspect_timeout_ns: int = 100_000_000
-    inbox_slots: int = 4
-    small_logs: bool = False  # a slow reader soon has the group wait
-    switches: Switches = dataclasses.field(default_factory=Switches)
 
 
 class World:
@@ -76,7 +58,7 @@ class World:
     def life_of(self, member: Member) -> Life:
         return self._members[member]
 
-    def certain(self, life: Life) -> bool:
+    def certain(self, life: contracts.Life) -> bool:
         """Everybody can see that this process has ended."""
         return self.fabric.certain and not life.running
 

@@ -15,7 +15,8 @@ from spindle_lab.sim import events as e
 from spindle_lab.sim.node import Life
 from spindle_lab.sim.rows import SUBGROUPS_WORD
 from spindle_lab.sim.settle import settle
-from spindle_lab.sim.world import Setup, World
+from spindle_lab.sim.setup import Setup
+from spindle_lab.sim.world import World
 
 TURNS_MAX = 400
 SUBGROUPS_OFFSET = 8 * SUBGROUPS_WORD
