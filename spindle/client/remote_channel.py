@@ -365,12 +365,12 @@ class RemoteChannel:
             raise WireError(f"{link} sent a message that can't be read: {error}") from None
         if kind == "deliveries":
             reader = link.readers.get(side.deliveries.port)
-            if reader is not None:
+            if reader is not None and reader in self._readers:
                 reader.take_in(side.deliveries)
                 self.bell.ring()
         elif kind == "progress":
             writer = link.writers.get(side.progress.port)
-            if writer is not None:
+            if writer is not None and writer in self._writers:
                 with self._changed:
                     writer.progressed(side.progress)
                     if not writer.unsettled:
@@ -424,9 +424,6 @@ class RemoteChannel:
                     if self._closing.is_set():  # close() may have looked for a connection before this one
                         raise NodeStopped("closed meanwhile")
                 self._resume(link)
-                with self._changed:
-                    self._link = self._serving = link
-                    self._changed.notify_all()
                 self.bell.ring()
                 self._dispatcher.put(Event(TURNED, text=f"{link} serves now: {error}"))
                 self._dispatcher.put(Event(MISSED, text=f"while turning from {lost} to {link}"))
@@ -475,24 +472,38 @@ class RemoteChannel:
         return open_link(address, self._trust, self.domain_id, self._name, begin, timeout_s)
 
     def _resume(self, link: Link) -> None:
-        """Opens there what is open here: readers first, so that nothing is delivered between a writer and them."""
+        """Opens there what is open here: readers first, so that nothing is delivered between a writer and them. What is
+        closed here meanwhile is closed there; from then on that node is asked."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if self._watching:
             self._ask(link, deadline, watch=pb.Watch())
         for reader in self._readers:
             opened = self._open_there(link, deadline, reader, open_reader=reader.request()).reader
             with self._changed:
+                link.readers[opened.port] = reader
                 if reader in self._readers:
                     reader.opened(opened)
-                    link.readers[opened.port] = reader
             self.bell.ring()
         for writer in self._writers:
             opened_writer = self._open_there(link, deadline, writer, open_writer=writer.request()).writer
             with self._flow, self._changed:
+                link.writers[opened_writer.port] = writer
                 if writer in self._writers:
                     writer.opened(opened_writer)
-                    link.writers[opened_writer.port] = writer
                 self._changed.notify_all()
+        while True:
+            with self._changed:
+                closed = [number for number, reader in link.readers.items() if reader not in self._readers]
+                closed += [number for number, writer in link.writers.items() if writer not in self._writers]
+                if not closed:
+                    self._link = self._serving = link
+                    self._changed.notify_all()
+                    return
+                for number in closed:
+                    link.readers.pop(number, None)
+                    link.writers.pop(number, None)
+            for number in closed:
+                self._ask(link, deadline, close_port=pb.ClosePort(port=number))
 
     def _open_there(self, link: Link, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> pb.Reply:
         """Raises as _ask."""

@@ -514,6 +514,27 @@ def test_a_topic_that_was_declared_is_there_in_the_group_of_a_restart(runtime_di
         assert far.topics()[0].spec.level is Level.VOLATILE
 
 
+def test_what_is_closed_while_a_session_turns_to_a_node_is_closed_there(remote_host: Host) -> None:
+    """It was open at the new node already, and nobody else would ever tell that one."""
+    with attach_remote([remote_host.address]) as session:
+        declare(session, "closing")
+        first, second = (session.open_reader("closing", keep_all=True, from_history=False, guid=guid)
+                         for guid in (b"first", b"second"))
+        channel = session._channel
+        again, opened = channel._open_there, threading.Event()
+
+        def closing(link: Any, deadline: float, port: Any, **body: Any) -> Any:
+            if port is second._reader:
+                first.close()
+                opened.set()
+            return again(link, deadline, port, **body)
+
+        channel._open_there = closing
+        channel._link.conn._sock.shutdown(socket.SHUT_RDWR)
+        assert opened.wait(LONG_S)
+        wait_until(lambda: len(session.endpoints("closing")) == 1)
+
+
 def test_a_later_turn_ends_the_earlier_one(remote_host: Host) -> None:
     client = os.urandom(16)
     ends = [Hostile(remote_host.address, begin=False) for _ in range(3)]
