@@ -15,6 +15,7 @@ happens next is chosen by a seeded generator; so each bad run can be repeated, l
     check      the properties, by the names of docs/reliability.md
     schedule   which event comes next: a seed's mix of traffic and faults, then the faults stop and all must settle
     run        one seed from its beginning to its verdict; many seeds on many processors
+    sums       what many runs came to; of whole nodes, too
     shrink     a failing run with everything left out that the failure doesn't need
     trace      a run for people: one line per event, one column per node
     probes     rare paths that a nightly run must have reached

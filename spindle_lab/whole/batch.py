@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from spindle_lab.sim.sums import Sums
 from spindle_lab.whole.run import Outcome, import_all, run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup
@@ -18,48 +19,23 @@ CHUNK = 4  # seeds that a process is given at once
 
 
 @dataclasses.dataclass
-class Summary:
+class Summary(Sums[Outcome]):
     """Sums over the runs of a batch."""
 
-    seeds: int = 0
     steps: int = 0
     deliveries: int = 0
     virtual_s: float = 0.0
-    hash: int = 0
-    seconds: float = 0.0
     errors: dict[str, int] = dataclasses.field(default_factory=dict)
     ends: dict[str, int] = dataclasses.field(default_factory=dict)
     faults: dict[str, int] = dataclasses.field(default_factory=dict)
     paths: dict[str, int] = dataclasses.field(default_factory=dict)
-    failed: list[Outcome] = dataclasses.field(default_factory=list)
-
-    def add(self, outcome: Outcome) -> None:
-        """One more."""
-        self.seeds += 1
-        self.steps += outcome.steps
-        self.deliveries += outcome.deliveries
-        self.virtual_s += outcome.virtual_s
-        self.hash ^= outcome.hash
-        for sums, counts in ((self.errors, outcome.errors), (self.ends, outcome.ends), (self.faults, outcome.faults),
-                             (self.paths, outcome.paths)):
-            for name, count in counts.items():
-                sums[name] = sums.get(name, 0) + count
-        if outcome.failed:
-            self.failed.append(outcome)
 
 
 def run_seeds(seeds: Iterable[int], jobs: int, failures_max: int = 10,
               on_outcome: Callable[[Summary, Outcome], None] | None = None) -> Summary:
     """Runs them all, or until so many have failed. `on_outcome` hears of each."""
-    summary, began = Summary(), time.monotonic()
-    for outcome in _outcomes(seeds, jobs):
-        summary.add(outcome)
-        if on_outcome is not None:
-            on_outcome(summary, outcome)
-        if len(summary.failed) >= failures_max:
-            break
-    summary.seconds = time.monotonic() - began
-    summary.failed.sort(key=lambda one: one.seed)
+    summary, heard = Summary(), on_outcome or (lambda _, __: None)
+    summary.take(_outcomes(seeds, jobs), failures_max, lambda outcome: heard(summary, outcome))
     return summary
 
 
