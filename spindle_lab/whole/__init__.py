@@ -18,6 +18,7 @@ simulated, and none is written a second time.
     programs  what applications do
     remotes   applications on a host without a node
     liars     applications that lie
+    agreed    settings of the group that change
     watching  what applications see of the group
     bounds    what may wait anywhere, and no more
     checks    what must hold, at every step and at the end

@@ -193,6 +193,7 @@ class Liar:
         """Well-formed requests that can't be granted."""
         assert self.session is not None
         rng, spec = self.rng, self.rng.choice(self.world.specs)
+        self.session.declare_topic(spec)  # else the other definition would be the topic's
         other = spec_to_wire(spec)
         other.size_max += 1
         ports: list[Reading | Writing] = [*self.world.checks.readings, *self.world.checks.writings]

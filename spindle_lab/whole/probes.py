@@ -9,6 +9,8 @@ EXPECTED = (
     "a reader may have missed something before the next node",
     "a writer sends again at the next node",
     "a writer hears that all was delivered at the next node",
+    "a node brings newer settings into its group",
+    "a node with older settings learns the group's",
     "a liar is shown the door",
     *(f"a liar: {lie}" for lie in ("ask_nonsense", "flood", "half_a_frame", "hand_over", "hang_up", "miscount", "open",
                                    "say_nonsense", "say_nothing", "scribble", "write")),

@@ -41,15 +41,6 @@ class RemoteReading(Reading):
     def guid(self, guid: bytes) -> None:
         """The reader has it."""
 
-    @property
-    def from_history(self) -> bool:
-        """It has asked for the history, and some of it has come over the line."""
-        return self._from_history and bool(self.taken)
-
-    @from_history.setter
-    def from_history(self, asked: bool) -> None:
-        self._from_history = asked
-
     def following(self) -> RemoteReading | None:
         """The next piece, if this one is over."""
         handle = self.handle

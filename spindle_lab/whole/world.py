@@ -24,6 +24,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.service.daemon import serve
 from spindle_lab.whole import histories, journals
+from spindle_lab.whole.agreed import Agreed
 from spindle_lab.whole.checks import Checks, Violation
 from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.liars import Liar
@@ -61,6 +62,7 @@ class Setup:
     remotes: int = 0  # of the programs, those on a host without a node
     far_ms: int = 0  # how far that is away, at most
     liars: int = 0  # beside the programs
+    newer: bool = False  # lives of nodes begin with several versions of the group's settings
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -81,6 +83,7 @@ class Setup:
             setup.far_ms = apart.choice((0, 5, 30))
         if apart.random() < 0.12:
             setup.liars = apart.choice((1, 1, 2))
+        setup.newer = apart.random() < 0.2
         return setup
 
 
@@ -118,6 +121,8 @@ class NodeSlot:
             for engine in process.engines:
                 engine.node = attachments.node
             world.note(f"{process} serves, view {attachments.node.view().view_id}")
+            if world.agreed is not None:
+                world.agreed.serves(attachments.node)
 
         def main() -> None:
             loop = self.loop = SimLoop(world.system, process, world.keep_back)
@@ -172,6 +177,7 @@ class World:
         self.specs = [self._spec(n) for n in range(setup.topics)]
         self.programs: list[Program] = []
         self.liars: list[Liar] = []
+        self.agreed: Agreed | None = None
         system.on_pass = self._on_pass
         self._hosts = hosts
 
@@ -205,16 +211,18 @@ class World:
 
     def config(self, slot: NodeSlot) -> NodeConfig:
         """As a configuration file would have it."""
-        timeout_s = self.setup.suspect_timeout_s
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"suspect_timeout_s": self.setup.suspect_timeout_s}
         if self.setup.hosts > 1 or self.setup.remotes:
             endpoint = self.endpoint(slot.node_id)
-            more = {"listen": endpoint, "plain": True, "advertise": endpoint}
+            more.update(listen=endpoint, plain=True, advertise=endpoint)
         if self.setup.hosts > 1:
             firsts = {one.host: one for one in reversed(self.nodes)}
             more["contacts"] = tuple(self.endpoint(firsts[host].node_id) for host in self._hosts)
+        if self.setup.newer:
+            self.agreed = self.agreed or Agreed(self, more.get("contacts", ()))
+            more.update(self.agreed.draw())
         return NodeConfig(
-            node_id=slot.node_id, runtime_dir=self.runtime_dir(slot.host), suspect_timeout_s=timeout_s,
+            node_id=slot.node_id, runtime_dir=self.runtime_dir(slot.host),
             log_capacity=1 << 16, log_hot=1 << 14, inbox_slots=4, default_window=4, default_size_max=256,
             journal_dir=self.base / slot.host / f"journal-{slot.node_id}", join_timeout_s=20.0, open_timeout_s=8.0,
             **more)
@@ -245,6 +253,8 @@ class World:
 
     def _on_pass(self, engine: SimEngine) -> None:
         self.checks.on_pass(engine)
+        if self.agreed is not None and engine.node is not None:
+            self.agreed.look(engine.node)
 
     # --- a run
 
@@ -366,7 +376,8 @@ class World:
 
     def _unsettled(self) -> str:
         return self.checks.settled() or histories.lacking(self.checks) or next(
-            (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "")
+            (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "") or (
+            self.agreed.behind() if self.agreed is not None else "")
 
     def _unseen(self) -> str:
         return "; ".join(f"{one.process}: {one.sees}" for one in self.programs

@@ -79,6 +79,22 @@ def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None
     assert {"a liar is shown the door", "a liar: miscount", "a liar: scribble", "a liar: flood"} <= summary.paths.keys()
 
 
+def test_a_node_that_goes_by_its_own_settings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle.node.changes import Changes
+
+    monkeypatch.setattr(Changes, "_take_settings", lambda self, settings, before: None)
+    summary = run_seeds(itertools.islice(seeds_with(newer=True), 20), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "L1" and "timeout" in summary.failed[0].text
+
+
+def test_a_group_that_takes_no_newer_settings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle.membership.plan import Wishes
+
+    monkeypatch.setattr(Wishes, "propose", lambda self, settings: None)
+    summary = run_seeds(itertools.islice(seeds_with(newer=True), 20), jobs=1, failures_max=1)
+    assert summary.failed and "of the settings" in summary.failed[0].text
+
+
 def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A donor that leaves out the last message before the cut."""
     from spindle.topics.local_topic import LocalTopic
