@@ -10,17 +10,18 @@ readers go on where they stood.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.client.nodes import NodeAddresses, nodes_wanted
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
-from spindle.errors import ConfigError
+from spindle.errors import ConfigError, SpindleError, shortage
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 
@@ -94,8 +95,9 @@ class RemoteSession(Session):
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False) -> WriterHandle:
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
-        writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid)
-        info = self._channel.open_writer(writer)
+        with _told_what_ran_out(f"a writer of topic {topic!r}"):
+            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid)
+            info = self._channel.open_writer(writer)
         return RemoteWriterHandle(self, writer, info)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
@@ -105,10 +107,11 @@ class RemoteSession(Session):
         from spindle.group.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
-        reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)
-        info = self._channel.open_reader(reader, pb.OpenReader(
-            topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index, endpoint=endpoint,
-            guid=guid, after=map(position_to_wire, [] if after is None else [after, *earlier])))
+        with _told_what_ran_out(f"a reader of topic {topic!r}"):
+            reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)
+            info = self._channel.open_reader(reader, pb.OpenReader(
+                topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index, endpoint=endpoint,
+                guid=guid, after=map(position_to_wire, [] if after is None else [after, *earlier])))
         return RemoteReaderHandle(self, reader, info)
 
     def _topic(self, name: str) -> TopicInfo:
@@ -129,6 +132,18 @@ class RemoteSession(Session):
         state = "ended" if self.gone else "remote"
         return (f"<Session of {self.name!r} with node {self.node_id} at {self.address}, domain {self.domain_id}, "
                 f"{state}>")
+
+
+@contextlib.contextmanager
+def _told_what_ran_out(what: str) -> Iterator[None]:
+    """Whoever opens `what` is told as by a node of its own host."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        short = None if isinstance(error, SpindleError) else shortage(error, what)
+        if short is None:
+            raise
+        raise short from error
 
 
 class RemoteCounters:

@@ -428,7 +428,7 @@ class RemoteChannel:
                 self._dispatcher.put(Event(TURNED, text=f"{link} serves now: {error}"))
                 self._dispatcher.put(Event(MISSED, text=f"while turning from {lost} to {link}"))
                 return link
-            except (Lost, SpindleError, TimeoutError) as problem:
+            except (Lost, SpindleError, OSError) as problem:  # one that times out, or what this program has too few of
                 if link is not None:
                     self._lose(link)
                     self._next = (self._next + 1) % len(self._nodes.addresses)
@@ -454,7 +454,7 @@ class RemoteChannel:
             number = (self._next + k) % len(addresses)
             try:
                 link = self._open(addresses[number], each_s)
-            except (SpindleError, TimeoutError) as error:
+            except (SpindleError, OSError) as error:
                 problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
             else:
                 self._next = number

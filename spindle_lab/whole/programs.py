@@ -265,7 +265,7 @@ class Program:
     def _or_fail(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except (SpindleError, TimeoutError) as error:
+        except (SpindleError, TimeoutError, OSError) as error:
             self._failed(error)
 
     def _write(self) -> None:

@@ -92,6 +92,10 @@ class RemoteProgram(Program):
         super().__init__(world, number, OUTSIDE, "x")
         self.patience_s: float | None = 0.0
 
+    def _short(self) -> bool:
+        """Which node it was that had too little is not known any more: it may be at the next."""
+        return bool(self.world.short)
+
     def _attach(self) -> Session:
         rng, world = self.rng, self.world
         nodes = [one.node_id for one in world.nodes]
