@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Module, constant, and what it may be instead.
 KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("spindle.transport.frames", "READ_BYTES", (16, 200, 4096)),
-    ("spindle.transport.peers", "BULK_QUEUED_MAX", (0, 2000)),
+    ("spindle.transport.peers", "BULK_QUEUED_MAX", (0,)),
     ("spindle.applications.application", "REQUESTS_AT_ONCE", (1, 2)),
     ("spindle.restart.pieces", "CHUNK_BYTES", (100, 500, 4000)),
     ("spindle.restart.pieces", "CHUNK_MESSAGES", (1, 7)),

@@ -56,10 +56,13 @@ class SimPoll:
             end_ns = None if timeout_ms is None or timeout_ms < 0 else system.now_ns + int(timeout_ms * 1e6)
             while not (found := self._look()) and (end_ns is None or system.now_ns < end_ns):
                 system.wait(None, None if end_ns is None else (end_ns - system.now_ns) / 1e9, epoll.fileno())
+                if gone := system.thread.hung_up:  # somebody else may have its number by now
+                    return [(fd, select.POLLHUP) for fd in sorted(gone)]
             return found
         finally:
             if system.thread is not None:
                 system.thread.polling = frozenset()
+                system.thread.hung_up.clear()
             system.unwatch(epoll.fileno())
             epoll.close()
 

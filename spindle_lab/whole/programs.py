@@ -181,7 +181,7 @@ class Program:
         self.doing = "attaching"
         self.session = self._attach()
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._open_together, self._close, self._look, self._rest, self._rest)
+            self._open_together, self._go_away, self._close, self._look, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
             self.rng.choice(actions)()
         if self.world.finishing and not self.session.gone:
@@ -261,6 +261,17 @@ class Program:
             thread.start()
         for thread in threads:
             thread.join()
+
+    def _go_away(self) -> None:
+        """It detaches while it opens something, and what it wrote is sent still."""
+        assert self.session is not None
+        if self.rng.random() < 0.5:
+            return
+        thread = threading.Thread(target=self._or_fail, args=(self.rng.choice((self._open_reader, self._open_writer)),))
+        thread.start()
+        time.sleep(self.rng.choice((0.0, 0.001, 0.004)))
+        self.session.close()
+        thread.join()
 
     def _or_fail(self, act: Callable[[], None]) -> None:
         try:

@@ -138,6 +138,7 @@ class SimSocket(REAL_SOCKET):
         for thread in self.owner.threads:
             if fd in thread.polling:
                 thread.runnable = True
+                thread.hung_up.add(fd)
 
     def detach(self) -> int:
         self._forget()

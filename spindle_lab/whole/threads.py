@@ -40,6 +40,7 @@ class Thread:
         self.deadline_ns: int | None = None
         self.polled_fd = -1  # an epoll descriptor, readable when one of those that it waits for is
         self.polling: frozenset[int] = frozenset()  # the descriptors themselves
+        self.hung_up: set[int] = set()  # those of them that were closed meanwhile
         self.runnable = False
         self.finished = False
 

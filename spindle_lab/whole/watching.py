@@ -25,6 +25,7 @@ class Watching:
         session.add_listener(self._heard)
         for endpoint in session.endpoints():
             self.endpoints[endpoint.guid] = endpoint
+        self.since = session.view().view_id  # what is told of earlier views says nothing new
 
     def _heard(self, event: Event) -> None:
         if event.kind == VIEW:
@@ -57,7 +58,7 @@ def difference(world: World, session: Session, watching: Watching | None) -> str
         told = {one.guid: (one.is_writer, one.topic, one.app_name) for one in watching.endpoints.values()}
         if told != there:
             return f"of endpoints it was told {_named(told, there)}, and not {_named(there, told)}"
-        if watching.view_id not in (-1, view.view_id):
+        if max(watching.view_id, watching.since) != view.view_id:
             return f"of views it was told {watching.view_id} last, and the last one is {view.view_id}"
     here = sorted(
         one.process.name for one in world.programs

@@ -74,7 +74,7 @@ class Setup:
         setup = cls(hosts=hosts, nodes=nodes, programs=rng.choice((1, 2, 3, 5)), topics=rng.choice((1, 2, 4, 8)),
                     duration_ms=rng.choice((60, 150, 400)), faults=rng.choice((0, 1, 2, 4)),
                     slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3,
-                    short_writes=rng.random() < 0.3)
+                    short_writes=rng.random() < 0.5)
         # What only some runs have is drawn apart, so that it changes nothing in the others.
         apart = random.Random(f"seldom {system.seed}")
         if apart.random() < 0.2:
