@@ -318,10 +318,12 @@ class Program:
             return
         poll = select.poll()
         poll.register(log.fileno(), select.POLLIN)
-        if poll.poll(self.rng.choice((1, 30))):
+        if poll.poll(self.rng.choice((1, 30, 300))):
             log.clear()
         elif log.pending:
             raise Violation("L1", f"{reading} sleeps and isn't rung, and {log.pending} messages are there")
+        elif reading.handle.session.gone:
+            raise Violation("L1", f"{reading} sleeps and isn't told that its node is gone")
 
     def _take_all(self) -> None:
         for reading in self.readings:

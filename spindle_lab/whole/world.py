@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 PORT = 7400
+IDLE_NS = 3_000 * MS  # longer than hearts beat without a word of their nodes
 
 
 @dataclasses.dataclass
@@ -268,6 +269,9 @@ class World:
         faults = Faults(self)
         if system.random.random() < 0.8:
             self._until(lambda: all(slot.serving for slot in self.nodes), 30_000, "all nodes serve")
+            if system.random.random() < 0.1:
+                idle_ns = system.now_ns + IDLE_NS
+                self._until(lambda: system.now_ns >= idle_ns, 10_000, "an idle group stays together")
         begin_ns = system.now_ns
         for number in range(setup.programs):
             host = self._hosts[system.random.randrange(len(self._hosts))]
