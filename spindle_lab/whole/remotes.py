@@ -172,6 +172,9 @@ class RemoteProgram(Program):
             if spec.name in names and len(self.readings) < 8:
                 self._open_reader_of(spec, keep_all=True, from_history=True)
 
+    def _go_away(self) -> None:
+        """Its session waits for the next node meanwhile, so it stays."""
+
     def _node(self) -> int | None:
         return None
 

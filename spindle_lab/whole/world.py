@@ -310,8 +310,8 @@ class World:
             if system.random.random() < 0.5:
                 self._until(lambda slot=slot: not slot.running, 30_000, f"node {slot.node_id} has left")
         self._until(lambda: not any(slot.running for slot in self.nodes), 30_000, "all nodes have left")
-        self._until(lambda: not any(slot.process.threads for slot in self.nodes if slot.process is not None
-                                    and slot.process.alive), 5_000, "the threads of who has left have ended")
+        self._until(lambda: not any(one.threads for one in system.processes if one.alive and one.result == "left"),
+                    5_000, "the threads of who has left have ended")
         self._look_at_ends()
         journals.look(self)
 
