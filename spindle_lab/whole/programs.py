@@ -265,7 +265,7 @@ class Program:
     def _go_away(self) -> None:
         """It detaches while it opens something, and what it wrote is sent still."""
         assert self.session is not None
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.6:
             return
         thread = threading.Thread(target=self._or_fail, args=(self.rng.choice((self._open_reader, self._open_writer)),))
         thread.start()
