@@ -76,6 +76,10 @@ class TopicUnknown(TopicError, KeyError):
         return str(self.args[0]) if self.args else ""  # KeyError would print the text in quotes
 
 
+class TopicInUse(TopicError):
+    """The topic can't be deleted: somebody has a reader or writer of it open, or its messages are kept on disk."""
+
+
 class NodeStopped(SpindleError, ConnectionError):
     """The node is stopping, has stopped or never started; it cannot serve the call."""
 

@@ -326,6 +326,14 @@ class Application:
                     raise  # otherwise somebody was faster: what we left open may be as they want it
         raise AssertionError("not reached")
 
+    async def _delete_topic(self, request: pb.Request) -> Answer:
+        name = request.delete_topic.topic
+        self.permissions.check_declare(name)
+        if self.quota is not None:
+            await self.quota.change()
+        await self._node.delete_topic(name)
+        return pb.Reply(done=pb.Done()), []
+
     async def _open_writer(self, request: pb.Request) -> Answer:
         wanted = request.open_writer
         self.permissions.check_publish(wanted.topic)
@@ -488,6 +496,7 @@ def last_word(error: SpindleError) -> bytes:
 
 _HANDLERS = {  # by the body of the request: methods of Application
     "declare_topic": "_declare_topic",
+    "delete_topic": "_delete_topic",
     "open_writer": "_open_writer",
     "open_reader": "_open_reader",
     "close_port": "_close_requested",

@@ -21,6 +21,7 @@ Examples:
   spindle topics                  all topics of the domain
   spindle topics flight/air       its definition, its readers and writers
   spindle topics --json | jq -r '.[].name'
+  spindle topics old --delete     its number and memory come back
 
 \b
 Levels: unordered (as received), atomic (same order everywhere), volatile (and
@@ -30,14 +31,21 @@ kept in memory for late joiners), logged (and kept on disk).
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False, shell_complete=complete_topic)
+@click.option("--delete", is_flag=True, help="Delete NAME, which nobody may have open.")
 @json_option
 @target_options
-def topics(target: Target, name: str | None, as_json: bool) -> int:
+def topics(target: Target, name: str | None, delete: bool, as_json: bool) -> int:
     """List the topics of the domain, or show NAME with its readers and writers.
 
-    Topics that the access list hides from you are not shown.
+    Topics that the access list hides from you are not shown. Who may declare a
+    topic may delete it, unless it is logged.
     """
+    if delete and name is None:
+        raise click.UsageError("--delete needs the NAME of a topic")
     with target.attach("spindle topics") as session:
+        if delete and name is not None:
+            session.delete_topic(name)
+            return 0
         infos = sorted(session.topics(), key=lambda info: info.spec.name)
         endpoints = session.endpoints(name or "")
     if name is not None:

@@ -172,6 +172,15 @@ class Session:
         reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
         return topic_from_wire(reply.topic)
 
+    def delete_topic(self, name: str) -> None:
+        """Ends a topic that nobody has a reader or writer of, on no node; who may declare it may do that.
+
+        Raises TopicUnknown, TopicInUse (somebody has it open, or it is logged), AccessDenied, NodeStopped.
+        """
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(delete_topic=pb.DeleteTopic(topic=name))
+
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False) -> WriterHandle:
         """A writer of a declared topic; returns when this node is one of the topic's senders.

@@ -14,6 +14,7 @@ from spindle.group.topics import TopicInfo
 ENDPOINT_ADDED = "endpoint_added"  # `endpoint` was announced somewhere in the group
 ENDPOINT_REMOVED = "endpoint_removed"  # `endpoint` was withdrawn, or its application or node has gone
 TOPIC_ADDED = "topic_added"  # `topic` was declared
+TOPIC_REMOVED = "topic_removed"  # `topic` was deleted
 VIEW = "view"  # `view` was installed
 MISSED = "missed"  # events were dropped because a callback was slow: ask endpoints(), topics() and view() again
 TURNED = "turned"  # another node serves the session, and its readers and writers go on; `text` says which and why

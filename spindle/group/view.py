@@ -4,8 +4,8 @@ Why one value for all of it: members agree on a view as a whole (its bytes are w
 nodes must see alike (ranks, subgroups, topic ids, who gives history to whom) is in it or follows from it.
 
 Rules: a view is immutable. Ranks are positions in `members`; who stays keeps the order, joiners come last, so the
-lowest rank is the oldest member. Members and senders of a topic are node ids in rank order; a topic id is never used
-for another topic while the group lives.
+lowest rank is the oldest member. Members and senders of a topic are node ids in rank order. A topic that nobody has a
+part in may be deleted, and its id be another one's then: no epoch has both, as only topics with members are in one.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Topic:
     """A topic in a view: its agreed specification (window chosen), id, and its subgroup.
 
     fresh: members that were not in this subgroup in the view before; they get its history, if it has any to give.
+    born: state of the view after which it was declared: tells it from an earlier topic of its name or number.
     Invariant: senders and fresh are parts of members.
     """
 
@@ -77,10 +78,11 @@ class Topic:
     members: tuple[int, ...] = ()
     senders: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
+    born: tuple[int, int] = (0, 0)
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self.spec, self.topic_id, self.members, self.senders, self.fresh))
+        return hash((self.spec, self.topic_id, self.members, self.senders, self.fresh, self.born))
 
     def __hash__(self) -> int:
         """Computed once: caches look topics up at every view change."""
@@ -94,6 +96,11 @@ class Topic:
             known = self.__dict__["_placed"] = node_ids, place(self, node_ids)
         made: Placed = known[1]
         return made
+
+    @property
+    def born_as(self) -> tuple[str, tuple[int, int]]:
+        """What no other topic of the group ever has."""
+        return self.spec.name, self.born
 
     @property
     def donor(self) -> int | None:

@@ -81,12 +81,12 @@ def _topic_of(data: bytes) -> Topic:
 
 def _topic_from_wire(topic: pb.Topic) -> Topic:
     return Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
-                 tuple(topic.fresh))
+                 tuple(topic.fresh), (topic.born_view_id, topic.born_revision))
 
 
 def _topic_to_wire(topic: Topic) -> pb.Topic:
     return pb.Topic(spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members,
-                    senders=topic.senders, fresh=topic.fresh)
+                    senders=topic.senders, fresh=topic.fresh, born_view_id=topic.born[0], born_revision=topic.born[1])
 
 
 @functools.lru_cache(maxsize=4 * TOPICS_MAX)
@@ -196,6 +196,9 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
         request = pb.TopicRequest(request_id=message.request_id, view_id=message.view_id)
         if isinstance(message.wish, TopicSpec):
             request.declare.CopyFrom(spec_to_wire(message.wish))
+        elif isinstance(message.wish, m.Deletion):
+            request.deletion.CopyFrom(pb.TopicRequest.Deletion(
+                topic=message.wish.topic, born_view_id=message.wish.born[0], born_revision=message.wish.born[1]))
         else:
             wish = message.wish
             request.role.CopyFrom(pb.TopicRequest.Role(topic=wish.topic, member=wish.member, sender=wish.sender))
@@ -230,9 +233,12 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
                              settings_from_wire(message.join.settings))
     if kind == "topic_request":
         request = message.topic_request
-        wish: TopicSpec | m.Role
+        wish: m.Wish
         if request.WhichOneof("wish") == "declare":
             wish = spec_from_wire(request.declare)
+        elif request.WhichOneof("wish") == "deletion":
+            deletion = request.deletion
+            wish = m.Deletion(deletion.topic, (deletion.born_view_id, deletion.born_revision))
         else:
             wish = m.Role(request.role.topic, request.role.member or request.role.sender, request.role.sender)
         return m.TopicRequest(request.request_id, request.view_id, wish)

@@ -44,6 +44,10 @@ class Machine(Outside):
         """Wishes that the topic exists; returns the request id. Fulfilled when an installed view has the topic."""
         return self._wish(spec)
 
+    def delete(self, deletion: m.Deletion) -> int:
+        """Wishes that a topic is no more; returns the request id. Refused if somebody has a part in it."""
+        return self._wish(deletion)
+
     def take_role(self, role: m.Role) -> int:
         """Wishes to have this part in a topic, and replaces an earlier wish about it; returns the request id."""
         for request_id, wish in list(self._own.items()):
@@ -51,7 +55,7 @@ class Machine(Outside):
                 del self._own[request_id]
         return self._wish(role)
 
-    def _wish(self, wish: TopicSpec | m.Role) -> int:
+    def _wish(self, wish: m.Wish) -> int:
         self._request_id += 1
         self._own[self._request_id] = wish
         self._tell_leader()

@@ -43,12 +43,23 @@ class Role:
 
 
 @dataclasses.dataclass(frozen=True)
+class Deletion:
+    """A wish that a topic, the one that was born then, is no more."""
+
+    topic: str
+    born: tuple[int, int]
+
+
+Wish = TopicSpec | Role | Deletion
+
+
+@dataclasses.dataclass(frozen=True)
 class TopicRequest:
-    """A member's wish about one topic: a TopicSpec declares it, a Role joins or leaves it."""
+    """A member's wish about one topic: a TopicSpec declares it, a Role joins or leaves it, a Deletion ends it."""
 
     request_id: int
     view_id: int
-    wish: TopicSpec | Role
+    wish: Wish
 
     @property
     def topic(self) -> str:

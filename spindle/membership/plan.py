@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from spindle.errors import SpindleError, TopicLimit, TopicUnknown, error_to_wire
+from spindle.errors import SpindleError, TopicInUse, TopicLimit, TopicUnknown, error_to_wire
 from spindle.group.layout import check_memory
+from spindle.group.levels import Level
 from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TOPICS_MAX, TopicSpec
 from spindle.group.view import NODES_MAX, Member, Topic, View
-from spindle.membership.messages import Rejection, Role, TopicRequest
+from spindle.membership.messages import Deletion, Rejection, Role, TopicRequest, Wish
 
 TOPICS_BYTES_MAX = 100 << 10  # of the topics in a view's description: it must fit the core's proposal area
 ROLES_MAX = 10_000  # members of all topics together: they must fit the same, and their counts the core's trim area
@@ -67,8 +68,11 @@ class Wishes:
         }
 
 
-def fulfilled(view: View, node_id: int, wish: TopicSpec | Role) -> bool:
+def fulfilled(view: View, node_id: int, wish: Wish) -> bool:
     """True if nothing has to change for this wish."""
+    if isinstance(wish, Deletion):
+        topic = view.topic(wish.topic)
+        return topic is None or topic.born != wish.born
     if isinstance(wish, Role):
         return view.has_role(node_id, wish.topic, wish.member, wish.sender)
     return view.topic(wish.name) is not None
@@ -80,6 +84,7 @@ class _Draft:
     topic_id: int
     members: set[int]
     senders: set[int]
+    born: tuple[int, int]
 
 
 @dataclasses.dataclass
@@ -102,15 +107,17 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
     members = stay + tuple(joiners[: NODES_MAX - len(stay)])
     nodes = [member.node_id for member in members]
     drafts = {
-        topic.spec.name: _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders))
+        topic.spec.name: _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders), topic.born)
         for topic in view.topics
     }
     rejections: list[tuple[int, Rejection]] = []
-    # Declarations first: a role needs its topic, whichever arrived first.
-    for (node_id, _, _), request in sorted(wishes.topics.items(), key=lambda item: isinstance(item[1].wish, Role)):
+    # Declarations first: a role needs its topic, whichever arrived first; and who opens it keeps it from being deleted.
+    for (node_id, _, _), request in sorted(wishes.topics.items(), key=lambda item: _ORDER[type(item[1].wish)]):
         try:
             if isinstance(request.wish, TopicSpec):
-                _declare(drafts, request.wish)
+                _declare(drafts, request.wish, view.state)
+            elif isinstance(request.wish, Deletion):
+                _delete(drafts, request.wish)
             elif node_id in nodes:
                 _take_role(drafts, node_id, request.wish)
         except SpindleError as error:
@@ -134,22 +141,41 @@ def following(view: View) -> View:
     return dataclasses.replace(view, view_id=view.view_id + 1, revision=0, topics=topics)
 
 
-def _declare(drafts: dict[str, _Draft], wanted: TopicSpec) -> None:
+_ORDER = {TopicSpec: 0, Role: 1, Deletion: 2}
+
+
+def _declare(drafts: dict[str, _Draft], wanted: TopicSpec, state: tuple[int, int]) -> None:
     known = drafts.get(wanted.name)
     if known is not None:
         known.spec.check_same(wanted)
         return
     spec = wanted.with_window()
-    topic_id = max((draft.topic_id for draft in drafts.values()), default=0) + 1
-    if topic_id > TOPICS_MAX:
-        raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the "
-                         "limit; use fewer topics or another domain")
+    used = {draft.topic_id for draft in drafts.values()}  # with those that are about to be deleted
+    topic_id = max(used, default=0) + 1
+    if topic_id > TOPICS_MAX:  # numbers come back as late as possible
+        free = set(range(1, TOPICS_MAX + 1)) - used
+        if not free:
+            raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the "
+                             "limit; delete some that nobody uses, or use another domain")
+        topic_id = min(free)
     described = sum(_described_bytes(draft.spec) for draft in drafts.values()) + _described_bytes(spec)
     if described > TOPICS_BYTES_MAX:
         raise TopicLimit(f"topic {spec.name!r} cannot be declared: the descriptions of all topics would take "
                          f"{described} bytes, limit {TOPICS_BYTES_MAX}; use shorter names")
     check_memory(tuple(Topic(draft.spec, draft.topic_id) for draft in drafts.values()), spec)
-    drafts[spec.name] = _Draft(spec, topic_id, set(), set())
+    drafts[spec.name] = _Draft(spec, topic_id, set(), set(), state)
+
+
+def _delete(drafts: dict[str, _Draft], wish: Deletion) -> None:
+    draft = drafts.get(wish.topic)
+    if draft is None or draft.born != wish.born:
+        return
+    if draft.spec.level is Level.LOGGED:
+        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: it is logged, and its journals outlive the group")
+    if draft.members:
+        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: nodes {' '.join(map(str, sorted(draft.members)))} "
+                         "have readers or writers of it; close them first")
+    del drafts[wish.topic]
 
 
 def _described_bytes(spec: TopicSpec) -> int:
@@ -180,4 +206,4 @@ def _finish(draft: _Draft, nodes: list[int], before: Topic | None) -> Topic:
     members = tuple(node_id for node_id in nodes if node_id in draft.members)
     senders = tuple(node_id for node_id in members if node_id in draft.senders)
     fresh = tuple(node_id for node_id in members if before is None or node_id not in before.members)
-    return Topic(draft.spec, draft.topic_id, members, senders, fresh)
+    return Topic(draft.spec, draft.topic_id, members, senders, fresh, draft.born)

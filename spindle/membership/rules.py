@@ -48,7 +48,6 @@ import enum
 
 from spindle.errors import CastOut, MembershipError, SpindleError, error_to_wire
 from spindle.group.settings import UNSAID, Settings
-from spindle.group.topics import TopicSpec
 from spindle.group.view import NODES_MAX, Member, View
 from spindle.membership import messages as m
 from spindle.membership.codec import decode_newcomers, decode_proposal, decode_trim, encode_proposal, encode_trim
@@ -101,7 +100,7 @@ class Rules:
         self._met: dict[int, int] = {}  # by node id: the life that was connected last
         self._dead: dict[tuple[int, int], Gone] = {}  # lives whose connection ended or who are suspected
         self._wishes = Wishes()  # pending at this node, in case it leads
-        self._own: dict[int, TopicSpec | m.Role] = {}  # this node's wishes that no view fulfils yet
+        self._own: dict[int, m.Wish] = {}  # this node's wishes that no view fulfils yet
         self._deferred: list[tuple[int, m.Message]] = []  # sent under a view that is not installed here yet
         self._joiners_prepared: set[int] = set()
         self._lacks: dict[int, dict[int, str]] = {}  # at the leader, by node id: what it can't get for next_view

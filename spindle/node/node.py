@@ -28,7 +28,7 @@ from spindle.errors import (
     WireError,
 )
 from spindle.group.endpoints import Endpoint
-from spindle.group.events import GONE, TOPIC_ADDED, VIEW, Event, ViewInfo
+from spindle.group.events import GONE, TOPIC_ADDED, TOPIC_REMOVED, VIEW, Event, ViewInfo
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.group.view import SHM, Member, View
@@ -317,6 +317,11 @@ class Node:
         """Agrees with the group on the topic. Raises TopicMismatch, TopicLimit, NodeStopped."""
         return await self._running().declare(spec)
 
+    async def delete_topic(self, name: str) -> None:
+        """Ends a topic that nobody has open, on no node; its number may be another one's then. Raises TopicUnknown,
+        TopicInUse, NodeStopped."""
+        await self._running().delete(name)
+
     async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0) -> WriterPort:
         """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen;
         `relayed`: see WriterPort.
@@ -472,7 +477,9 @@ class Node:
 
     def _on_revised(self, view: View, before: View | None) -> None:
         self._view = view
-        known = before.topic if before is not None else lambda _: None
+        earlier = {topic.born_as: topic for topic in before.topics} if before is not None else {}
         for topic in view.topics:
-            if known(topic.spec.name) is None:
+            if earlier.pop(topic.born_as, None) is None:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))
+        for topic in earlier.values():
+            self._tell(Event(TOPIC_REMOVED, topic=topic.info))

@@ -82,18 +82,22 @@ class Member(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[str] = ..., view_floor: _Optional[int] = ..., host: _Optional[bytes] = ..., endpoint: _Optional[str] = ..., fabrics: _Optional[_Iterable[str]] = ..., rdma_network: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("spec", "topic_id", "members", "senders", "fresh")
+    __slots__ = ("spec", "topic_id", "members", "senders", "fresh", "born_view_id", "born_revision")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SENDERS_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
+    BORN_VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    BORN_REVISION_FIELD_NUMBER: _ClassVar[int]
     spec: _attach_pb2.TopicSpec
     topic_id: int
     members: _containers.RepeatedScalarFieldContainer[int]
     senders: _containers.RepeatedScalarFieldContainer[int]
     fresh: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, spec: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., fresh: _Optional[_Iterable[int]] = ...) -> None: ...
+    born_view_id: int
+    born_revision: int
+    def __init__(self, spec: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., fresh: _Optional[_Iterable[int]] = ..., born_view_id: _Optional[int] = ..., born_revision: _Optional[int] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("group_id", "view_id", "members", "topics", "settings", "revision")
@@ -175,7 +179,7 @@ class JoinRequest(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., view_id: _Optional[int] = ..., group_id: _Optional[int] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
 
 class TopicRequest(_message.Message):
-    __slots__ = ("request_id", "view_id", "declare", "role")
+    __slots__ = ("request_id", "view_id", "declare", "role", "deletion")
     class Role(_message.Message):
         __slots__ = ("topic", "member", "sender")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -185,15 +189,26 @@ class TopicRequest(_message.Message):
         member: bool
         sender: bool
         def __init__(self, topic: _Optional[str] = ..., member: bool = ..., sender: bool = ...) -> None: ...
+    class Deletion(_message.Message):
+        __slots__ = ("topic", "born_view_id", "born_revision")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        BORN_VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+        BORN_REVISION_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        born_view_id: int
+        born_revision: int
+        def __init__(self, topic: _Optional[str] = ..., born_view_id: _Optional[int] = ..., born_revision: _Optional[int] = ...) -> None: ...
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    DELETION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     view_id: int
     declare: _attach_pb2.TopicSpec
     role: TopicRequest.Role
-    def __init__(self, request_id: _Optional[int] = ..., view_id: _Optional[int] = ..., declare: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., role: _Optional[_Union[TopicRequest.Role, _Mapping]] = ...) -> None: ...
+    deletion: TopicRequest.Deletion
+    def __init__(self, request_id: _Optional[int] = ..., view_id: _Optional[int] = ..., declare: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., role: _Optional[_Union[TopicRequest.Role, _Mapping]] = ..., deletion: _Optional[_Union[TopicRequest.Deletion, _Mapping]] = ...) -> None: ...
 
 class Rejection(_message.Message):
     __slots__ = ("request_id", "kind", "text")

@@ -72,7 +72,7 @@ class LocalTopic:
                  on_failure: Callable[[Exception], None], questions: Questions) -> None:
         self.engine, self.config, self.node_id, self._questions = engine, config, node_id, questions
         self._on_failure = on_failure  # of the journal; on the loop
-        self.spec, self.topic_id = topic.spec, topic.topic_id
+        self.spec, self.topic_id, self.born = topic.spec, topic.topic_id, topic.born
         self.log: DeliveryLog | None = None
         self.writers: list[WriterPort] = []
         self.readers: list[ReaderPort] = []
@@ -433,6 +433,11 @@ class LocalTopic:
             except (SpindleError, OSError) as error:
                 LOG.error("%s", error)
         log.close()
+
+    @property
+    def retiring(self) -> bool:
+        """True while what `leave` gave up is being closed."""
+        return self._retiring is not None and not self._retiring.done()
 
     async def retired(self) -> None:
         """Waits until what `leave` gave up is closed."""

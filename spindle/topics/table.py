@@ -35,7 +35,8 @@ from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
 from spindle.membership.machine import Phase
-from spindle.membership.messages import Rejected, Role
+from spindle.membership.messages import Deletion, Rejected, Role
+from spindle.membership.plan import fulfilled as is_fulfilled
 from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
 from spindle.restart.questions import Questions
@@ -77,6 +78,7 @@ class TopicTable:
         self.local: dict[str, LocalTopic] = {}
         self.questions = Questions(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
         self._installed: View | None = None
+        self._deleted: list[LocalTopic] = []  # of them, those whose logs are being closed
         self._waiters: list[_Waiter] = []
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
@@ -99,6 +101,16 @@ class TopicTable:
         assert topic is not None
         topic.spec.check_same(spec)
         return topic.info
+
+    async def delete(self, name: str) -> None:
+        """Returns when the group has no such topic any more. Raises TopicUnknown, TopicInUse."""
+        self._check_running()
+        topic = self._view().topic(name)
+        if topic is None:
+            raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}")
+        deletion = Deletion(name, topic.born)
+        request_id = self._machine.delete(deletion)
+        await self._until(name, lambda view: is_fulfilled(view, self._node_id, deletion), request_id)
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
         """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
@@ -231,6 +243,10 @@ class TopicTable:
 
     def _wish(self, local: LocalTopic) -> None:
         """Tells the group what part this node wants in the topic, if that changed."""
+        present = self.local.get(local.spec.name)  # another one, if it was deleted and declared anew
+        if present is None:
+            return
+        local = present
         role = Role(local.spec.name, bool(local.readers_wanted or local.writers_wanted), bool(local.writers_wanted))
         if self._stopped is None and not self._leaving and self._wished.get(role.topic, (None, 0))[0] != role:
             self._wished[role.topic] = (role, self._machine.take_role(role))
@@ -266,8 +282,10 @@ class TopicTable:
             return topic is not None and node_id in (topic.senders if sender else topic.members)
 
         self._wish(local)
+        self._check_there(local)  # that may have taken a view further
         if not fulfilled(self._view()):
             await self._until(name, fulfilled)
+        self._check_there(local)
         if local.spec.level is Level.LOGGED or not sender:
             await self._until_whole(local)
 
@@ -371,12 +389,37 @@ class TopicTable:
                 local.leave(view)
             elif local.member and topic is not None and self._node_id not in topic.fresh:
                 local.view_changed(view, topic)
+        self._drop_deleted(view)
         self._answer(view)
 
     def revised(self, view: View) -> None:
         """Topics have come or gone that nobody has a part in."""
         self._installed = view
+        self._drop_deleted(view)
         self._answer(view)
+
+    def _drop_deleted(self, view: View) -> None:
+        """What is here of topics that are no more, or are others of the same name by now."""
+        for name, local in list(self.local.items()):
+            topic = view.topic(name)
+            if topic is None or topic.born != local.born:
+                del self.local[name]
+                self._deleted.append(local)
+                self._give_up_opening(name)
+        self._deleted = [local for local in self._deleted if local.retiring]
+
+    def _check_there(self, local: LocalTopic) -> None:
+        if self.local.get(local.spec.name) is not local:
+            raise TopicUnknown(f"topic {local.spec.name!r} was deleted meanwhile; declare it again")
+
+    def _give_up_opening(self, name: str) -> None:
+        """A wish that is on its way yet is not for another topic of that name."""
+        role, _ = self._wished.pop(name, (None, 0))
+        if role is not None and role.member:
+            self._machine.take_role(Role(name, False, False))
+        for waiter in self._waiters:
+            if waiter.topic == name and not waiter.request_id and not waiter.future.done():
+                waiter.future.set_exception(TopicUnknown(f"topic {name!r} was deleted meanwhile; declare it again"))
 
     def _answer(self, view: View) -> None:
         for waiter in self._waiters:
@@ -419,7 +462,7 @@ class TopicTable:
                 reader.cursor.close()
             local.leave(following)
         await self.questions.ended()
-        await asyncio.gather(*(local.retired() for local in self.local.values()))
+        await asyncio.gather(*(local.retired() for local in [*self.local.values(), *self._deleted]))
 
 
 def check_start_index(start_index: int) -> None:

@@ -52,6 +52,7 @@ class Checks:
         self.written_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
+        self.deleted_ns: dict[str, int] = {}  # by topic: when it was last known to be deleted
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
         self.lied_to: set[str] = set()  # topics that a liar may write to
@@ -77,6 +78,10 @@ class Checks:
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
             return
+        deleted_ns = self.deleted_ns.get(reading.topic)
+        if deleted_ns is not None and self.written_ns.get((reading.topic, payload), deleted_ns) < deleted_ns <= (
+                reading.opened_ns):
+            raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
         name, _, number = payload.partition(b" ")[0].partition(b":")
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)

@@ -20,7 +20,7 @@ from tests.spindle.membership.fake_group import FakeGroup, FakeNode
 from tests.spindle.membership.test_failures import check
 
 KINDS = ("start", "leave", "crash", "crash leader", "pause", "resume", "suspect", "suspect leader", "role", "declare",
-         "idle")
+         "delete", "idle")
 NODES = 7
 
 
@@ -86,6 +86,10 @@ def _do(group: FakeGroup, rng: random.Random, kind: str) -> None:
         group.suspect(rng.choice(inside).node_id, node.node_id)
     elif kind == "declare" and node.views and not node.paused:
         group.declare(node.node_id, TopicSpec(f"t{rng.randrange(20)}", size_max=rng.choice((16, 16, 32))))
+        group.drive(node)
+    elif kind == "delete" and node.views and node.views[-1].topics and not node.paused:
+        topic = rng.choice(node.views[-1].topics)
+        node.machine.delete(m.Deletion(topic.spec.name, topic.born))
         group.drive(node)
     elif kind == "role" and node.views and not node.paused:
         node.machine.take_role(m.Role("t", rng.random() < 0.8, False))

@@ -33,7 +33,7 @@ from spindle.proto import node_pb2 as pb
 
 SPEC = TopicSpec("flight/air", "Air", b"\x01\x02", Level.VOLATILE, 100, 16, 5, 1 << 20)
 VIEW = View(2**63 + 5, 2**40, (Member(1, 2**60, "/a", 10, 0, "one"), Member(65535, 7, "/b")),
-            (Topic(SPEC, 255, (1, 65535), (65535,), (1,)),))
+            (Topic(SPEC, 255, (1, 65535), (65535,), (1,), (2**39, 4)),))
 
 
 NOBODY = View(VIEW.group_id, 2**40 - 1)
@@ -45,7 +45,9 @@ def decode_view(data: bytes) -> View:
 
 @pytest.mark.parametrize("message", [
     m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 1 << 63, 3), m.TopicRequest(4, 5, SPEC),
-    m.TopicRequest(4, 5, m.Role("t", True, False)), m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
+    m.TopicRequest(4, 5, m.Role("t", True, False)),
+    m.TopicRequest(4, 5, m.Deletion("t", (2**40, 7))),
+    m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
     m.Prepared(6, 300), m.Installed(7, 6, 300), m.Lacking(6, 300, ((2, "no answer"), (9, ""))),
     m.LeftOut(6, 300, "nobody reaches you"),
 ])

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.group.levels import Level
-from spindle.group.topics import TopicSpec
+from spindle.group.topics import TOPICS_MAX, TopicSpec
 from spindle.group.view import Member, Topic, View
 from spindle.membership.codec import decode_proposal, encode_proposal
-from spindle.membership.messages import Role, TopicRequest
+from spindle.membership.messages import Deletion, Role, TopicRequest
 from spindle.membership.plan import Wishes, plan_next
 
 NOBODY: frozenset[int] = frozenset()
@@ -28,7 +28,7 @@ def view_of(*node_ids: int, topics: tuple[Topic, ...] = ()) -> View:
     return View(1, 5, tuple(member(node_id) for node_id in node_ids), topics)
 
 
-def wishes_of(*wishes: tuple[int, TopicSpec | Role], joins: tuple[int, ...] = ()) -> Wishes:
+def wishes_of(*wishes: tuple[int, TopicSpec | Role | Deletion], joins: tuple[int, ...] = ()) -> Wishes:
     made = Wishes(joins={node_id: member(node_id) for node_id in joins})
     for number, (node_id, wish) in enumerate(wishes, 1):
         made.add(node_id, TopicRequest(number, 5, wish))
@@ -129,3 +129,60 @@ def test_any_plan_is_a_valid_view(wanted: list[tuple[int, str, int]], leaving: s
     wishes.drop_fulfilled(plan.view)
     again = plan_next(plan.view, wishes, NOBODY)
     assert again.view is None and not again.rejections
+
+
+# --- topics that are deleted
+
+
+def test_a_topic_that_nobody_has_open_is_deleted_in_a_revision() -> None:
+    topics = (Topic(TopicSpec("idle"), 1, born=(3, 1)), Topic(TopicSpec("used"), 2, (1,), (), (), (3, 1)),
+              Topic(TopicSpec("kept", level=Level.LOGGED), 3, born=(3, 1)))
+    before = view_of(1, 2, topics=topics)
+    plan = plan_next(before, wishes_of((2, Deletion("idle", (3, 1)))), NOBODY)
+    assert plan.view is not None and plan.view.revises(before) and not plan.rejections
+    assert plan.view.topics == topics[1:]
+    assert decode_proposal(encode_proposal(plan.view, before, 9), before, 9) == plan.view
+    for name in ("used", "kept"):
+        plan = plan_next(before, wishes_of((2, Deletion(name, (3, 1)))), NOBODY)
+        assert plan.view is None and [one.kind for _, one in plan.rejections] == ["TopicInUse"]
+
+
+def test_a_deletion_means_the_topic_that_was_there_and_no_later_one_of_its_name() -> None:
+    """It may be told to a new leader when it has come true already, and somebody has declared the name anew."""
+    later = view_of(1, 2, topics=(Topic(TopicSpec("t"), 1, born=(4, 0)),))
+    wishes = wishes_of((2, Deletion("t", (3, 1))))
+    assert plan_next(later, wishes, NOBODY).view is None
+    wishes.drop_fulfilled(later)
+    assert not wishes.topics
+
+
+def test_who_opens_a_topic_keeps_it_from_being_deleted() -> None:
+    before = view_of(1, 2, topics=(Topic(TopicSpec("t").with_window(), 1, born=(3, 1)),))
+    plan = plan_next(before, wishes_of((1, Deletion("t", (3, 1))), (2, Role("t", True, False))), NOBODY)
+    assert plan.view is not None and plan.view.topics[0].members == (2,)
+    assert [(node_id, one.kind) for node_id, one in plan.rejections] == [(1, "TopicInUse")]
+
+
+def test_numbers_come_back_when_all_have_been_used() -> None:
+    """And never in the view in which their topic is deleted: each belongs to one topic in each of them."""
+    view, seen = view_of(1), []
+    for number in range(2 * TOPICS_MAX):
+        plan = plan_next(view, wishes_of((1, TopicSpec(f"t{number}", window=1, size_max=1))), NOBODY)
+        assert plan.view is not None and not plan.rejections
+        topic = plan.view.topics[-1]
+        seen.append(topic.topic_id)
+        assert topic.born == view.state
+        plan = plan_next(plan.view, wishes_of((1, Deletion(topic.spec.name, topic.born)), (
+            1, TopicSpec(f"beside{number}", window=1, size_max=1))), NOBODY)
+        assert plan.view is not None and plan.view.topics[-1].topic_id != topic.topic_id
+        beside = plan.view.topics[-1]
+        view = plan_next(plan.view, wishes_of((1, Deletion(beside.spec.name, beside.born))), NOBODY).view or plan.view
+        assert not view.topics
+    full = view_of(1, topics=tuple(
+        Topic(TopicSpec(f"t{number}", window=1, size_max=1), number) for number in range(1, TOPICS_MAX + 1)))
+    plan = plan_next(full, wishes_of((1, TopicSpec("more"))), NOBODY)
+    assert plan.view is None and plan.rejections[0][1].kind == "TopicLimit"
+    without = plan_next(full, wishes_of((1, Deletion("t6", (0, 0)))), NOBODY).view
+    assert without is not None
+    again = plan_next(without, wishes_of((1, TopicSpec("more", window=1, size_max=1))), NOBODY).view
+    assert again is not None and again.topics[-1].topic_id == 6

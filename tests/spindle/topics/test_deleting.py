@@ -1,0 +1,137 @@
+"""Goal: a topic that nobody has open can be deleted, and its number comes back, without anything of the old one ever
+counting for the new one.
+
+Method: nodes on one loop, and applications at daemons' sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from spindle.config.settings import NodeConfig
+from spindle.errors import TopicInUse, TopicUnknown
+from spindle.group.events import TOPIC_ADDED, TOPIC_REMOVED
+from spindle.group.levels import Level
+from spindle.group.topics import TOPICS_MAX, TopicSpec
+from spindle.node.node import Node
+from tests.spindle.node.test_node import take, write
+from tests.spindle.ports import reader_of, writer_of
+
+
+def run(runtime_dir: Path, body: object, count: int = 2) -> None:
+    async def inside() -> None:
+        nodes = [Node(NodeConfig(runtime_dir=runtime_dir, join_timeout_s=20.0)) for _ in range(count)]
+        try:
+            for node in nodes:
+                await node.start()
+            await body(*nodes)  # type: ignore[operator]
+        finally:
+            await asyncio.gather(*(node.stop() for node in nodes))
+
+    asyncio.run(inside())
+
+
+async def has(node: Node, name: str, there: bool) -> None:
+    """Waits until the node knows of the topic, or not any more."""
+    while (node.topic(name) is not None) is not there:
+        await asyncio.sleep(0.001)
+
+
+def test_all_numbers_come_back(runtime_dir: Path) -> None:
+    async def body(one: Node, two: Node) -> None:
+        for turn in (1, 2):
+            names = [f"topic-{turn}-{number}" for number in range(TOPICS_MAX)]
+            await asyncio.gather(*(one.declare_topic(TopicSpec(name, window=1, size_max=64)) for name in names))
+            assert len({topic.topic_id for topic in one.topics()}) == TOPICS_MAX
+            await asyncio.gather(*(two.delete_topic(name) for name in names))
+            assert not two.topics()
+        await asyncio.wait_for(has(one, "topic-2-0", False), 10.0)
+
+    run(runtime_dir, body)
+
+
+@pytest.mark.parametrize("level", [Level.ATOMIC, Level.VOLATILE])
+def test_of_two_topics_with_one_name_and_number_neither_gets_the_other_s(runtime_dir: Path, level: Level) -> None:
+    """Messages, kept ones too, and readers that go on from where they were."""
+
+    async def body(one: Node, two: Node) -> None:
+        events: list[tuple[str, str]] = []
+        two.add_listener(lambda event: events.append((event.kind, event.topic.spec.name)) if event.topic else None)
+        for n in range(TOPICS_MAX):  # the number that is free next is that of the topic that is deleted
+            await one.declare_topic(TopicSpec(f"other-{n}" if n else "t", level=level, window=8, size_max=64))
+        starts, numbers = [], []
+        for turn in (b"old", b"new"):
+            if turn == b"new":
+                await two.declare_topic(TopicSpec("t", level=level, window=8, size_max=32))
+            await asyncio.wait_for(has(one, "t", True), 10.0)
+            topic = one.topic("t")
+            assert topic is not None
+            numbers.append(topic.topic_id)
+            reader = await two.open_reader("t", keep_all=True, from_history=True, after=starts)
+            writer = await one.open_writer("t")
+            with pytest.raises(TopicInUse, match="close them first"):
+                await two.delete_topic("t")
+            await write(writer_of(one, writer), turn)
+            assert await take(reader_of(two, reader), 1) == [turn]
+            starts.append(reader.start)
+            await one.close_writer(writer)
+            await two.close_reader(reader)
+            while any(node.topic("t").members for node in (one, two)):  # type: ignore[union-attr]
+                await asyncio.sleep(0.001)
+            await two.delete_topic("t")
+            await asyncio.wait_for(has(one, "t", False), 10.0)
+            with pytest.raises(TopicUnknown):
+                await one.open_writer("t")
+        assert numbers[0] == numbers[1]
+        kinds = [kind for kind, name in events if name == "t"]
+        assert kinds == [TOPIC_ADDED, TOPIC_REMOVED, TOPIC_ADDED, TOPIC_REMOVED]
+
+    run(runtime_dir, body)
+
+
+def test_a_logged_topic_stays(runtime_dir: Path) -> None:
+    async def body(one: Node, two: Node) -> None:
+        await one.declare_topic(TopicSpec("kept", level=Level.LOGGED))
+        with pytest.raises(TopicInUse, match="journals"):
+            await one.delete_topic("kept")
+        with pytest.raises(TopicUnknown):
+            await one.delete_topic("nobody's")
+
+    run(runtime_dir, body)
+
+
+def test_who_opens_and_who_deletes_at_one_time_are_told_who_was_first(runtime_dir: Path) -> None:
+    """Either the topic is there, with its writer, or it is gone and nothing of the opening is left."""
+
+    async def body(one: Node, two: Node) -> None:
+        outcomes = set()
+        for turn in range(40):
+            await one.declare_topic(TopicSpec("t", window=8, size_max=64))
+            await asyncio.wait_for(has(two, "t", True), 10.0)
+
+            async def at(turns: int, what: Awaitable[object]) -> object:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                return await what
+
+            late = (0, turn) if turn % 2 else (turn, 0)  # rounds of the loop
+            opened, deleted = await asyncio.gather(
+                at(late[0], two.open_writer("t")), at(late[1], one.delete_topic("t")), return_exceptions=True)
+            outcomes.add((type(opened).__name__, type(deleted).__name__))
+            if deleted is None:
+                assert isinstance(opened, TopicUnknown)
+            else:
+                assert isinstance(deleted, TopicInUse) and not isinstance(opened, BaseException)
+                await two.close_writer(opened)
+                while one.topic("t").members:  # type: ignore[union-attr]
+                    await asyncio.sleep(0.001)
+                await one.delete_topic("t")
+            await asyncio.wait_for(has(two, "t", False), 10.0)
+            assert not two._changes.topics.local and not two._changes.topics._wished
+        assert outcomes == {("WriterPort", "TopicInUse"), ("TopicUnknown", "NoneType")}
+
+    run(runtime_dir, body)
