@@ -52,6 +52,7 @@ class Checks:
         self.written_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
+        self.deleting = False  # somebody has asked for that
         self.deleted_ns: dict[str, int] = {}  # by topic: when it was last known to be deleted
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first

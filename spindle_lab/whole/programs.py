@@ -142,7 +142,7 @@ class Program:
     def _may_be_told(self, kind: str, text: str) -> bool:
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
-            kind == "TopicUnknown" and bool(self.world.checks.deleted_ns)) or (  # between declaring and opening
+            kind == "TopicUnknown" and self.world.checks.deleting) or (  # between declaring and opening
             self._short() and any(word in text for word in SHORT))
 
     def _short(self) -> bool:
@@ -259,6 +259,7 @@ class Program:
         assert self.session is not None
         spec = self._spec()
         self.doing = f"deleting {spec.name!r}"
+        self.world.checks.deleting = True
         try:
             self.session.delete_topic(spec.name)
         except (TopicUnknown, TopicInUse):
