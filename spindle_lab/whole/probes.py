@@ -8,7 +8,6 @@ EXPECTED = (
     "a reader goes on at the next node",
     "a reader may have missed something before the next node",
     "a writer sends again at the next node",
-    "a writer hears that all was delivered at the next node",
     "a node brings newer settings into its group",
     "a node with older settings learns the group's",
     "a topic is deleted",
