@@ -27,7 +27,7 @@ class Preparation:
     def __init__(self, machine: Machine, lacks: Callable[[int], Mapping[int, str]], timeout_s: float = 0.0,
                  lacks_wait_s: float = 0.0) -> None:
         self._machine, self._lacks = machine, lacks
-        self._timeout_s, self._lacks_wait_s = timeout_s or PREPARE_TIMEOUT_S, lacks_wait_s or LACKS_WAIT_S
+        self._timeout_s, self._lacks_wait_s = timeout_s, lacks_wait_s
         self._ballot = 0
         self._again = False  # members were told before
         self._told = False  # the leader knows by now what everybody lacks
@@ -36,19 +36,20 @@ class Preparation:
     def begins(self, ballot: int, now_s: float) -> None:
         """The driver carries out the Prepare of this ballot. Takes the place of the one before."""
         self._ballot, self._again, self._told = ballot, False, False
-        self.due_s = now_s + self._timeout_s
+        self.due_s = now_s + (self._timeout_s or PREPARE_TIMEOUT_S)
 
     def look(self, now_s: float) -> tuple[Mapping[int, str], list[Member]]:
         """What the leader is told now that this node lacks, and the joiners that this node, as the leader, has left
         out: their connections are the driver's to end."""
         ballot = self._ballot
         if not self._told:
-            self._told, self.due_s = True, now_s + self._lacks_wait_s
+            self._told, self.due_s = True, now_s + (self._lacks_wait_s or LACKS_WAIT_S)
             lacks = self._lacks(ballot)
             if lacks:
                 self._machine.lacks(ballot, lacks)
             return lacks, []
         joiners = self._machine.leave_out(ballot, self._again)
         self._again, self._told = True, False
-        self.due_s = now_s + self._timeout_s if self._machine.ballot == ballot else None
+        again_s = now_s + (self._timeout_s or PREPARE_TIMEOUT_S)
+        self.due_s = again_s if self._machine.ballot == ballot else None
         return {}, joiners
