@@ -462,9 +462,11 @@ def test_members_that_cannot_connect_anew_hold_up_no_view(
         behind.pairs.add(frozenset(wall))
         stay = [node for node_id, node in nodes.items() if node_id != stops]
         await stay[0].declare_topic(TopicSpec("t"))
+        opening = asyncio.ensure_future(stay[0].open_writer("t"))  # a view, which a declaration alone is not
         await until(lambda: all(members(node) == sorted(set(nodes) - {stops}) for node in stay), "two go on")
         with pytest.raises(CastOut, match=r"left out of view .*cannot be reached: no answer.*firewall"):
             await asyncio.wait_for(nodes[stops].wait_stopped(), 10)
+        await asyncio.wait_for(opening, 10)
         behind.pairs.clear()
         (again,) = await site.start(stops - 1)
         await until(lambda: members(again) == [1, 2, 3], "it comes back when the wall is gone")
