@@ -53,7 +53,8 @@ LEFT_OUT = {
         "epoch my_rank node_id apart": "the view says it",
         "fabric past": "what is on its way is the network's state",
         "counters relayed": "nothing is decided by it",
-        "batch_send batch_receive batch_delivery null_sends post_after_unlock skip_idle beat_posted": "of the run",
+        "batch_send batch_receive batch_delivery null_sends post_after_unlock exchange_first skip_idle "
+        "beat_posted": "of the run",
         "noted again activity marks_seen row_shared lines_seen doors n_doors": "what they tell is: look_changed()",
         "expecting": "when to sleep, which any node may at any time",
         "now_ns beat_ns beat_at_ns beats_max beats vouched vouched_seen": "time",

@@ -112,6 +112,7 @@ cdef class Engine(Bindings):
         epoch.node.null_sends = w.null_sends
         epoch.node.post_after_unlock = w.post_after_unlock
         epoch.node.skip_idle = w.skip_idle
+        epoch.node.exchange_first = w.exchange_first
         epoch.node.counters = self.counters.values
         epoch.node.relayed = self.relayed.entries
         epoch.node.control_fd = self.control_fd

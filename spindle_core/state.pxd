@@ -133,6 +133,7 @@ cdef struct node_t:
     uint64_t *counters
     relayed_t *relayed           # NULL: not noted
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
+    bint exchange_first          # a pass delivers nothing before it has exchanged of all topics (step.pyx)
     bint skip_idle               # a pass visits only topics in which something may have changed (activity.pyx)
     uint64_t noted[TOPIC_WORDS]  # topics that another thread of this process has given something to do
     uint64_t again[TOPIC_WORDS]  # topics whose last visit has done something, or that wait for a reader

@@ -7,7 +7,7 @@ time. Only an embedded receiver's upcalls happen in the middle.
 
 A pass has two halves: what is sent, received and acknowledged, topic by topic; then what is delivered and persisted. So
 what this node acknowledges of one topic, which other nodes wait for, does not wait for the deliveries of another one,
-which copy payloads.
+which copy payloads. (`exchange_first` off: topic by topic, as in the paper.)
 
 Why not all at the end of a pass: columns are read when they are posted. A predicate that goes on before its posts are
 out would change what they carry; and a count that grows meanwhile would overtake the slots that it guards.
@@ -170,7 +170,8 @@ cdef bint visit(node_t *node, subgroup_t *s) noexcept nogil:
     """Goes on with one topic's predicates of this half, in their order; True when something has to be carried out
     first."""
     cdef uint64_t bit = <uint64_t>1 << (s.place & 63)
-    cdef uint32_t last = STAGE_PERSIST if node.delivers else STAGE_NULL_SEND
+    cdef bint whole = node.delivers or not node.exchange_first
+    cdef uint32_t last = STAGE_PERSIST if whole else STAGE_NULL_SEND
     cdef int done
     if node.wedged and node.stage < STAGE_PERSIST:
         node.stage = STAGE_PERSIST
@@ -181,7 +182,7 @@ cdef bint visit(node_t *node, subgroup_t *s) noexcept nogil:
         node.stage += not node.unfinished
         if leaves(node):
             return True
-    if node.delivers:
+    if whole:
         visited(node, s, node.done_there != 0 or node.exchanged[s.place >> 6] & bit)
     elif node.done_there:
         node.exchanged[s.place >> 6] |= bit
@@ -212,7 +213,7 @@ cdef bint step(node_t *node) noexcept nogil:
     while True:
         if node.stage == STAGE_NEXT:
             if not next_topic(node):
-                if node.delivers:
+                if node.delivers or not node.exchange_first:
                     return False
                 memcpy(node.topics, node.to_deliver, sizeof(node.topics))
                 node.delivers = True

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 class Switches:
     """The paper's techniques, each of which can be switched off; all off is its baseline (sections 3.2 to 3.4).
 
-    skip_idle is none of them: a pass visits only topics in which something may have changed. Off: all, as in the paper.
+    Two are none of them. skip_idle: a pass visits only topics in which something may have changed. exchange_first: it
+    receives and acknowledges of all these before it delivers of any. Off: all topics, one after the other, as in the
+    paper.
     """
 
     batch_send: bool = True
@@ -18,7 +20,8 @@ class Switches:
     null_sends: bool = True
     post_after_unlock: bool = True
     skip_idle: bool = True
+    exchange_first: bool = True
 
     @classmethod
     def baseline(cls) -> Switches:
-        return cls(False, False, False, False, False, False)
+        return cls(False, False, False, False, False, False, False)

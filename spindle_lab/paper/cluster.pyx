@@ -171,8 +171,9 @@ cdef class Cluster:
         self.state.lock_through = parameters.lock_through
         self.engines, self.epochs = [], []
         for rank in range(n):
-            # As in the paper, every pass looks at every topic: that is what a pass costs here.
-            engine = Engine(rank + 1, switches=replace(switches or Switches(), skip_idle=False))
+            # As in the paper, every pass looks at every topic, one after the other: that is what a pass costs here.
+            engine = Engine(rank + 1,
+                            switches=replace(switches or Switches(), skip_idle=False, exchange_first=False))
             fabric = TimedFabric(rank, n)
             fabric.net_owner = self
             fabric.end.net = net

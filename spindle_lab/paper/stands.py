@@ -68,7 +68,7 @@ def view(n: int, topics: int = 1, *, window: int = 128, size: int = 16, fabric: 
     """A view of n members, all of them here, none of them with a thread that runs."""
     members = tuple(range(n))
     specs = [SubgroupSpec(t + 1, members, members, window, size) for t in range(topics)]
-    engines = [Engine(rank + 1, switches=Switches(skip_idle=False)) for rank in members]
+    engines = [Engine(rank + 1, switches=Switches(skip_idle=False, exchange_first=False)) for rank in members]
     epochs = []
     for rank, engine in enumerate(engines):
         made = TcpFabric(rank, n, engine.bell_fd) if fabric == "tcp" else None

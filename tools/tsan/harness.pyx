@@ -191,6 +191,7 @@ cdef void build_node(uint32_t rank, char **rows) noexcept nogil:
     node.batch_send = node.batch_receive = node.batch_delivery = node.null_sends = node.post_after_unlock = True
     node.control_fd = -1
     node.skip_idle = True
+    node.exchange_first = True
     node.fabric = &w.fabric
     w.driver.bell = <bell_page *>zeroed(4096)
     w.driver.bell_fd = eventfd(0, EFD_NONBLOCK)
