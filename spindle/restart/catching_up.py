@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import JournalError, SpindleError, WireError
@@ -38,6 +38,7 @@ from spindle.restart.streams import Refused, Stream, Unavailable
 
 if TYPE_CHECKING:
     from spindle.group.view import Topic, View
+    from spindle.journal.reading import JournalMessage
     from spindle.restart.disk import TakenUp
     from spindle.restart.history import Message
     from spindle.restart.topic import TopicHere
@@ -84,6 +85,8 @@ class CatchingUp:
         self._looked.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._lives: tuple[Life, ...] = ()
         self._conformed = False
+        self._tail: Iterator[JournalMessage] | None = None  # of the own journal: what is not in the log yet
+        self._reading: asyncio.Future[list[Message]] | None = None  # the next part of it
         self._problem = ""
         self.last: Order = NOTHING  # message that this node has, in its journal or on its way there
         self.until_view = entered  # messages of this view and later ones come live
@@ -263,22 +266,41 @@ class CatchingUp:
 
     async def _conform(self, lives: tuple[Life, ...]) -> None:
         """The journal is a prefix of what has these lives: goes on with it, its end first into the log."""
-        from spindle.restart.disk import begin_of_end, messages_from
-
         self._lives = lives
         await self._update(lives=lives)
         self.local.lives = lives
-        if self._conformed:
-            return
+        if not self._conformed:
+            await self._begin_journal()
+        await self._append_tail()
+
+    async def _begin_journal(self) -> None:
+        from spindle.restart.disk import begin_of_end, messages_from
+
         store, spec = self._questions.store(self.local.spec.name), self.local.spec
         end = self.last
         begin = NOTHING if end == NOTHING else await in_thread(
             begin_of_end, store, spec.history_depth, *self.local.retained_bytes)
         self.local.start_journal(self._group, end)
         self._conformed = True
+        self._tail = messages_from(store, begin, end)
+
+    async def _append_tail(self) -> None:
+        """The end of the own journal into the log. Who is cancelled in the middle of it, since another view came, leaves
+        the rest to the next attempt, with what is being read just then."""
+        tail = self._tail
+        if tail is None:
+            return
         await self.local.journal()  # who reads the log is there, or the log would fill and stay full
-        tail = messages_from(store, begin, end)
-        while part := await in_thread(lambda: [plain(one) for one in itertools.islice(tail, TAIL_AT_ONCE)]):
+        while True:
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(
+                    in_thread(lambda: [plain(one) for one in itertools.islice(tail, TAIL_AT_ONCE)]))
+                self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+            part = await asyncio.shield(self._reading)
+            self._reading = None
+            if not part:
+                self._tail = None
+                return
             await self._append(part)
 
     async def _learn(self, start: pb.HistoryStart) -> None:

@@ -1,50 +1,60 @@
-"""Goal: a topic becomes whole on a node, or whoever opens it there is told why it can't.
+"""Goal: whatever interrupts a node that takes up its journal, nothing of the journal's end is left out of the log.
 
-Method: nodes on one event loop; the disk of one of them fails where the test says.
+Method: the production class with a log and a journal that are lists; it is cancelled at every place, and begun again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-from pathlib import Path
-from unittest.mock import patch
+import itertools
+from typing import Any
 
 import pytest
 
-from spindle.errors import JournalError
-from spindle.group.levels import Level
-from spindle.group.topics import TopicSpec
-from spindle.journal.files import OsFiles
-from spindle.journal.names import SUFFIX
-from tests.spindle.node.test_node import Group, take, with_group, write
-from tests.spindle.ports import reader_of, writer_of
+from spindle.restart import catching_up
+from spindle.restart.catching_up import CatchingUp
 
-SENT = [b"%d " % number + bytes(2000) for number in range(200)]  # more than a log of the second node takes
+PARTS = 5
 
 
-def test_a_journal_that_can_not_begin_ends_the_opening(runtime_dir: Path, tmp_path: Path) -> None:
-    """Nobody reads the log then, and the history would wait for room in it for ever."""
-    full = [True]
-    create = OsFiles.create
+class Local:
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.full = 0
 
-    def no_room(self: OsFiles, path: Path) -> int:
-        if full[0] and path.parent == tmp_path / "2" and SUFFIX in path.name:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return create(self, path)
+    async def journal(self) -> None:
+        await asyncio.sleep(0)
 
-    @with_group
-    async def run(group: Group) -> None:
-        first = await group.start(journal_dir=tmp_path / "1")
-        second = await group.start(journal_dir=tmp_path / "2", log_capacity=1 << 16, log_hot=1 << 14)
-        await first.declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2100))
-        await write(writer_of(first, await first.open_writer("t")), *SENT)
-        with patch.object(OsFiles, "create", no_room):
-            with pytest.raises(JournalError, match="No space left"):
-                await asyncio.wait_for(second.open_reader("t", keep_all=True, from_history=True), 10)
-            full[0] = False
-            reader = reader_of(second, await second.open_reader("t", keep_all=True, from_history=True))
-            await take(reader, 20)
+    def append_history(self, messages: list[Any]) -> None:
+        self.log += messages
+        self.full = 3
 
-    run(runtime_dir)
+    @property
+    def history_waiting(self) -> int:
+        """There is no room for a few looks."""
+        self.full = max(0, self.full - 1)
+        return catching_up.WAITING_MAX + 1 if self.full else 0
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_who_is_interrupted_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    monkeypatch.setattr(catching_up, "plain", lambda message: message)
+    monkeypatch.setattr(catching_up, "TAIL_AT_ONCE", 3)
+    monkeypatch.setattr(catching_up, "ROOM_POLL_S", 0)
+
+    async def scenario() -> list[Any]:
+        one = CatchingUp.__new__(CatchingUp)
+        one.local, one.progress = Local(), 0  # type: ignore[assignment]
+        one._tail, one._reading = iter(range(3 * PARTS)), None  # type: ignore[assignment]
+        for attempt in itertools.count(1):
+            task = asyncio.ensure_future(one._append_tail())
+            for _ in range(attempt * turns):
+                await asyncio.sleep(0)
+            if task.done() or attempt > 10:
+                break
+            task.cancel()
+            await asyncio.wait([task])
+        await one._append_tail() if task.done() else await task
+        return one.local.log  # type: ignore[attr-defined, no-any-return]
+
+    assert asyncio.run(scenario()) == list(range(3 * PARTS))
