@@ -285,7 +285,7 @@ class CatchingUp:
         self._tail = messages_from(store, begin, end)
 
     async def _append_tail(self) -> None:
-        """The end of the own journal into the log. Who is cancelled in the middle of it, since another view came, leaves
+        """The end of the own journal into the log. Who is cancelled in its middle, since another view came, leaves
         the rest to the next attempt, with what is being read just then."""
         tail = self._tail
         if tail is None:

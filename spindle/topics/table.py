@@ -253,7 +253,8 @@ class TopicTable:
             self._drive()
 
     async def _until_settled(self, local: LocalTopic, sender: bool) -> None:
-        """Waits while the group still carries out our wish to be no member (no sender) any more.
+        """Waits while the group still carries out our wish to be no member any more, or, for a sender, no sender: a sender
+        is a member, too.
 
         The installed view has the part that an opening wants, but the next one may be without it: whoever believed
         the present one would lose its log under its feet. The wish is not taken back either, as it can't be known
@@ -264,9 +265,10 @@ class TopicTable:
         def settled(view: View) -> bool:
             role, _ = self._wished.get(name, (None, 0))
             topic = view.topic(name)
-            if role is None or topic is None or (role.sender if sender else role.member):
+            if role is None or topic is None:
                 return True
-            return node_id not in (topic.senders if sender else topic.members)
+            return (role.member or node_id not in topic.members) and (
+                not sender or role.sender or node_id not in topic.senders)
 
         while not settled(self._view()):
             await self._until(name, settled)

@@ -143,7 +143,10 @@ class Program:
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
             kind == "TopicUnknown" and self.world.checks.deleting) or (  # between declaring and opening
-            self._short() and any(word in text for word in SHORT))
+            self._may_lack(text))
+
+    def _may_lack(self, text: str) -> bool:
+        return self._short() and any(word in text for word in SHORT)
 
     def _short(self) -> bool:
         """Something may have run out here or at the node."""

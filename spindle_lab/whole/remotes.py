@@ -161,7 +161,7 @@ class RemoteProgram(Program):
     def _may_be_told(self, kind: str, text: str) -> bool:
         # Who waits for the next node as long as it takes never hears that there is none, but when it attaches.
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):
-            return kind == "JournalError" and self.world.disks_failed
+            return (kind == "JournalError" and self.world.disks_failed) or self._may_lack(text)
         return super()._may_be_told(kind, text)
 
     def _settle(self) -> None:

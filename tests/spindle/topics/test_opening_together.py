@@ -67,3 +67,29 @@ def test_who_opens_while_the_last_one_closes_has_what_comes_then(runtime_dir: Pa
             await asyncio.gather(*(node.stop() for node in nodes))
 
     asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_both_open_while_the_last_one_closes(runtime_dir: Path) -> None:
+    """A writer and a reader are opened while the group carries out a wish to leave: the writer's wish says nothing of
+    the membership that the reader finds."""
+
+    async def body() -> None:
+        nodes = [Node(NodeConfig(runtime_dir=runtime_dir, join_timeout_s=20.0)) for _ in range(2)]
+        try:
+            for node in nodes:
+                await node.start()
+            await nodes[0].declare_topic(TopicSpec("t"))
+            writing = await nodes[0].open_writer("t")
+            for number in range(ROUNDS):
+                closing = await nodes[1].open_reader("t", keep_all=True, from_history=False)
+                await nodes[1].close_reader(closing)
+                other, reading = await asyncio.gather(
+                    nodes[1].open_writer("t"), nodes[1].open_reader("t", keep_all=True, from_history=False))
+                await write(writer_of(nodes[0], writing), b"%d" % number)
+                assert await take(reader_of(nodes[1], reading), 1) == [b"%d" % number]
+                await nodes[1].close_writer(other)
+                await nodes[1].close_reader(reading)
+        finally:
+            await asyncio.gather(*(node.stop() for node in nodes))
+
+    asyncio.run(asyncio.wait_for(body(), 60))
