@@ -80,6 +80,7 @@ class TopicTable:
         self._installed: View | None = None
         self._deleted: list[LocalTopic] = []  # of them, those whose logs are being closed
         self._waiters: list[_Waiter] = []
+        self._deletions: dict[Deletion, int] = {}  # those asked for, with the number of the wish
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
         self._closing: set[asyncio.Task[None]] = set()
@@ -109,8 +110,14 @@ class TopicTable:
         if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}")
         deletion = Deletion(name, topic.born)
-        request_id = self._machine.delete(deletion)
-        await self._until(name, lambda view: is_fulfilled(view, self._node_id, deletion), request_id)
+        request_id = self._deletions.get(deletion)
+        if request_id is None:  # to the leader a node has one wish to delete a topic, and hears of that one
+            request_id = self._deletions[deletion] = self._machine.delete(deletion)
+        try:
+            await self._until(name, lambda view: is_fulfilled(view, self._node_id, deletion), request_id)
+        finally:
+            if all(waiter.request_id != request_id for waiter in self._waiters):
+                self._deletions.pop(deletion, None)
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
         """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
@@ -253,8 +260,8 @@ class TopicTable:
             self._drive()
 
     async def _until_settled(self, local: LocalTopic, sender: bool) -> None:
-        """Waits while the group still carries out our wish to be no member any more, or, for a sender, no sender: a sender
-        is a member, too.
+        """Waits while the group still carries out our wish to be no member any more. A sender, who is a member, too, waits
+        as well for the wish to be no sender.
 
         The installed view has the part that an opening wants, but the next one may be without it: whoever believed
         the present one would lose its log under its feet. The wish is not taken back either, as it can't be known

@@ -135,3 +135,18 @@ def test_who_opens_and_who_deletes_at_one_time_are_told_who_was_first(runtime_di
         assert outcomes == {("WriterPort", "TopicInUse"), ("TopicUnknown", "NoneType")}
 
     run(runtime_dir, body)
+
+
+def test_all_programs_of_a_node_that_delete_at_one_time_are_answered(runtime_dir: Path) -> None:
+    async def body(one: Node, two: Node) -> None:
+        await one.declare_topic(TopicSpec("used"))
+        await one.declare_topic(TopicSpec("unused"))
+        writing = await one.open_writer("used")
+        for _ in range(5):
+            refused = await asyncio.gather(*(two.delete_topic("used") for _ in range(3)), return_exceptions=True)
+            assert [type(error) for error in refused] == [TopicInUse] * 3
+        await asyncio.gather(*(two.delete_topic("unused") for _ in range(3)))
+        await one.close_writer(writing)
+        await two.delete_topic("used")
+
+    run(runtime_dir, body)

@@ -68,7 +68,7 @@ def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytes
     from spindle.relay.claims import RelayClaims
 
     monkeypatch.setattr(RelayClaims, "_last_of", lambda self, writer: 0)
-    summary = run_seeds(itertools.islice(seeds_with(remotes=True), 40), jobs=1, failures_max=1)
+    summary = run_seeds(itertools.islice(seeds_with(remotes=True), 120), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken in ("D2", "D5")
 
 
