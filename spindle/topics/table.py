@@ -260,8 +260,8 @@ class TopicTable:
             self._drive()
 
     async def _until_settled(self, local: LocalTopic, sender: bool) -> None:
-        """Waits while the group still carries out our wish to be no member any more. A sender, who is a member, too, waits
-        as well for the wish to be no sender.
+        """Waits while the group still carries out our wish to be no member any more. A sender, who is a member, too,
+        waits as well for the wish to be no sender.
 
         The installed view has the part that an opening wants, but the next one may be without it: whoever believed
         the present one would lose its log under its feet. The wish is not taken back either, as it can't be known
