@@ -338,7 +338,7 @@ class Application:
         wanted = request.open_writer
         self.permissions.check_publish(wanted.topic)
         endpoint = self._endpoint_of(wanted, is_writer=True)
-        spec = self._topic(wanted.topic).spec
+        spec = (await self._known(wanted.topic)).spec
         if wanted.slots > WINDOW_MAX or wanted.slots * (spec.size_max + SLOT_OVERHEAD) > INBOX_BYTES_MAX:
             raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
@@ -362,7 +362,7 @@ class Application:
         wanted = request.open_reader
         self.permissions.check_subscribe(wanted.topic)
         endpoint = self._endpoint_of(wanted, is_writer=False)
-        self._topic(wanted.topic)
+        await self._known(wanted.topic)
         if len(wanted.after) > POSITIONS_MAX:
             raise ConfigError(f"a reader that goes on from {len(wanted.after)} positions: the limit is {POSITIONS_MAX}")
         if wanted.start_index < -1:
@@ -440,6 +440,11 @@ class Application:
         return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
 
     # --- checks
+
+    async def _known(self, name: str) -> TopicInfo:
+        """The topic, also if it was declared at another node just now. Raises TopicUnknown."""
+        await self._node.hears_of(name)
+        return self._topic(name)
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self._node.topic(name)

@@ -183,7 +183,7 @@ class RelayedApplication(Application):
             raise ConfigError(f"writer {wanted.relayed:x} is open already")
         self.permissions.check_publish(wanted.topic)
         sent_ns = 0
-        logged = self._topic(wanted.topic).spec.level is Level.LOGGED
+        logged = (await self._known(wanted.topic)).spec.level is Level.LOGGED
         if wanted.resumed and not logged:
             sent_ns = await self._claim(wanted, logged)
         answer = await super()._open_writer(request)

@@ -317,6 +317,11 @@ class Node:
         """Agrees with the group on the topic. Raises TopicMismatch, TopicLimit, NodeStopped."""
         return await self._running().declare(spec)
 
+    async def hears_of(self, name: str) -> None:
+        """Waits, if the topic is not known here, for what this node is only about to hear of. Raises NodeStopped,
+        GroupSilent."""
+        await self._running().known(name)
+
     async def delete_topic(self, name: str) -> None:
         """Ends a topic that nobody has open, on no node; its number may be another one's then. Raises TopicUnknown,
         TopicInUse, NodeStopped."""

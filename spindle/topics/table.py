@@ -218,13 +218,18 @@ class TopicTable:
 
     # --- wishes
 
-    async def _entry(self, name: str) -> LocalTopic:
+    async def known(self, name: str) -> Topic | None:
+        """The topic, also if this node is only about to hear that it was declared; None if it was not."""
         self._check_running()
         topic = self._view().topic(name)
         if topic is None and self._machine.phase is not Phase.STABLE:
-            # Whoever declared it may have installed a view already that this node is about to install.
+            # Whoever declared it may have a view already, or a revision of one, that this node is about to have.
             await self._until(name, lambda _: True)
             topic = self._view().topic(name)
+        return topic
+
+    async def _entry(self, name: str) -> LocalTopic:
+        topic = await self.known(name)
         if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
         if topic.spec.level is Level.LOGGED:

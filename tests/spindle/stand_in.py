@@ -136,6 +136,9 @@ class StandInNode:
     def topics(self) -> list[TopicInfo]:
         return list(self._topics.values())
 
+    async def hears_of(self, name: str) -> None:
+        """It is alone: it knows all there is."""
+
     def topic(self, name: str) -> TopicInfo | None:
         return next((topic for topic in self.topics() if topic.spec.name == name), None)
 
