@@ -262,6 +262,8 @@ def view(data: bytes) -> None:
         found = decode_proposal(data, BASE, 9)
     except MembershipError:
         return
+    if found is None:  # of another ballot
+        return
     assert decode_proposal(encode_proposal(found, BASE, 9), BASE, 9) == found
     for topic in found.topics:
         assert topic.donor is None or topic.donor in found.node_ids

@@ -94,6 +94,7 @@ class Host:
         assert self.session.view().node_ids[self.session.view().my_rank] == self.node.node_id
         if next(self.inputs) % 64:
             return
+        self.session.declare_topic(PLAIN)  # a stranger may have deleted it, as nobody had it open
         with self.session.open_reader("plain", keep_all=True, from_history=False) as reader:
             with self.session.open_writer("plain") as writer:
                 writer.inbox.write(b"still here")

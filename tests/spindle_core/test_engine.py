@@ -588,4 +588,4 @@ def test_readers_and_writers_have_limits():
 
 def test_switches_baseline_is_all_off():
     """The paper's baseline is every technique off."""
-    assert Switches.baseline() == Switches(*[False] * 6) and Switches() == Switches(*[True] * 6)
+    assert Switches.baseline() == Switches(*[False] * 7) and Switches() == Switches(*[True] * 7)

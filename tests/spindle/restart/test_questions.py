@@ -87,6 +87,7 @@ def test_an_answer_of_the_view_before_is_not_acted_upon(runtime_dir: Path, tmp_p
 
             with patch.object(catching_up, "view_changed", together):
                 await nodes[0].declare_topic(TopicSpec("another"))
+                await nodes[0].open_writer("another")  # a view
                 await asyncio.wait_for(opening, 10)
 
     run(runtime_dir)
