@@ -69,7 +69,6 @@ class SubgroupSpec:
         if list(self.senders) != sorted(set(self.senders)) or not set(self.senders) <= set(self.members):
             raise ValueError(f"senders {self.senders}: must be ascending and among the members {self.members}")
 
-
     @functools.cached_property
     def checked_for(self):
         """Sizes of views that it is known to be possible in."""

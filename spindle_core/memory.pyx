@@ -147,11 +147,11 @@ cdef class Mapping:
         """
         cdef uint64_t page = PAGE, first = offset // page * page
         cdef uint64_t end = min((offset + size + page - 1) // page * page, self.size)
-        cdef int failed
+        cdef int failed, how = MADV_POPULATE_WRITE if self.writable else MADV_POPULATE_READ
         if self.base == NULL or first >= end:
             return 0
         with nogil:
-            failed = madvise(self.base + first, end - first, MADV_POPULATE_WRITE if self.writable else MADV_POPULATE_READ)
+            failed = madvise(self.base + first, end - first, how)
         if failed and errno == EINVAL:
             return 0
         if failed:

@@ -46,7 +46,7 @@ cdef void stop_driving(driver_t *d) noexcept nogil:
 cdef void announce_sleep(driver_t *d) noexcept nogil:
     """Before the last look for work, after which the thread blocks.
 
-    SYNC POINT: wake. Pairs with every ringer: that it sleeps is visible, and commits are counted anew, before that look.
+    SYNC POINT: wake. Pairs with every ringer: that it sleeps is seen, and commits are counted anew, before that look.
     """
     u32_store_relaxed(&d.commits, 0)
     fall_asleep(d.bell)
