@@ -12,27 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from spindle.config.settings import NodeConfig
 from spindle.errors import TopicInUse, TopicUnknown
 from spindle.group.events import TOPIC_ADDED, TOPIC_REMOVED
 from spindle.group.levels import Level
 from spindle.group.topics import TOPICS_MAX, TopicSpec
 from spindle.node.node import Node
 from tests.spindle.node.test_node import take, write
+from tests.spindle.nodes import run_with_nodes
 from tests.spindle.ports import reader_of, writer_of
-
-
-def run(runtime_dir: Path, body: object, count: int = 2) -> None:
-    async def inside() -> None:
-        nodes = [Node(NodeConfig(runtime_dir=runtime_dir, join_timeout_s=20.0)) for _ in range(count)]
-        try:
-            for node in nodes:
-                await node.start()
-            await body(*nodes)  # type: ignore[operator]
-        finally:
-            await asyncio.gather(*(node.stop() for node in nodes))
-
-    asyncio.run(inside())
 
 
 async def has(node: Node, name: str, there: bool) -> None:
@@ -51,7 +38,7 @@ def test_all_numbers_come_back(runtime_dir: Path) -> None:
             assert not two.topics()
         await asyncio.wait_for(has(one, "topic-2-0", False), 10.0)
 
-    run(runtime_dir, body)
+    run_with_nodes(runtime_dir, 2, body)
 
 
 @pytest.mark.parametrize("level", [Level.ATOMIC, Level.VOLATILE])
@@ -90,7 +77,7 @@ def test_of_two_topics_with_one_name_and_number_neither_gets_the_other_s(runtime
         kinds = [kind for kind, name in events if name == "t"]
         assert kinds == [TOPIC_ADDED, TOPIC_REMOVED, TOPIC_ADDED, TOPIC_REMOVED]
 
-    run(runtime_dir, body)
+    run_with_nodes(runtime_dir, 2, body)
 
 
 def test_a_logged_topic_stays(runtime_dir: Path) -> None:
@@ -101,7 +88,7 @@ def test_a_logged_topic_stays(runtime_dir: Path) -> None:
         with pytest.raises(TopicUnknown):
             await one.delete_topic("nobody's")
 
-    run(runtime_dir, body)
+    run_with_nodes(runtime_dir, 2, body)
 
 
 def test_who_opens_and_who_deletes_at_one_time_are_told_who_was_first(runtime_dir: Path) -> None:
@@ -134,7 +121,7 @@ def test_who_opens_and_who_deletes_at_one_time_are_told_who_was_first(runtime_di
             assert not two._changes.topics.local and not two._changes.topics._wished
         assert outcomes == {("WriterPort", "TopicInUse"), ("TopicUnknown", "NoneType")}
 
-    run(runtime_dir, body)
+    run_with_nodes(runtime_dir, 2, body)
 
 
 def test_all_programs_of_a_node_that_delete_at_one_time_are_answered(runtime_dir: Path) -> None:
@@ -149,4 +136,4 @@ def test_all_programs_of_a_node_that_delete_at_one_time_are_answered(runtime_dir
         await one.close_writer(writing)
         await two.delete_topic("used")
 
-    run(runtime_dir, body)
+    run_with_nodes(runtime_dir, 2, body)
