@@ -13,14 +13,21 @@ BOUND_S = 60.0
 
 
 def run_with_nodes(runtime_dir: Path, count: int, body: Callable[..., Awaitable[None]]) -> None:
-    """Starts so many nodes, awaits body(*nodes) with a bound, and stops them whatever came of it."""
+    """Starts so many nodes, awaits body(*nodes) once all of them have the view of all, and stops them whatever came of
+    it. All of that within a bound."""
 
     async def inside() -> None:
         nodes = [Node(NodeConfig(runtime_dir=runtime_dir, join_timeout_s=20.0)) for _ in range(count)]
-        try:
+
+        async def bounded() -> None:
             for node in nodes:
                 await node.start()
-            await asyncio.wait_for(body(*nodes), BOUND_S)
+            while any(len(node.view().node_ids) < count for node in nodes):  # the newest may have it first
+                await asyncio.sleep(0.001)
+            await body(*nodes)
+
+        try:
+            await asyncio.wait_for(bounded(), BOUND_S)
         finally:
             await asyncio.gather(*(node.stop() for node in nodes))
 
