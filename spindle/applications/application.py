@@ -430,7 +430,11 @@ class Application:
         return pb.Reply(endpoints=pb.EndpointList(endpoints=seen)), []
 
     async def _list_topics(self, request: pb.Request) -> Answer:
-        seen = [topic_to_wire(one) for one in self._node.topics() if self.permissions.may_see(one.spec.name)]
+        wanted = request.list_topics.topic
+        if wanted and self.permissions.may_see(wanted):
+            await self._node.hears_of(wanted)
+        seen = [topic_to_wire(one) for one in self._node.topics()
+                if self.permissions.may_see(one.spec.name) and wanted in ("", one.spec.name)]
         return pb.Reply(topics=pb.TopicList(topics=seen)), []
 
     async def _get_view(self, request: pb.Request) -> Answer:

@@ -117,9 +117,8 @@ class RemoteSession(Session):
     def _topic(self, name: str) -> TopicInfo:
         from spindle.errors import TopicUnknown
 
-        for one in self.topics():
-            if one.spec.name == name:
-                return one
+        for one in self._list_topics(name):
+            return one
         if name in self._declared:  # another group, that of a restart
             return super().declare_topic(self._declared[name])
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self.domain_id}: declare it first")

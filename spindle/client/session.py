@@ -248,10 +248,14 @@ class Session:
 
     def topics(self) -> list[TopicInfo]:
         """The group's topics, those that the access list lets this application see."""
+        return self._list_topics("")
+
+    def _list_topics(self, name: str) -> list[TopicInfo]:
+        """All, or `name` alone, also if that was declared at another node just now."""
         from spindle.group.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
 
-        return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics()).topics.topics]
+        return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics(topic=name)).topics.topics]
 
     def view(self) -> ViewInfo:
         """The installed view."""

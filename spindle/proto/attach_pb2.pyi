@@ -95,8 +95,10 @@ class ListEndpoints(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class ListTopics(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class GetView(_message.Message):
     __slots__ = ()

@@ -92,21 +92,16 @@ class TopicTable:
     async def declare(self, spec: TopicSpec) -> TopicInfo:
         """The agreed topic. Raises TopicMismatch if the group has it otherwise, TopicLimit if it can't be had."""
         self._check_running()
-        known = self._view().topic(spec.name)
-        if known is not None:
-            known.spec.check_same(spec)
-            return known.info
-        request_id = self._machine.declare(spec)
-        await self._until(spec.name, lambda view: view.topic(spec.name) is not None, request_id)
-        topic = self._view().topic(spec.name)
-        assert topic is not None
+        while (topic := self._view().topic(spec.name)) is None:  # again, if it is deleted before this goes on
+            request_id = self._machine.declare(spec)
+            await self._until(spec.name, lambda view: view.topic(spec.name) is not None, request_id)
+            self._check_running()
         topic.spec.check_same(spec)
         return topic.info
 
     async def delete(self, name: str) -> None:
         """Returns when the group has no such topic any more. Raises TopicUnknown, TopicInUse."""
-        self._check_running()
-        topic = self._view().topic(name)
+        topic = await self.known(name)
         if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}")
         deletion = Deletion(name, topic.born)
@@ -117,7 +112,7 @@ class TopicTable:
             await self._until(name, lambda view: is_fulfilled(view, self._node_id, deletion), request_id)
         finally:
             if all(waiter.request_id != request_id for waiter in self._waiters):
-                self._deletions.pop(deletion, None)
+                self._forget_deletion(request_id)
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
         """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
@@ -332,8 +327,14 @@ class TopicTable:
         finally:
             self._waiters.remove(waiter)
 
+    def _forget_deletion(self, request_id: int) -> None:
+        """Whoever wants the topic deleted from now on asks anew."""
+        for deletion in [one for one, number in self._deletions.items() if number == request_id]:
+            del self._deletions[deletion]
+
     def rejected(self, action: Rejected) -> None:
         """The group refused a wish of ours."""
+        self._forget_deletion(action.request_id)  # its answer is this one: who joined it now would hear of none
         topic = next((name for name, (_, number) in self._wished.items() if number == action.request_id), None)
         error = error_from_wire(action.kind, action.text)
         for waiter in self._waiters:

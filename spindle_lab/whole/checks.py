@@ -19,13 +19,14 @@ What the disks hold in the end is in `spindle_lab.whole.journals` (P1, P2, P4), 
 from __future__ import annotations
 
 import bisect
+import dataclasses
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from spindle.group.topics import TopicSpec
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.programs import Reading, Writing
     from spindle_lab.whole.system import Process
@@ -42,6 +43,14 @@ class Violation(Exception):
         self.name, self.text = name, text
 
 
+@dataclasses.dataclass
+class Deletions:
+    """How often somebody has asked that a topic be deleted, and how often that was answered."""
+
+    begun: int = 0
+    ended: int = 0
+
+
 class Checks:
     """Hears of everything that is taken, written and synced."""
 
@@ -52,7 +61,9 @@ class Checks:
         self.written_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
-        self.deleting = False  # somebody has asked for that
+        self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
+        self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
+        self.declarations: list[TopicSpec] = []  # those that made them known
         self.deleted_ns: dict[str, int] = {}  # by topic: when it was last known to be deleted
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first

@@ -38,7 +38,10 @@ class SimPoll:
 
     def register(self, fd: Any, mask: int = select.POLLIN | select.POLLPRI | select.POLLOUT) -> None:
         """As select.poll's."""
-        self._masks[fd if isinstance(fd, int) else fd.fileno()] = mask
+        number = fd if isinstance(fd, int) else fd.fileno()
+        if number < 0:
+            raise ValueError(f"file descriptor cannot be a negative integer ({number})")
+        self._masks[number] = mask
 
     def poll(self, timeout_ms: float | None = None) -> list[tuple[int, int]]:
         """As select.poll's."""

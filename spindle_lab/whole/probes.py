@@ -11,6 +11,7 @@ EXPECTED = (
     "a node brings newer settings into its group",
     "a node with older settings learns the group's",
     "a topic is deleted",
+    "a topic is opened that somebody else has declared",
     "a liar is shown the door",
     *(f"a liar: {lie}" for lie in ("ask_nonsense", "flood", "half_a_frame", "hand_over", "hang_up", "miscount", "open",
                                    "say_nonsense", "say_nothing", "scribble", "write")),

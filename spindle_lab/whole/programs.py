@@ -6,10 +6,11 @@ to another node when its own has gone. What it was told is compared by `checks`.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from spindle.client.attaching import attach
@@ -142,7 +143,7 @@ class Program:
     def _may_be_told(self, kind: str, text: str) -> bool:
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
-            kind == "TopicUnknown" and self.world.checks.deleting) or (  # between declaring and opening
+            kind == "TopicUnknown" and any(one.begun for one in self.world.checks.deletions.values())) or (  # between declaring and opening
             self._may_lack(text))
 
     def _may_lack(self, text: str) -> bool:
@@ -185,7 +186,7 @@ class Program:
         self.doing = "attaching"
         self.session = self._attach()
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._open_together, self._go_away, self._close, self._look, self._delete, self._rest, self._rest)
+            self._open_together, self._open_what_comes, self._go_away, self._close, self._look, self._delete, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
             self.rng.choice(actions)()
         if self.world.finishing and not self.session.gone:
@@ -220,15 +221,36 @@ class Program:
         spec, keep_all = self._spec(), self.rng.random() < 0.8
         self._open_reader_of(spec, keep_all)
 
+    @contextlib.contextmanager
+    def _topic(self, spec: TopicSpec) -> Iterator[None]:
+        """It is declared, unless somebody has done that, at whatever node; whoever opens it meanwhile finds it."""
+        session, known, deleted = self.session, self.world.checks.declared, self.world.checks.deletions[spec.name]
+        assert session is not None
+        before, group_id = deleted.begun, session.group_id
+        stays = deleted.ended == before
+        if not stays or known.get((group_id, spec.name)) != before:
+            self.doing = f"declaring {spec.name!r}"
+            session.declare_topic(spec)
+            if stays and session.group_id == group_id and known.get((group_id, spec.name)) != before:
+                known[group_id, spec.name] = before
+                self.world.checks.declarations.append(spec)
+        else:
+            self.world.met("a topic is opened that somebody else has declared")
+        try:
+            yield
+        except TopicUnknown as error:
+            if stays and deleted.begun == before and session.group_id == group_id:
+                raise Violation("E1", f"{self.process} doesn't find a topic that is there: {error}") from error
+            raise
+
     def _open_reader_of(self, spec: TopicSpec, keep_all: bool, from_history: bool | None = None) -> None:
         assert self.session is not None
-        self.doing = f"declaring {spec.name!r}"
-        self.session.declare_topic(spec)
-        self.doing = f"opening a reader of {spec.name!r}"
         if from_history is None:
             from_history = self.rng.random() < 0.5
-        guid, asked_ns = self._guid(), self.world.system.now_ns
-        handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=from_history, guid=guid)
+        with self._topic(spec):
+            self.doing = f"opening a reader of {spec.name!r}"
+            guid, asked_ns = self._guid(), self.world.system.now_ns
+            handle = self.session.open_reader(spec.name, keep_all=keep_all, from_history=from_history, guid=guid)
         reading = self._reading(handle, keep_all, guid)
         reading.from_history, reading.asked_ns = from_history, asked_ns
         reading.lazy = self.rng.choice((0.0, 0.0, 0.0, 0.05))
@@ -244,12 +266,11 @@ class Program:
             return
         assert self.session is not None
         spec = self._spec()
-        self.doing = f"declaring {spec.name!r}"
-        self.session.declare_topic(spec)
-        self.doing = f"opening a writer of {spec.name!r}"
         self.serial += 1
         name, guid = f"{self.process}.{self.serial}", self._guid()
-        handle = self.session.open_writer(spec.name, guid=guid)
+        with self._topic(spec):
+            self.doing = f"opening a writer of {spec.name!r}"
+            handle = self.session.open_writer(spec.name, guid=guid)
         writing = self._writing(handle, name, guid)
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
@@ -262,13 +283,26 @@ class Program:
         assert self.session is not None
         spec = self._spec()
         self.doing = f"deleting {spec.name!r}"
-        self.world.checks.deleting = True
+        deletions = self.world.checks.deletions[spec.name]
+        deletions.begun += 1
         try:
             self.session.delete_topic(spec.name)
         except (TopicUnknown, TopicInUse):
+            deletions.ended += 1
             return
+        deletions.ended += 1
         self.world.checks.deleted_ns[spec.name] = self.world.system.now_ns
         self.world.met("a topic is deleted")
+
+    def _open_what_comes(self) -> None:
+        """As soon as somebody has declared it, at another node maybe."""
+        declarations = self.world.checks.declarations
+        before = len(declarations)
+        for _ in range(30):
+            if len(declarations) > before:
+                self._open_reader_of(declarations[-1], keep_all=True)
+                return
+            time.sleep(0.0003)
 
     def _open_together(self) -> None:
         """Several at once, each on a thread of its own."""

@@ -546,3 +546,11 @@ def test_a_later_turn_ends_the_earlier_one(remote_host: Host) -> None:
     assert "another node" in ends[2].cut_off()
     assert ends[1].request(get_view=pb.GetView()).reply.view.node_ids
     ends[1].sock.close()
+
+
+def test_what_was_declared_at_another_node_just_now_is_found(runtime_dir: Path) -> None:
+    with hosts(runtime_dir, 2) as (one, two), attach(runtime_dir=one.directory) as near, attach_remote(
+            [two.address]) as far:
+        for n in range(100):
+            declare(near, f"t{n}")
+            far.open_reader(f"t{n}", keep_all=True, from_history=False).close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from spindle.errors import TopicInUse, TopicUnknown
 from spindle.group.events import TOPIC_ADDED, TOPIC_REMOVED
 from spindle.group.levels import Level
 from spindle.group.topics import TOPICS_MAX, TopicSpec
+from spindle.membership.messages import Rejected
 from spindle.node.node import Node
 from tests.spindle.node.test_node import take, write
 from tests.spindle.nodes import run_with_nodes
@@ -135,5 +137,49 @@ def test_all_programs_of_a_node_that_delete_at_one_time_are_answered(runtime_dir
         await asyncio.gather(*(two.delete_topic("unused") for _ in range(3)))
         await one.close_writer(writing)
         await two.delete_topic("used")
+
+    run_with_nodes(runtime_dir, 2, body)
+
+
+def test_who_asks_while_another_is_refused_at_one_time_is_answered_too(runtime_dir: Path) -> None:
+    """The refusal is there, and whoever waited for it has not run yet. (Found by the simulator, which took until the
+    eight seconds of the group's silence were over.)"""
+
+    async def body(one: Node, two: Node) -> None:
+        await one.declare_topic(TopicSpec("kept", level=Level.LOGGED))
+        topics, late = two._changes.topics, []
+        rejected = topics.rejected
+
+        def hears(action: Rejected) -> None:
+            rejected(action)
+            if not late:
+                late.append(asyncio.ensure_future(two.delete_topic("kept")))
+
+        topics.rejected = hears  # type: ignore[method-assign]
+        with pytest.raises(TopicInUse):
+            await two.delete_topic("kept")
+        with pytest.raises(TopicInUse):
+            await late[0]
+
+    run_with_nodes(runtime_dir, 2, body)
+
+
+def test_what_is_declared_and_deleted_at_one_time_is_declared_again(runtime_dir: Path) -> None:
+    """The group has agreed on the topic, and whoever declared it has not run yet. (Found by the simulator.)"""
+
+    async def body(one: Node, two: Node) -> None:
+        topics, seen = two._changes.topics, []
+        until = topics._until
+
+        async def deleted_meanwhile(name: str, *rest: Any) -> None:
+            await until(name, *rest)
+            if not seen:
+                seen.append(name)
+                await one.delete_topic(name)
+                await asyncio.wait_for(has(two, name, False), 10.0)
+
+        topics._until = deleted_meanwhile  # type: ignore[method-assign]
+        await two.declare_topic(TopicSpec("t"))
+        assert seen and two.topic("t") is not None
 
     run_with_nodes(runtime_dir, 2, body)
