@@ -186,7 +186,8 @@ class Program:
         self.doing = "attaching"
         self.session = self._attach()
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._open_together, self._open_what_comes, self._go_away, self._close, self._look, self._delete, self._rest, self._rest)
+            self._open_together, self._open_what_comes, self._go_away,
+            self._close, self._look, self._delete, self._rest, self._rest)
         while not self.world.finishing and not self.session.gone:
             self.rng.choice(actions)()
         if self.world.finishing and not self.session.gone:
