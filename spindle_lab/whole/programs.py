@@ -141,9 +141,10 @@ class Program:
             raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
 
     def _may_be_told(self, kind: str, text: str) -> bool:
+        deleting = any(one.begun for one in self.world.checks.deletions.values())
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
-            kind == "TopicUnknown" and any(one.begun for one in self.world.checks.deletions.values())) or (  # between declaring and opening
+            kind == "TopicUnknown" and deleting) or (  # between declaring and opening
             self._may_lack(text))
 
     def _may_lack(self, text: str) -> bool:
