@@ -80,7 +80,7 @@ class TopicTable:
         self._installed: View | None = None
         self._deleted: list[LocalTopic] = []  # of them, those whose logs are being closed
         self._waiters: list[_Waiter] = []
-        self._deletions: dict[Deletion, int] = {}  # those asked for, with the number of the wish
+        self._asked: dict[TopicSpec | Deletion, int] = {}  # wishes that are not answered yet, with their numbers
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
         self._closing: set[asyncio.Task[None]] = set()
@@ -93,8 +93,7 @@ class TopicTable:
         """The agreed topic. Raises TopicMismatch if the group has it otherwise, TopicLimit if it can't be had."""
         self._check_running()
         while (topic := self._view().topic(spec.name)) is None:  # again, if it is deleted before this goes on
-            request_id = self._machine.declare(spec)
-            await self._until(spec.name, lambda view: view.topic(spec.name) is not None, request_id)
+            await self._agree(spec, spec.name, lambda view: view.topic(spec.name) is not None)
             self._check_running()
         topic.spec.check_same(spec)
         return topic.info
@@ -105,14 +104,7 @@ class TopicTable:
         if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}")
         deletion = Deletion(name, topic.born)
-        request_id = self._deletions.get(deletion)
-        if request_id is None:  # to the leader a node has one wish to delete a topic, and hears of that one
-            request_id = self._deletions[deletion] = self._machine.delete(deletion)
-        try:
-            await self._until(name, lambda view: is_fulfilled(view, self._node_id, deletion), request_id)
-        finally:
-            if all(waiter.request_id != request_id for waiter in self._waiters):
-                self._forget_deletion(request_id)
+        await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
         """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
@@ -313,6 +305,18 @@ class TopicTable:
                 raise GroupSilent(f"topic {local.spec.name!r} could not be taken up within "
                                   f"{self._config.open_timeout_s:g} s: it waits for {catching_up.awaiting()}")
 
+    async def _agree(self, wish: TopicSpec | Deletion, name: str, fulfilled: Callable[[View], bool]) -> None:
+        """Returns when the group has carried out the wish. Raises what it was refused with."""
+        request_id = self._asked.get(wish)
+        if request_id is None:  # to the leader a node has one wish of a kind about a topic, and hears of that one
+            request_id = self._machine.declare(wish) if isinstance(wish, TopicSpec) else self._machine.delete(wish)
+            self._asked[wish] = request_id
+        try:
+            await self._until(name, fulfilled, request_id)
+        finally:
+            if all(waiter.request_id != request_id or waiter.future.done() for waiter in self._waiters):
+                self._answered(request_id)
+
     async def _until(self, name: str, fulfilled: Callable[[View], bool], request_id: int = 0) -> None:
         waiter = _Waiter(name, fulfilled, asyncio.get_running_loop().create_future(), request_id)
         self._waiters.append(waiter)
@@ -327,22 +331,21 @@ class TopicTable:
         finally:
             self._waiters.remove(waiter)
 
-    def _forget_deletion(self, request_id: int) -> None:
-        """Whoever wants the topic deleted from now on asks anew."""
-        for deletion in [one for one, number in self._deletions.items() if number == request_id]:
-            del self._deletions[deletion]
-
     def rejected(self, action: Rejected) -> None:
         """The group refused a wish of ours."""
-        self._forget_deletion(action.request_id)  # its answer is this one: who joined it now would hear of none
         topic = next((name for name, (_, number) in self._wished.items() if number == action.request_id), None)
         error = error_from_wire(action.kind, action.text)
+        self._answered(action.request_id)
         for waiter in self._waiters:
             meant = waiter.request_id == action.request_id or (waiter.request_id == 0 and waiter.topic == topic)
             if meant and not waiter.future.done():
                 waiter.future.set_exception(error)
         if topic is not None:
             self._wished.pop(topic, None)
+
+    def _answered(self, request_id: int) -> None:
+        """Who wishes the same from now on asks anew: of this number nothing more is heard."""
+        self._asked = {wish: number for wish, number in self._asked.items() if number != request_id}
 
     def _installed_view(self) -> View | None:
         return self._installed

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from spindle.errors import TopicLimit
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
 from tests.spindle.node.test_node import take, write
@@ -74,5 +75,24 @@ def test_both_open_while_the_last_one_closes(runtime_dir: Path) -> None:
             assert await take(reader_of(two, reading), 1) == [b"%d" % number]
             await two.close_writer(other)
             await two.close_reader(reading)
+
+    run_with_nodes(runtime_dir, 2, body)
+
+
+def test_all_programs_of_a_node_that_declare_what_can_t_be_are_told(runtime_dir: Path) -> None:
+    """At the leader, who refuses the first before the second one asks; and while a view changes, after which the leader
+    knows only the newest wish of a node."""
+
+    async def body(one: Node, two: Node) -> None:
+        await one.declare_topic(TopicSpec("other"))
+        huge = TopicSpec("huge", size_max=64 << 20, window=1 << 14)
+        for node in (one, two):
+            while node.topic("other") is None:
+                await asyncio.sleep(0.001)
+            reader, *refused = await asyncio.gather(
+                node.open_reader("other", keep_all=True, from_history=False),
+                *(node.declare_topic(huge) for _ in range(3)), return_exceptions=True)
+            assert [type(error) for error in refused] == [TopicLimit] * 3
+            await node.close_reader(reader)
 
     run_with_nodes(runtime_dir, 2, body)
