@@ -186,6 +186,18 @@ def test_a_joiner_begins_at_the_word_for_its_own_admission() -> None:
     assert joiner.phase is Phase.INSTALLING
 
 
+def test_no_revision_takes_the_place_of_a_view_with_a_joiner() -> None:
+    """A joiner learns by another view that its own doesn't come. It may live: its connection is gone."""
+    group, _ = group_at(Phase.ACKNOWLEDGED)
+    leader, joiner = group.nodes[1].machine, group.nodes[4].machine
+    assert leader.view is not None and leader.next_view is not None and joiner.me in leader.next_view.members
+    leader.declare(TopicSpec("t"))
+    leader.peer_gone(joiner.me, ended=False)
+    leader.step()
+    assert leader.next_view.members == leader.view.members and leader.next_view.topic("t")
+    assert leader.next_view.state == (leader.view.view_id + 1, 0)
+
+
 def test_who_died_while_the_decision_stood_is_not_live_in_the_view_that_it_made() -> None:
     joiner = Machine(Member(9, 5, ""))
     before = View(1, 3, (Member(1, 4, ""), Member(2, 4, "")))
