@@ -1,14 +1,22 @@
 """`make mutants`: breaks the protocol in one place at a time, and demands that the suite notices.
 
-    python tools/mutants.py [--jobs N] [--list] [--check CHECK] [NAME...]     NAME: of a mutant, or the start of names
+    python tools/mutants.py [--jobs N] [--resume] [--list] [--check CHECK] [NAME...]   NAME: the start of mutants' names
 
 Why: a test that passes shows little; one that fails for each of these mistakes shows that it looks. The mistakes are
 those that systems of this kind were really found to have, each one line, in mutants.toml.
 
-Method: the tree is copied to build/mutants/<worker>, with its compiled modules. There each mutant replaces one line;
-if that is Cython's, its module is compiled anew. Then its checks run, cheapest first, until one fails: the mutant is
-killed. One that hangs is killed by the time limit. One that passes all of its checks has survived, and the exit code
-is 1. First of all every check runs on the tree as it is, where it must pass; that gives the time limits, too.
+Method: the tree is copied to build/mutants/tree-N for each worker, with its compiled modules. There each mutant
+replaces one line; if that is Cython's, its module is compiled anew. Then its checks run, cheapest first, until one
+fails: the mutant is killed. One that hangs is killed by the time limit. One that passes all of its checks has
+survived, and the exit code is 1. First of all every check runs on the tree as it is, where it must pass; that gives
+the time limits, too.
+
+What is found is noted in build/mutants/log.jsonl, which spares time:
+- A check that has passed on the very same code isn't run on it again. All files count that git lists, but documents,
+  the catalogue and this program.
+- The test, or seed, that killed a mutant before is tried first, and alone, whatever the code was like then.
+- With --resume, a mutant that was killed in the same code, by the same checks, is not tried again. So a run that was
+  interrupted goes on.
 
 Rules: the line to be replaced must stand exactly once in its file; a mutant whose line is gone is an error, not a
 success. Nothing outside build/mutants is written.
@@ -17,8 +25,11 @@ success. Nothing outside build/mutants is written.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shlex
@@ -28,9 +39,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 try:
     import tomllib
@@ -42,7 +55,11 @@ WORK = ROOT / "build" / "mutants"
 CATALOGUE = ROOT / "tools" / "mutants.toml"
 LIMIT_FACTOR, LIMIT_EXTRA_S = 4, 60  # time limit of a check: so many times what the right code takes, and so much more
 BASELINE_LIMIT_S = 900
+PACKAGES = ("dds", "spindle", "spindle_core", "spindle_lab")
 COMPILED = (".pyx", ".pxd", ".h")
+NO_CODE = re.compile(r".*\.md|docs/.*|tools/mutants\..*")  # files that no check depends on
+
+Task = TypeVar("Task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +80,7 @@ class Outcome:
 
     mutant: Mutant
     line: int = 0
-    killed_by: str = ""
+    killed_by: str = ""  # check: what failed in it
     error: str = ""
     took_s: float = 0.0
 
@@ -83,11 +100,95 @@ class Catalogue:
         for one in self.mutants:
             assert set(one.checks) <= set(self.checks) and one.checks, f"{one.name}: unknown check"
 
+    def entry(self, mutant: Mutant) -> str:
+        """Digest of the mutant and of what is to kill it."""
+        parts = [mutant.file, mutant.old, mutant.new, *(shlex.join(self.checks[name]) for name in mutant.checks)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
     def chosen(self, wanted: Iterable[str]) -> list[Mutant]:
         found = [one for one in self.mutants if not wanted or any(one.name.startswith(word) for word in wanted)]
         if not found:
             sys.exit(f"no mutant is called {' or '.join(wanted)}; --list shows them")
         return found
+
+
+class Log:
+    """What was found before: JSON, a line for each check that passed and each mutant that was tried. One writer."""
+
+    def __init__(self, path: Path, state: str) -> None:
+        self.state, self._path, self._lock = state, path, threading.Lock()
+        self._passed: dict[str, float] = {}
+        self._killed: dict[str, dict[str, Any]] = {}
+        self._killers: dict[str, str] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                self._take(json.loads(line))
+            except ValueError:  # who wrote it was killed
+                continue
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        now = entry["state"] == self.state
+        if "check" in entry:
+            if now:
+                self._passed[entry["check"]] = entry["took_s"]
+        elif entry["killed_by"]:
+            self._killers[entry["name"]] = entry["killed_by"]
+            if now:
+                self._killed[entry["entry"]] = entry
+
+    def _add(self, **entry: Any) -> None:
+        with self._lock:
+            self._take({"state": self.state, **entry})
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"state": self.state, **entry}) + "\n")
+
+    def add_passed(self, command: list[str], took_s: float) -> None:
+        self._add(check=shlex.join(command), took_s=round(took_s, 1))
+
+    def add(self, outcome: Outcome, entry: str) -> None:
+        self._add(entry=entry, name=outcome.mutant.name, line=outcome.line, killed_by=outcome.killed_by,
+                  error=outcome.error, took_s=round(outcome.took_s, 1))
+
+    def passed_s(self, command: list[str]) -> float | None:
+        """Seconds that this check took when it passed on this code; None if it hasn't."""
+        return self._passed.get(shlex.join(command))
+
+    def killed(self, mutant: Mutant, entry: str) -> Outcome | None:
+        """What killed the mutant in this code."""
+        found = self._killed.get(entry)
+        return Outcome(mutant, found["line"], found["killed_by"], "", found["took_s"]) if found else None
+
+    def killer(self, name: str) -> tuple[str, str]:
+        """What killed the mutant of this name when that was last tried: check, and what failed in it."""
+        check, _, complaint = self._killers.get(name, "").partition(": ")
+        return check, complaint
+
+
+def listed_files() -> list[str]:
+    """What the tree consists of: all that git knows or would take, in order."""
+    listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                             capture_output=True, check=True).stdout.decode()
+    return sorted({name for name in listing.split("\0") if name and (ROOT / name).is_file()})
+
+
+def state_of_code() -> str:
+    """Digest of all that a check may depend on, the interpreter included."""
+    digest = hashlib.sha256(sys.version.encode())
+    for name in listed_files():
+        if not NO_CODE.fullmatch(name):
+            digest.update(f"{name}\0".encode() + hashlib.sha256((ROOT / name).read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def alone(command: list[str], complaint: str) -> list[str] | None:
+    """The check's command for that test or seed only which complained; None if it can't be told."""
+    if seed := re.match(r"seed (\d+):", complaint):
+        if "--seeds" in command:
+            at = command.index("--seeds")
+            return [*command[:at], "--first", seed[1], "--seeds", "1", *command[at + 2 :]]
+    elif complaint.startswith("tests/") and "pytest" in command:
+        return [*(word for word in command if not word.startswith("tests/")), complaint]
+    return None
 
 
 def line_of(mutant: Mutant, text: str) -> int:
@@ -103,13 +204,13 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.tree = WORK / f"tree-{number}"
+        self.stopped = False
+        self._process: subprocess.Popen[bytes] | None = None
         self._changed = self.tree / ".changed"  # names the file that is changed now; left behind by who is interrupted
 
     def prepare(self) -> None:
         """Makes the copy equal to the tree, its compiled modules included. What is equal keeps its times."""
-        listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                                 capture_output=True, check=True).stdout.decode()
-        wanted = {name for name in listing.split("\0") if name and (ROOT / name).is_file()}
+        wanted = set(listed_files())
         self.tree.mkdir(parents=True, exist_ok=True)
         for name in wanted:
             source, target = ROOT / name, self.tree / name
@@ -118,8 +219,8 @@ class Worker:
                 shutil.copy2(source, target)
         self._take_compiled()
         for path in [*self.tree.rglob("*.py"), *self.tree.rglob("*.pyx"), *self.tree.rglob("*.pxd")]:
-            name = path.relative_to(self.tree)
-            if name.parts[0] != "build" and str(name) not in wanted:
+            place = path.relative_to(self.tree)
+            if place.parts[0] != "build" and str(place) not in wanted:
                 path.unlink()
         if self._changed.exists():  # its source is good again by now, but older than what was compiled of the mutant
             (self.tree / self._changed.read_text()).touch()
@@ -130,6 +231,8 @@ class Worker:
                 if not stem.with_suffix(".pyx").exists():
                     path.unlink()
         self.build()
+        # Bytecode of the right code, by which mutants' processes start sooner. They write none themselves.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", *PACKAGES, "tests"], cwd=self.tree, check=False)
 
     def _take_compiled(self) -> None:
         """A new copy begins with what is compiled in the tree, with its times: only what differs is compiled anew."""
@@ -138,7 +241,7 @@ class Worker:
         for source in (ROOT / "build").glob("*"):
             if source.name.startswith(("cython", "lib", "temp")):
                 shutil.copytree(source, self.tree / "build" / source.name)
-        for package in ("spindle_core", "spindle_lab"):
+        for package in PACKAGES:
             for source in (ROOT / package).rglob("*.so"):
                 shutil.copy2(source, self.tree / source.relative_to(ROOT))
 
@@ -149,23 +252,36 @@ class Worker:
         if run.returncode:
             raise ValueError(f"does not compile:\n{run.stdout[-2000:]}")
 
-    def check(self, command: list[str], limit_s: float) -> tuple[str, float]:
-        """Runs one check; what it complains of, empty if nothing, and its seconds."""
+    def check(self, command: list[str], limit_s: float, *, right: bool = False) -> tuple[str, float]:
+        """Runs one check; what it complains of, empty if nothing, and its seconds. right: of the tree as it is."""
         started = time.monotonic()
         shutil.rmtree(self.tree / ".hypothesis", ignore_errors=True)  # what an earlier mutant was found by
-        environment = {**os.environ, "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1",
-                       "PYTEST_PLUGINS": "tools.first_failure"}
-        process = subprocess.Popen(command, cwd=self.tree, env=environment, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        environment = {**os.environ, "PYTHONPATH": str(self.tree), "PYTEST_PLUGINS": "tools.first_failure",
+                       "PYTHONDONTWRITEBYTECODE": "" if right else "1"}
+        process = self._process = subprocess.Popen(
+            command, cwd=self.tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True)
+        if self.stopped:
+            self.stop()
         try:
             output = process.communicate(timeout=limit_s)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return f"hangs (longer than {limit_s:.0f} s)", time.monotonic() - started
+        finally:
+            self._process = None
         return first_complaint(process.returncode, output), time.monotonic() - started
 
-    def try_out(self, mutant: Mutant, checks: dict[str, list[str]], limits_s: dict[str, float]) -> Outcome:
+    def stop(self) -> None:
+        """Ends the check that runs, from another thread or a signal; whatever it says counts for nothing."""
+        self.stopped = True
+        if process := self._process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def try_out(self, mutant: Mutant, commands: Iterable[tuple[str, list[str]]], limits_s: dict[str, float]) -> Outcome:
+        """Runs the commands, each with the name of its check, on the mutant until one complains."""
         outcome, started = Outcome(mutant), time.monotonic()
         path = self.tree / mutant.file
         kept = [(one, one.read_bytes(), one.stat()) for one in self._made_of(path)]
@@ -176,20 +292,19 @@ class Worker:
             path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
             if path.suffix in COMPILED:
                 self.build()
-            for name in mutant.checks:
-                complaint, _ = self.check(checks[name], limits_s[name])
+            for name, command in commands:
+                complaint, _ = self.check(command, limits_s[name])
                 if complaint:
                     outcome.killed_by = f"{name}: {complaint}"
                     break
         except ValueError as error:
             outcome.error = str(error)
         finally:
-            for one, data, stat in kept:
-                one.write_bytes(data)
-                os.utime(one, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-            if path.suffix in (".pxd", ".h"):
-                path.touch()  # newer than the many modules that were made of the mutant
-                self.build()
+            for one, data, was in kept:
+                now = one.stat() if one.exists() else None
+                if now is None or (now.st_mtime_ns, now.st_size) != (was.st_mtime_ns, was.st_size):
+                    one.write_bytes(data)
+                    os.utime(one, ns=(was.st_atime_ns, was.st_mtime_ns))
             self._changed.unlink(missing_ok=True)
         outcome.took_s = time.monotonic() - started
         return outcome
@@ -198,7 +313,9 @@ class Worker:
         """The file, and what compiling it makes: put back with their times, they need not be compiled again."""
         if path.suffix not in COMPILED:
             return [path]
-        stem = path.relative_to(self.tree).with_suffix("")
+        stem = str(path.relative_to(self.tree).with_suffix(""))
+        if path.suffix != ".pyx":
+            stem = "**/*"  # of many modules
         made = [path, *self.tree.glob(f"{stem}.*.so"), *self.tree.glob(f"build/cython/{stem}.c"),
                 *self.tree.glob(f"build/lib*/{stem}.*.so"), *self.tree.glob(f"build/temp*/**/{stem}.o")]
         return list(dict.fromkeys(made))
@@ -216,25 +333,51 @@ def first_complaint(code: int, output: str) -> str:
     """The line of a failed check's output that says what failed."""
     if code == 0:
         return ""
-    if code == 5 and "no tests ran" in output:
+    if code in (4, 5) and ("no tests ran" in output or "not found:" in output):
         return ""  # nothing was checked, so nothing was noticed
-    for pattern in (r"^(?:FAILED|ERROR) (\S+)", r"^(seed \d+: .*)$", r"^E  +(\S.*)$"):
+    for pattern in (r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", r"^(seed \d+: .*)$", r"^E  +(\S.*)$"):
         if found := re.search(pattern, output, re.MULTILINE):
-            return found[1].strip()[:160]
+            return found[1].strip()[:240]
     lines = [line for line in output.splitlines() if line.strip()]
-    return (lines[-1].strip() if lines else f"ends with code {code}")[:160]
+    return (lines[-1].strip() if lines else f"ends with code {code}")[:240]
 
 
-def baseline(worker: Worker, checks: dict[str, list[str]], names: list[str]) -> dict[str, float]:
-    """Runs each check on the right code; time limits. Exits if one fails."""
-    limits_s = {}
-    for name in names:
-        complaint, took_s = worker.check(checks[name], BASELINE_LIMIT_S)
+def at_once(workers: list[Worker], tasks: Iterable[Task], run: Callable[[Worker, Task], None]) -> None:
+    """Each worker takes the next task, until there are none or it is stopped. An exception ends that, and is raised."""
+    waiting: SimpleQueue[Task] = SimpleQueue()
+    for task in tasks:
+        waiting.put(task)
+
+    def work(worker: Worker) -> None:
+        with contextlib.suppress(Empty):
+            while not worker.stopped:
+                run(worker, waiting.get_nowait())
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        for future in [pool.submit(work, worker) for worker in workers]:
+            future.result()
+
+
+def time_limits(workers: list[Worker], checks: dict[str, list[str]], log: Log) -> dict[str, float]:
+    """Runs the checks on the right code, unless they have passed on it before. Exits if one fails."""
+    took_s = {name: log.passed_s(command) for name, command in checks.items()}
+
+    def run(worker: Worker, name: str) -> None:
+        complaint, seconds = worker.check(checks[name], BASELINE_LIMIT_S, right=True)
+        if worker.stopped:
+            return
         if complaint:
-            sys.exit(f"check {name!r} fails without any mutant: {complaint}")
-        limits_s[name] = LIMIT_FACTOR * took_s + LIMIT_EXTRA_S
-        print(f"  {name:<14} passes in {took_s:6.1f} s", flush=True)
-    return limits_s
+            for one in workers:
+                one.stop()
+            raise SystemExit(f"check {name!r} fails without any mutant: {complaint}")
+        took_s[name] = seconds
+        log.add_passed(checks[name], seconds)
+        print(f"  {name:<22} passes in {seconds:6.1f} s", flush=True)
+
+    new = [name for name, seconds in took_s.items() if seconds is None]
+    print(f"the checks on the tree as it is: {len(checks) - len(new)} are known to pass, {len(new)} are run")
+    at_once(workers, new, run)
+    return {name: LIMIT_FACTOR * seconds + LIMIT_EXTRA_S for name, seconds in took_s.items() if seconds is not None}
 
 
 def row(outcome: Outcome) -> str:
@@ -250,6 +393,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list", action="store_true", help="show the catalogue, try nothing")
     parser.add_argument("--check", help="only this check, whatever the mutants say")
+    parser.add_argument("--resume", action="store_true", help="leave out what was killed in the same code before")
     arguments = parser.parse_args()
     catalogue = Catalogue(CATALOGUE)
     mutants = catalogue.chosen(arguments.names)
@@ -267,38 +411,46 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(f"another run uses {WORK.relative_to(ROOT)}")
-    workers = [Worker(number) for number in range(max(1, min(arguments.jobs, len(mutants))))]
-    print(f"{len(mutants)} mutants, {len(workers)} at once; copying and compiling in {WORK.relative_to(ROOT)}")
-    for worker in workers:
-        worker.prepare()
-    used = [name for name in catalogue.checks if any(name in one.checks for one in mutants)]
-    print("the checks on the tree as it is:")
-    limits_s = baseline(workers[0], catalogue.checks, used)
-    print()
-    waiting: SimpleQueue[Mutant] = SimpleQueue()
-    for one in mutants:
-        waiting.put(one)
-    outcomes: list[Outcome] = []
+    log = Log(WORK / "log.jsonl", state_of_code())
+    outcomes = [found for one in mutants if arguments.resume and (found := log.killed(one, catalogue.entry(one)))]
+    known = {one.mutant.name for one in outcomes}
+    left = [one for one in mutants if one.name not in known]
+    workers = [Worker(number) for number in range(max(1, min(arguments.jobs, len(left))))]
 
-    def work(worker: Worker) -> None:
-        while True:
-            try:
-                mutant = waiting.get_nowait()
-            except Empty:
-                return
-            outcome = worker.try_out(mutant, catalogue.checks, limits_s)
+    def stop(*_: object) -> None:
+        for worker in workers:
+            worker.stop()
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    print(f"{len(mutants)} mutants, of which {len(known)} are known to be killed; {len(workers)} at once; copying and "
+          f"compiling in {WORK.relative_to(ROOT)}", flush=True)
+    if left:
+        at_once(workers, workers, lambda _, worker: worker.prepare())
+    if state_of_code() != log.state:
+        sys.exit("the tree was changed while it was copied: start again")
+    checks = {name: line for name, line in catalogue.checks.items() if any(name in one.checks for one in left)}
+    limits_s = time_limits(workers, checks, log)
+
+    def run(worker: Worker, mutant: Mutant) -> None:
+        commands = [(name, checks[name]) for name in mutant.checks]
+        check, complaint = log.killer(mutant.name)
+        if check in mutant.checks and (first := alone(checks[check], complaint)):
+            commands.insert(0, (check, first))
+        outcome = worker.try_out(mutant, commands, limits_s)
+        if not worker.stopped:
             outcomes.append(outcome)
+            log.add(outcome, catalogue.entry(mutant))
             print(row(outcome), flush=True)
 
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if len(limits_s) == len(checks):
+        at_once(workers, left, run)
     lost = [one for one in outcomes if not one.killed_by]
-    print(f"\n{len(outcomes) - len(lost)} of {len(outcomes)} mutants killed in {time.monotonic() - started:.0f} s")
-    for one in lost:
-        print(f"NOT KILLED: {one.mutant.name}: {one.error or one.mutant.why}")
+    print(f"\n{len(outcomes) - len(lost)} of {len(mutants)} mutants killed in {time.monotonic() - started:.0f} s")
+    for outcome in lost:
+        print(f"NOT KILLED: {outcome.mutant.name}: {outcome.error or outcome.mutant.why}")
+    if len(outcomes) < len(mutants):
+        print(f"{len(mutants) - len(outcomes)} were not tried; --resume goes on")
     return 1 if lost or len(outcomes) < len(mutants) else 0
 
 
