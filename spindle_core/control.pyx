@@ -37,6 +37,7 @@ CONTROL_COLUMNS = (
     "leaving",
     "suspected0", "suspected1", "suspected2", "suspected3",
 )
+COLUMN_AT = {name: at for at, name in enumerate(CONTROL_COLUMNS)}
 AREAS = {
     "proposal": (ROW_AREAS_OFFSET, PROPOSAL_AREA_SIZE - sizeof(area_header)),
     "trim": (ROW_AREAS_OFFSET + PROPOSAL_AREA_SIZE, TRIM_AREA_SIZE - sizeof(area_header)),
@@ -56,12 +57,12 @@ cdef class ControlRows:
 
     def get(self, rank, str column):
         """A control column of any row."""
-        return u64_load_acquire(&self.header(rank).control[<int>CONTROL_COLUMNS.index(column)])
+        return u64_load_acquire(&self.header(rank).control[<int>COLUMN_AT[column]])
 
     def set(self, str column, value):
         """Raises a control column of the own row; ValueError if it would shrink. Visible to others after push()."""
         cdef row_header *h = self.header(self.my_rank)
-        cdef int i = CONTROL_COLUMNS.index(column)
+        cdef int i = COLUMN_AT[column]
         if value < h.control[i]:
             raise ValueError(f"column {column} only grows: {h.control[i]} -> {value}")
         u64_store_release(&h.control[i], value)

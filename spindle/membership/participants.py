@@ -46,6 +46,7 @@ class Participants:
         self._ended = 0
         self._published = 0
         self.live: list[int] = list(range(table.n_rows))  # ranks, ascending; always with the own one
+        self._live = (1 << table.n_rows) - 1  # the same as a bit set
 
     @property
     def leader(self) -> int:
@@ -78,6 +79,12 @@ class Participants:
             self._ended |= 1 << rank
             self.publish()
 
+    def heard_all(self) -> bool:
+        """True if no live row accuses anybody but those who are suspected or gone here: then there is neither an
+        accuser nor anything to absorb."""
+        known = self._suspects | self._departed
+        return not any(self._accused_by(rank) & ~known for rank in self.live if 1 << rank != self._me)
+
     def absorb(self) -> list[int]:
         """Takes over what live rows suspect; returns the ranks that are news. Lower ranks first, and a row that has
         become suspect on the way is not read: of two members that accuse each other one is believed."""
@@ -98,6 +105,8 @@ class Participants:
         return None
 
     def _accused_by(self, rank: int) -> int:
+        if len(self._columns) == 1:
+            return self._table.get(rank, self._columns[0])
         bits = 0
         for word, column in enumerate(self._columns):
             bits |= self._table.get(rank, column) << (word * WORD_BITS)
@@ -105,6 +114,7 @@ class Participants:
 
     def _refresh(self) -> None:
         self.live = [rank for rank in range(self._table.n_rows) if self.is_live(rank)]
+        self._live = sum(1 << rank for rank in self.live)
         self.publish()
 
     def publish(self) -> None:
@@ -122,13 +132,15 @@ class Participants:
     def has_majority(self, without: int = 0) -> bool:
         """True while this member and those that it doesn't suspect may go on. `without`: a bit set of further
         suspects."""
-        live = sum(1 << rank for rank in self.live) & ~without | self._me
+        live = self._live & ~without | self._me
         ended = sum(1 for rank in ranks_of(self._ended) if not self._accused_by(rank) & live)
         return 2 * live.bit_count() > self._table.n_rows - ended
 
     def barrier_passed(self) -> bool:
         """True if every live row suspects all ranks below the leader (but those that left in order)."""
         below = (1 << self.leader) - 1 & ~self._departed
+        if not below:
+            return True
         return all(not below & ~self._accused_by(rank) for rank in self.live)
 
     def behind_barrier(self) -> list[int]:
@@ -139,6 +151,5 @@ class Participants:
     def witnesses(self) -> list[int]:
         """Ranks whose rows tell what may have been acted on: the live ones, and of the ended those that this member's
         majority rests on (see the module): they may have echoed a trim that somebody installed."""
-        live = sum(1 << rank for rank in self.live)
         return self.live + [
-            rank for rank in ranks_of(self._ended & ~live) if not self._accused_by(rank) & live]
+            rank for rank in ranks_of(self._ended & ~self._live) if not self._accused_by(rank) & self._live]

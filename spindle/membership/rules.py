@@ -192,6 +192,8 @@ class Rules:
     def _absorb(self) -> bool:
         """Takes over what others suspect; True if that is news. Raises CastOut if this node is suspected."""
         assert self._participants is not None and self.view is not None
+        if self._participants.heard_all():
+            return False
         accuser = self._participants.accuser()
         if accuser is not None:
             raise CastOut(f"{self.view.members[accuser]} suspects this node of having failed, and the group goes on "

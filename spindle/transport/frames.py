@@ -24,6 +24,9 @@ READ_BYTES = 1 << 16  # taken from the socket at a time
 UNSENT_BYTES = 128 << 10  # that the kernel takes of a TCP connection beyond what is on its way
 FDS_PER_CALL = 64  # descriptors the kernel may hand over in one recvmsg (its own limit is 253)
 _FD_BYTES = array.array("i").itemsize
+_FDS_SPACE = socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES)
+_TAKEN = int(socket.MSG_CMSG_CLOEXEC)  # as numbers: those of `socket` make objects of every result
+_CUT = int(socket.MSG_CTRUNC)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,14 +185,14 @@ def no_fds(fd_count: int) -> str:
 def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
     """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec. Raises NoResources if this
     process can't take these: then they are lost, and nobody else is to blame."""
-    data, ancillary, flags, _ = sock.recvmsg(
-        READ_BYTES, socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES), socket.MSG_CMSG_CLOEXEC
-    )
+    data, ancillary, flags, _ = sock.recvmsg(READ_BYTES, _FDS_SPACE, _TAKEN)
+    if not ancillary and not flags & _CUT:
+        return data, []
     fds = array.array("i")
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(content[: len(content) - len(content) % _FD_BYTES])
-    if flags & socket.MSG_CTRUNC:
+    if flags & _CUT:
         count = len(fds)
         close_all(fds)
         if count < FDS_PER_CALL:  # there was room for more of them, so it was the process that had none

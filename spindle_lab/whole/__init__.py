@@ -7,6 +7,7 @@ connected Unix sockets); what isn't is replaced while a run lasts (`patches`). S
 simulated, and none is written a second time.
 
     system    processes, threads, the clock, what is due next
+    turns     whose turn it is
     threads   threads, locks and conditions that only one of all at a time runs with
     loop      asyncio's loop of a process, with a selector that decides when it sees what has come
     sockets   sockets, who is at their other end, and the lines between hosts

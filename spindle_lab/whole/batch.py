@@ -6,13 +6,13 @@ import dataclasses
 import gc
 import multiprocessing
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 from spindle_lab.sim.sums import Sums
 from spindle_lab.whole.run import Outcome, import_all, run_seed
-from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup
 
 CHUNK = 4  # seeds that a process is given at once
@@ -66,7 +66,7 @@ def _quiet() -> None:
 def shrunk(seed: int, seconds: float = 60.0) -> Setup:
     """The smallest setup that breaks the same promise under this seed, as far as the time allows."""
     broken = run_seed(seed).broken
-    setup = Setup.drawn(System(seed))
+    setup = Setup.drawn(seed, random.Random(seed))
     end_s = time.monotonic() + seconds
     changed = True
     while changed:

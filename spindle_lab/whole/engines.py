@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle_core.engine import Engine
 from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL
+from spindle_lab.whole.turns import Waiter
 
 if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
@@ -29,21 +30,22 @@ class SimEngine(Engine):
         self.process: Process = self.system.current
         self.page = memoryview(self.bell)
         self.running = False
-        self.asleep = False
+        self.waiter = Waiter()  # until a heartbeat is due, when it sleeps
+        self.waiter.runnable = True
         self.idle = 0
         # What the predicate thread sleeps at, edge by edge as there: the own bell, and those who ring this node.
         with self.system.plenty():
             self.edges = REAL_EPOLL()
         self.edges.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
-        self.deadline_ns: int | None = None  # of a sleep: a heartbeat is due
         self.node: Any = None  # whose it is, once that serves
 
     def start(self) -> None:
         """The node's engine begins to run."""
         self.running = True
         self.process.engines.append(self)
-        self.system.watch(self.edges.fileno(), self)
+        self.process.waiters.append(self.waiter)
+        self.system.watch(self.edges.fileno(), self.waiter)
 
     def hear(self, fd: int) -> None:
         """As the engine's."""
@@ -60,6 +62,7 @@ class SimEngine(Engine):
         if self.running:
             self.running = False
             self.process.engines.remove(self)
+            self.process.waiters.remove(self.waiter)
             self.system.unwatch(self.edges.fileno())
             self._unwatch()
         super().stop(**more)
@@ -72,7 +75,7 @@ class SimEngine(Engine):
             with self.system.plenty():
                 fd = os.dup(epoch.fabric.wait_fd)
             self.waits.append(fd)
-            self.system.watch(fd, self)
+            self.system.watch(fd, self.waiter)
         self.wake()
         return unsent
 
@@ -85,14 +88,14 @@ class SimEngine(Engine):
     def wake(self) -> None:
         """It looks again."""
         self.idle = 0
-        self.deadline_ns = None
-        if self.asleep:
-            self.asleep = False
+        self.waiter.deadline_ns = None
+        if not self.waiter.runnable:
+            self.waiter.runnable = True
             self.page[BELL_ASLEEP] = b"\0\0\0\0"
 
     def turn(self) -> None:
         """One pass, or the last look before it sleeps."""
-        if self.asleep:
+        if not self.waiter.runnable:
             self.edges.poll(0)
             self.wake()
         now_ns = EPOCH_NS + self.system.now_ns + self.process.skew_ns
@@ -100,8 +103,8 @@ class SimEngine(Engine):
             self.idle = 0 if self.step_once(now_ns) else self.idle + 1
             return
         self.edges.poll(0)
-        self.asleep = True
+        self.waiter.runnable = False
         longest_ms = self.sleep_ms_max
-        self.deadline_ns = None if longest_ms < 0 else self.system.now_ns + longest_ms * 1_000_000
+        self.waiter.deadline_ns = None if longest_ms < 0 else self.system.now_ns + longest_ms * 1_000_000
         if self.step_once(now_ns, falls_asleep=True):
             self.wake()

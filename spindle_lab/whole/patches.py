@@ -12,9 +12,10 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import spindle.security.loopback
@@ -87,7 +88,19 @@ class SimBell(Bell):
             os.read(self.fd, 8)
 
 
-KINDS = (threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll)
+class SimFinalize(weakref.finalize):
+    """`weakref.finalize` of a run: what is not over by its end never is, or its arguments would be kept for good, and
+    called when this process ends."""
+
+    __slots__ = ()
+    system: ClassVar[System]
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.system.finalizers.append(self)
+
+
+KINDS = (SimFinalize, threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll)
 REAL_POLL = select.poll
 REAL_OPEN, REAL_CLOSE = os.open, os.close
 REAL_PIDFD_OPEN, REAL_MEMFD_CREATE = os.pidfd_open, os.memfd_create
@@ -155,6 +168,7 @@ def patched(system: System) -> Iterator[None]:
         (threading, "Event", threads.Event),
         (threading, "current_thread", lambda: system.thread or threads.REAL_CURRENT_THREAD()),
         (select, "poll", SimPoll),
+        (weakref, "finalize", SimFinalize),
         (socket, "socket", SimSocket),
         (os, "getpid", lambda: system.current.pid),
         (os, "geteuid", lambda: system.current.uid),

@@ -13,60 +13,62 @@ if TYPE_CHECKING:
     from spindle.node.node import Node
 
 
+def is_left(attachments: Attachments) -> bool:
+    """One node still has something. The world asks after every step: what is found first ends the search."""
+    return any(some for _, some in _counted(attachments))
+
+
 def left_in(attachments: Attachments) -> Iterator[str]:
-    """What one node still has."""
-    node = attachments.node
-    counts = {
-        "applications": attachments.apps,
-        "applications that are served": attachments._tasks,
-        "guids of ports": attachments.announced,
-        "announced endpoints": node.endpoints(),
-        **_of_topics(node), **_of_connections(node),
-    }
-    for what, some in counts.items():
+    """All that one node still has."""
+    for what, some in _counted(attachments):
         if some:
-            yield f"node {node.node_id} has {what}: {str(some)[:200]}"
+            yield f"node {attachments.node.node_id} has {what}: {str(some)[:200]}"
 
 
-def _of_topics(node: Node) -> dict[str, object]:
+def _counted(attachments: Attachments) -> Iterator[tuple[str, object]]:
+    node = attachments.node
+    yield "applications", attachments.apps
+    yield "applications that are served", attachments._tasks
+    yield "guids of ports", attachments.announced
+    yield "announced endpoints", node.endpoints()
+    yield from _of_topics(node)
+    yield from _of_connections(node)
+
+
+def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     table, view = node._changes.topics, node._view
     assert view is not None
     questions, machine = table.questions, node._changes.machine
     here = table.local.values()
-    return {
-        "topics with members": [one.spec.name for one in view.topics if one.members or one.senders],
-        "topics that are open": [one.spec.name for one in here if one.writers or one.readers or one.member],
-        "wishes for topics": [one.spec.name for one in here if one.writers_wanted or one.readers_wanted],
-        "logs": [one.spec.name for one in here if one.log is not None],
-        "journals that are being closed": [
-            one.spec.name for one in here if one._retiring is not None and not one._retiring.done()],
-        "writers that are being closed": table._closing,
-        "openings that wait": table._waiters,
-        "histories that it takes": questions._streams,
-        "histories that it gives": questions.giving._given,
-        "histories that it keeps": questions.giving._pinned,
-        "wishes of its own": machine._own,
-        "wishes of others": [machine._wishes.topics, machine._wishes.joins]
-                            if machine._wishes.topics or machine._wishes.joins else [],
-        "messages for a later view": machine._deferred,
-    }
+    yield "topics with members", [one.spec.name for one in view.topics if one.members or one.senders]
+    yield "topics that are open", [one.spec.name for one in here if one.writers or one.readers or one.member]
+    yield "wishes for topics", [one.spec.name for one in here if one.writers_wanted or one.readers_wanted]
+    yield "logs", [one.spec.name for one in here if one.log is not None]
+    yield "journals that are being closed", [
+        one.spec.name for one in here if one._retiring is not None and not one._retiring.done()]
+    yield "writers that are being closed", table._closing
+    yield "openings that wait", table._waiters
+    yield "histories that it takes", questions._streams
+    yield "histories that it gives", questions.giving._given
+    yield "histories that it keeps", questions.giving._pinned
+    yield "wishes of its own", machine._own
+    yield "wishes of others", [one for one in (machine._wishes.topics, machine._wishes.joins) if one]
+    yield "messages for a later view", machine._deferred
 
 
-def _of_connections(node: Node) -> dict[str, object]:
+def _of_connections(node: Node) -> Iterator[tuple[str, object]]:
     peers, following, reception = node._peers, node._changes.next, node._reception
     handover = node.relays._handover
     assert reception is not None
+    yield "applications that it relays for", handover._relays
+    yield "claims", [one for one in (handover._claims, handover._pending) if one]
+    yield "connections that are being made", [*peers._opening, *following._connecting]
+    yield "connections whose process hasn't ended", peers._parting
+    yield "connections that haven't said who they are", [*reception._greeting, *reception._places._own,
+                                                         *reception._places._strangers]
+    yield "peers that are no members", [] if node._view is None else [
+        one for one in peers.connected if node._view.rank_of(one) is None]
     conns = [one.conn for one in peers.connected.values()]
-    return {
-        "applications that it relays for": handover._relays,
-        "claims": [handover._claims, handover._pending] if handover._claims or handover._pending else [],
-        "connections that are being made": [*peers._opening, *following._connecting],
-        "connections whose process hasn't ended": peers._parting,
-        "connections that haven't said who they are": [*reception._greeting, *reception._places._own,
-                                                       *reception._places._strangers],
-        "peers that are no members": [] if node._view is None else [
-            one for one in peers.connected if node._view.rank_of(one) is None],
-        "bytes that wait for peers": sum(one._out_bytes for one in conns),
-        "turns that are waited for": [turn for one in conns for turn in one._turns],
-        "rows of a view to come": [following._view] if following._view is not None else following._offers,
-    }
+    yield "bytes that wait for peers", sum(one._out_bytes for one in conns)
+    yield "turns that are waited for", [turn for one in conns for turn in one._turns]
+    yield "rows of a view to come", [following._view] if following._view is not None else following._offers

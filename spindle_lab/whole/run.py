@@ -72,9 +72,11 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
             gc.collect()
         system.close()
         left = {fd: what for fd, what in _descriptors().items() if before.get(fd) != what}
-        if left and not outcome.broken and not killed:  # of who was killed, the kernel would have closed them
+        if left and not outcome.broken and not killed:
             outcome.broken = "R9"
             outcome.text = f"{len(left)} descriptors are open that nobody has any more: {sorted(left.values())[:5]}"
+        for fd in left:  # of who was killed, the kernel would have closed them
+            os.close(int(fd))
     finally:
         sys.unraisablehook = hook
         if was_enabled:
@@ -86,7 +88,7 @@ def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None,
           ) -> bool:
     """From the beginning to the end of the world. True if processes were killed in it."""
     with patched(system):
-        drawn = Setup.drawn(system)
+        drawn = Setup.drawn(system.seed, system.random)
         world = World(system, setup or drawn, trace)
         if trace is not None:
             trace(str(world.setup))

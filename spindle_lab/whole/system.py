@@ -14,6 +14,7 @@ import io
 import os
 import random
 import select
+import weakref
 from asyncio import events
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
@@ -21,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from spindle_core.engine import Engine
 from spindle_lab.whole.threads import Thread
+from spindle_lab.whole.turns import Turns, Waiter
 
 if TYPE_CHECKING:
     from spindle_lab.whole.engines import SimEngine
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
 FIRST_PID = 1_000_000  # above what the kernel gives to real ones here
 REAL_EPOLL = select.epoll
-
-
-class Stuck(Exception):
-    """Nothing can ever run again."""
 
 
 class PidFd:
@@ -66,6 +63,7 @@ class Process:
         self.skew_ns = 0
         self.threads: list[Thread] = []
         self.engines: list[SimEngine] = []
+        self.waiters: list[Waiter] = []  # of the engines
         self.loops: list[SimLoop] = []
         self.sockets: dict[int, SimSocket] = {}  # by serial number
         self.fds: dict[int, tuple[int, int]] = {}  # files, and sockets without their object: device and inode of each
@@ -98,31 +96,25 @@ class Process:
         return thread
 
 
-class System:
+class System(Turns):
     """All processes of a run, and their clock."""
 
     def __init__(self, seed: int) -> None:
         self.seed, self.random = seed, random.Random(seed)
-        self._bits = self.random.getrandbits
-        self.now_ns = 0
+        # Everything that a thread or an engine waits at is watched by one epoll.
+        super().__init__(REAL_EPOLL(), self.random.getrandbits)
         self.processes: list[Process] = []
-        self.alive: list[Process] = []  # of them
         self.broken: Exception | None = None  # a promise, as whoever looks on has seen it in the middle of a turn
         self.defective = False  # that, or something has come out of a thread or a task that nobody there looks at
         self.outside = Process.__new__(Process)  # whoever drives the simulation
         self.current: Process = self.outside
         self.thread: Thread | None = None
         self.scheduler: greenlet = getcurrent()
-        self.due: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = self.idents = self.pids = 0
-        self.steps = 0
-        self.hash = 0
+        self.finalizers: list[weakref.finalize[..., Any]] = []  # of all processes
         self.taken: list[int] = []  # descriptors of killed processes, which are nothing's now
         self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self.watched = REAL_EPOLL()  # everything that a thread or an engine waits at
-        self._waits: dict[int, Thread | SimEngine | Lines] = {}
         self.listening: dict[str, Any] = {}
-        self.lines_fd = -1
         self.ending = False
         self.on_pass: Callable[[SimEngine], None] | None = None
         self.on_kill: Callable[[Process], None] | None = None
@@ -132,7 +124,7 @@ class System:
         one = self.outside
         one.system, one.name, one.host, one.uid, one.pid = self, "outside", "", 0, os.getpid()
         one.alive, one.stopped, one.skew_ns, one.short = True, False, 0, None
-        one.threads, one.engines, one.sockets, one.fds = [], [], {}, {}
+        one.threads, one.engines, one.waiters, one.sockets, one.fds = [], [], [], {}, {}
         one.watchers, one.failures, one.result = [], [], None
 
     def next_pid(self) -> int:
@@ -149,10 +141,6 @@ class System:
         """A number for whatever needs an order of its own."""
         self.serial += 1
         return self.serial
-
-    def mix(self, value: int) -> None:
-        """Takes something of the run into its hash."""
-        self.hash = (self.hash * 0x9E3779B97F4A7C15 + value + 1) & 0xFFFFFFFFFFFFFFFF
 
     @contextmanager
     def within(self, process: Process) -> Iterator[None]:
@@ -216,6 +204,8 @@ class System:
                 for loop in process.loops:
                     loop.end()
             self.kill(process)
+        for finalizer in self.finalizers:
+            finalizer.detach()
         self.due.clear()
         self.watched.close()
 
@@ -224,7 +214,7 @@ class System:
         self.processes.clear()
         self.alive.clear()
         self.listening.clear()
-        self._waits.clear()
+        self.waits.clear()
         self.on_pass = self.on_kill = None
 
     def close(self) -> None:
@@ -298,20 +288,20 @@ class System:
         finally:
             events._set_running_loop(loop)
 
-    def watch(self, fd: int, who: Thread | SimEngine) -> None:
+    def watch(self, fd: int, who: Waiter) -> None:
         """`who` may run when this descriptor is readable."""
-        self._waits[fd] = who
+        self.waits[fd] = who
         self.watched.register(fd, select.EPOLLIN)
 
     def watch_always(self, fd: int, lines: Lines) -> None:
         """The lines, which belong to no process."""
-        self._waits[fd] = lines
+        self.waits[fd] = lines
         self.lines_fd = fd
         self.watched.register(fd, select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Not any more."""
-        if self._waits.pop(fd, None) is not None:
+        if self.waits.pop(fd, None) is not None:
             try:
                 self.watched.unregister(fd)
             except (OSError, ValueError):
@@ -319,77 +309,15 @@ class System:
 
     # --- running
 
-    def below(self, n: int) -> int:
-        """A number from 0 to n - 1."""
-        bits = n.bit_length()
-        drawn = self._bits(bits)
-        while drawn >= n:
-            drawn = self._bits(bits)
-        return drawn
-
-    def candidates(self) -> list[Thread | SimEngine | Lines]:
-        """Everything that can run now, in an order of its own."""
-        now, waits = self.now_ns, self._waits
-        found: list[Thread | SimEngine | Lines] = []
-        rung: set[Thread | SimEngine | Lines] = set()
-        for fd, _ in self.watched.poll(0):
-            if fd == self.lines_fd:
-                found.append(waits[fd])
-            elif fd in waits:
-                rung.add(waits[fd])
-        for process in self.alive:
-            if process.stopped:
-                continue
-            for one in process.threads:
-                if (one.runnable or one.told or one in rung or ((end := one.deadline_ns) is not None and end <= now)
-                        or ((ready := one.ready) is not None and ready())):
-                    found.append(one)
-            for engine in process.engines:
-                if not engine.asleep or engine in rung or ((end := engine.deadline_ns) is not None and end <= now):
-                    found.append(engine)
-        return found
-
-    def next_deadline(self) -> int | None:
-        """When something can run that can't now."""
-        found = self.due[0][0] if self.due else None
-        for process in self.alive:
-            if not process.stopped:
-                everybody: list[Thread | SimEngine] = [*process.threads, *process.engines]
-                for one in everybody:
-                    if one.deadline_ns is not None:
-                        found = one.deadline_ns if found is None else min(found, one.deadline_ns)
-        return found
-
-    def run_one(self) -> None:
-        """One turn of somebody. Raises Stuck if nobody can ever have one."""
-        while True:
-            if self.due and self.due[0][0] <= self.now_ns:
-                heapq.heappop(self.due)[2]()
-                return
-            found = self.candidates()
-            if found:
-                break
-            following = self.next_deadline()
-            if following is None:
-                raise Stuck("nothing can run any more, and nothing is due")
-            self.now_ns = max(self.now_ns, following)
-        self.steps += 1
-        one = found[self.below(len(found))] if len(found) > 1 else found[0]
-        self.now_ns += 500 + self.below(19_500)
-        if isinstance(one, Thread):
-            self.mix(one.process.pid * 64 + (one.ident or 0))
-            self.turn(one)
-        elif not isinstance(one, Engine):
-            one.turn()
-        else:
-            self.mix(one.process.pid * 64 + 63)
-            self.current = one.process
-            try:
-                one.turn()
-            finally:
-                self.current = self.outside
-            if self.on_pass is not None:
-                self.on_pass(one)
+    def turn_of_engine(self, engine: SimEngine) -> None:
+        """Lets an engine take a pass."""
+        self.current = engine.process
+        try:
+            engine.turn()
+        finally:
+            self.current = self.outside
+        if self.on_pass is not None:
+            self.on_pass(engine)
 
     @contextmanager
     def plenty(self) -> Iterator[None]:

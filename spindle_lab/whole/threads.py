@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import threading as real
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, greenlet
+
+from spindle_lab.whole.turns import Waiter
 
 if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
 
 
-class Thread:
+class Thread(Waiter):
     """One thread of a process; `threading.Thread` as far as the production code uses it."""
 
     system: System
@@ -34,15 +36,12 @@ class Thread:
         self.ident: int | None = None
         self.process: Process = self.system.current
         self.greenlet: greenlet | None = None
-        # What it waits for, while it does.
-        self.ready: Callable[[], bool] | None = None
-        self.told: Sized = ()
-        self.deadline_ns: int | None = None
+        # What it waits for, while it does, beside what all waiters have.
         self.polled_fd = -1  # an epoll descriptor, readable when one of those that it waits for is
         self.polling: frozenset[int] = frozenset()  # the descriptors themselves
         self.hung_up: set[int] = set()  # those of them that were closed meanwhile
-        self.runnable = False
         self.finished = False
+        self._ended: list[None] = []  # what tells who waits for its end
 
     def start(self) -> None:
         """Makes it runnable."""
@@ -62,6 +61,7 @@ class Thread:
             self.process.thread_failed(self, error)
         finally:
             self.finished = True
+            self._ended.append(None)
             self.runnable = False
 
     def is_alive(self) -> bool:
@@ -71,7 +71,7 @@ class Thread:
     def join(self, timeout: float | None = None) -> None:
         """Waits for its end."""
         if not self.finished:
-            self.system.wait(lambda: self.finished, timeout)
+            self.system.wait(None, timeout, told=self._ended)
 
     def __repr__(self) -> str:
         return f"<{self.name} of {self.process}>"
@@ -186,23 +186,23 @@ class Event:
     system: System
 
     def __init__(self) -> None:
-        self._set = False
+        self._told: list[None] = []  # has one element while it is set
 
     def is_set(self) -> bool:
         """As threading's."""
-        return self._set
+        return bool(self._told)
 
     def set(self) -> None:
         """As threading's."""
-        self._set = True
+        self._told[:] = [None]
 
     def clear(self) -> None:
         """As threading's."""
-        self._set = False
+        self._told.clear()
 
     def wait(self, timeout: float | None = None) -> bool:
         """As threading's."""
-        return self._set or self.system.wait(lambda: self._set, timeout)
+        return bool(self._told) or self.system.wait(None, timeout, told=self._told)
 
 
 REAL_CURRENT_THREAD = real.current_thread

@@ -32,10 +32,11 @@ from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
-from spindle_lab.whole.rest import left_in
+from spindle_lab.whole.rest import is_left, left_in
 from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.sockets import SimSocket
-from spindle_lab.whole.system import Process, Stuck, System
+from spindle_lab.whole.system import Process, System
+from spindle_lab.whole.turns import Stuck
 
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
@@ -67,9 +68,8 @@ class Setup:
     suspect_timeout_s: float = 0.6
 
     @classmethod
-    def drawn(cls, system: System) -> Setup:
-        """One of the many."""
-        rng = system.random
+    def drawn(cls, seed: int, rng: random.Random) -> Setup:
+        """One of the many: what the seed's own `rng` says first."""
         hosts = rng.choice((1, 1, 2, 3, 3))
         nodes = max(hosts, rng.choice((1, 2, 3, 3, 4, 5)))
         setup = cls(hosts=hosts, nodes=nodes, programs=rng.choice((1, 2, 3, 5)), topics=rng.choice((1, 2, 4, 8)),
@@ -77,7 +77,7 @@ class Setup:
                     slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3,
                     short_writes=rng.random() < 0.5)
         # What only some runs have is drawn apart, so that it changes nothing in the others.
-        apart = random.Random(f"seldom {system.seed}")
+        apart = random.Random(f"seldom {seed}")
         if apart.random() < 0.2:
             setup.remotes = min(setup.programs, apart.choice((1, 2)))
             setup.faults += apart.choice((1, 2, 3))
@@ -299,7 +299,9 @@ class World:
         self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is")
         self.over = True
         self._until(self._programs_ended, 40_000, "all programs have ended")
-        self._until(lambda: not self._left(), 10_000, "nothing is left of what programs had open")
+        self._until(lambda: not any(is_left(slot.attachments) for slot in self.nodes
+                                    if slot.attachments is not None and slot.serving),
+                    10_000, "nothing is left of what programs had open")
         for slot in self.nodes:
             if slot.loop is not None and slot.running:
                 slot.loop.complain()

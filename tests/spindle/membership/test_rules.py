@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spindle.group.topics import TopicSpec
 from spindle.group.view import NODES_MAX, Member, Topic, View
@@ -99,6 +101,20 @@ def test_who_is_suspected_by_a_living_member_learns_it() -> None:
     assert participants(3, 2).accuser() is None
     assert participants(3, 2, {0: {2}}).accuser() == 0
     assert participants(3, 2, {0: {2}}, mine={0}).accuser() is None, "a suspect accuses nobody"
+
+
+@settings(max_examples=300)
+@given(st.integers(2, 5), st.data())
+def test_all_is_heard_when_there_is_neither_an_accuser_nor_news(rows: int, data: st.DataObject) -> None:
+    ranks = st.sets(st.integers(0, rows - 1))
+    me = data.draw(st.integers(0, rows - 1))
+    accused = {rank: data.draw(ranks) - {rank} for rank in range(rows) if rank != me}
+    found = participants(rows, me, accused, mine=data.draw(ranks) - {me})
+    for rank in data.draw(ranks) - {me}:
+        found.depart(rank)
+    heard_all = found.heard_all()
+    assert heard_all is (found.accuser() is None and not found.absorb())
+    assert found.heard_all() is (found.accuser() is None), "what was absorbed is heard"
 
 
 def test_the_barrier_waits_for_every_living_row() -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from spindle_lab.whole.disk import SECTOR, Disk
 from spindle_lab.whole.patches import patched
-from spindle_lab.whole.system import Process, Stuck, System
+from spindle_lab.whole.system import Process, System
+from spindle_lab.whole.turns import Stuck
 
 
 def run(system: System, *mains: Callable[[], None]) -> Process:
@@ -71,6 +72,34 @@ def test_a_lock_is_held_by_one_thread_also_while_that_waits() -> None:
         lock = threading.Lock()
     run(system, work, work, work)
     assert system.now_ns >= 30_000_000
+
+
+def test_an_event_wakes_who_waits_and_the_end_of_a_thread_who_joins_it() -> None:
+    said: list[str] = []
+
+    def waiter() -> None:
+        assert not event.wait(0.5)
+        assert event.wait(3600.0) and event.is_set()
+        event.clear()
+        said.append("woken")
+        assert not event.is_set() and not event.wait(0.0)
+
+    def joiner() -> None:
+        time.sleep(1.0)
+        thread = threading.Thread(target=time.sleep, args=(5.0,))
+        thread.start()
+        event.set()
+        thread.join(1.0)
+        assert thread.is_alive() and said == ["woken"]
+        thread.join()
+        assert not thread.is_alive()
+        thread.join()
+
+    system = System(1)
+    with patched(system):
+        event = threading.Event()
+    run(system, waiter, joiner)
+    assert 6_000_000_000 <= system.now_ns < 6_100_000_000
 
 
 def test_who_waits_for_nothing_that_can_come_is_found() -> None:
