@@ -197,9 +197,15 @@ class Doer:
         else:
             time.sleep(for_s)
 
-    async def leave(self) -> None:
-        self.publishing = False
+    async def leave(self) -> int:
+        """How many messages were written before it began."""
+        written, self.publishing = self.written, False
         await self.node.stop()
+        return written
+
+    async def committed(self) -> int:
+        """How many messages were written so far."""
+        return self.written
 
 
 if __name__ == "__main__":
