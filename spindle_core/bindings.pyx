@@ -21,6 +21,7 @@ class Binding:
     log: object = None
     inboxes: list = field(default_factory=list)
     held: bool = False
+    receipt_held: bool = False
     upcall: int = 0
     upcall_context: int = 0
     upcall_batches: bool = False
@@ -49,6 +50,7 @@ cdef class Bindings(Driving):
         if s.log != NULL and (self.epoch is not epoch or (s.held and not binding.held)):
             s.durable_before = s.log.count
         s.held = binding.held
+        s.receipt_held = binding.receipt_held
         s.upcall = <upcall_fn><size_t>binding.upcall
         s.upcall_context = <void *><size_t>binding.upcall_context
         s.upcall_batches = binding.upcall_batches
@@ -111,15 +113,23 @@ cdef class Bindings(Driving):
                 binding.inboxes.remove(inbox)
                 self._rebind(topic_id)
 
-    def hold_delivery(self, topic_id):
-        """Delivers nothing of this topic until release_delivery: a joiner's history comes first."""
+    def hold_delivery(self, topic_id, *, receipt=False):
+        """Delivers nothing of this topic until release_delivery: a joiner's history comes first.
+
+        receipt: receives nothing either, until then. Whatever a member has received when an epoch ends, it owes its
+        readers; one that owes them something already must not take another window of every sender at each change.
+        Unordered topics, whose messages nobody sends again, are received all the same.
+        """
         with self.parked():
-            self.bindings.setdefault(topic_id, Binding()).held = True
+            binding = self.bindings.setdefault(topic_id, Binding())
+            binding.held, binding.receipt_held = True, binding.receipt_held or receipt
             self._rebind(topic_id)
 
     def release_delivery(self, topic_id):
+        """Ends hold_delivery."""
         with self.parked():
-            self.bindings.setdefault(topic_id, Binding()).held = False
+            binding = self.bindings.setdefault(topic_id, Binding())
+            binding.held = binding.receipt_held = False
             self._rebind(topic_id)
 
     def set_durable(self, topic_id, delivered_index, DeliveryLog log=None):

@@ -101,6 +101,7 @@ cdef struct subgroup_t:
     uint64_t delivered           # sequence numbers delivered
     uint64_t *wanted_rung        # per member: delivered_wanted that I rang for
     bint held                    # delivery waits (a joiner's history)
+    bint receipt_held            # nothing is received either (what an earlier epoch delivered has no room yet)
     bint blocked                 # delivery waits for a keep-all reader
     bint damaged                 # delivery stands still before a slot that is not what it must be
     log_t *log                   # NULL: nobody reads here

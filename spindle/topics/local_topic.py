@@ -141,7 +141,10 @@ class LocalTopic:
     def keep(self, messages: list[tuple[Any, ...]]) -> None:
         """The end of an epoch left these to be delivered first in the next; before Engine.install."""
         self._backlog.extend(map(Message._make, messages))
-        self._hold_if_busy()
+        if self.busy:
+            # What is owed already is no reason to owe more at each view change, for as long as a reader stands still.
+            self.engine.hold_delivery(self.topic_id, receipt=bool(messages))
+            self._start_pump()
 
     def donate(self) -> Donation:
         """The history up to here, for a fresh member; after the old epoch's last message, before Engine.install. Raises
@@ -153,11 +156,6 @@ class LocalTopic:
         else:
             donation.cut = self.log.delivered
         return donation
-
-    def _hold_if_busy(self) -> None:
-        if self.busy:
-            self.engine.hold_delivery(self.topic_id)
-            self._start_pump()
 
     # --- history and backlog
 

@@ -5,6 +5,9 @@ sender; slots are not touched before delivery. My received number is then the fi
 With `batch_receive` off every message gets an acknowledgement and a push of its own, which leaves before the next one
 is looked at.
 
+While `receipt_held` nothing is received: what an earlier epoch delivered waits for room in the log still, and what is
+received now would have to be kept as well if this epoch ended. What nobody else has delivered is sent again then.
+
 A count that is beyond all reason is not believed: the topic stands still on this node and `corrupt_slots` grows.
 """
 from libc.stdint cimport uint32_t, uint64_t
@@ -44,6 +47,8 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
     cdef uint64_t published
     cdef sender_t *sender
     cdef uint64_t found = 0
+    if s.receipt_held and s.level != LEVEL_UNORDERED:
+        return 0
     for r in range(s.receive_next, s.n_senders):
         sender = &s.senders[r]
         # SYNC POINT: publish. Pairs with the send predicate: the slots below this count are whole.

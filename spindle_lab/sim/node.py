@@ -300,7 +300,7 @@ class Life:
                 self.world.check.owed(self, topic.topic_id, owed)
                 reader.backlog += owed
             if reader.backlog:
-                self.engine.hold_delivery(topic.topic_id)
+                self.engine.hold_delivery(topic.topic_id, receipt=topic.topic_id in undelivered)
             self.take_of(topic.topic_id, reader)
 
     def _install(self, view: View) -> None:

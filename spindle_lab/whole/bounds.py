@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from spindle.client import channel
+from spindle.group.levels import Level
 from spindle.journal import writer
 from spindle.restart import catching_up, giving, pieces, streams
+from spindle.restart.history import Donation
 from spindle.topics.local_topic import LocalTopic
 from spindle.transport import peers, wire
 from spindle_lab.whole.checks import Violation
@@ -53,6 +55,14 @@ def _history(topic: Any, messages: list[Any]) -> str:
     return ""
 
 
+def _owed(topic: Any, *_: Any) -> str:
+    """What epochs delivered that has no room in the log: of one epoch, which is a window of each sender at most."""
+    views = {one.view_id for one in topic._backlog if not isinstance(one, Donation)}
+    if len(views) > 1 and topic.spec.level is not Level.UNORDERED:
+        return f"readers of {topic.spec.name!r} are owed messages of {len(views)} epochs"
+    return ""
+
+
 def _events(dispatcher: Any, *_: Any) -> str:
     """Events that a slow callback has not been given."""
     count = len(dispatcher._events)
@@ -69,6 +79,7 @@ BEFORE: tuple[tuple[type, str, Callable[..., str]], ...] = (
     (LocalTopic, "append_history", _history), (writer.Journal, "_commit", _batch))
 AFTER: tuple[tuple[type, str, Callable[..., str]], ...] = (
     (wire.Connection, "_put", _connection), (streams.Window, "sent", _window), (giving.Giving, "asked", _asked),
+    (LocalTopic, "keep", _owed),
     (channel.Dispatcher, "put", _events))
 
 

@@ -103,6 +103,53 @@ def test_what_the_trim_cuts_off_is_sent_again_first():
     assert writer.acknowledged == 4
 
 
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_who_owes_its_readers_something_takes_no_more(level):
+    """Q1: a reader that stands still costs its node one window of each sender, however many views come and go; and it
+    gets everything once it takes.
+
+    Method: the node of a reader whose log is full keeps what trims deliver, as a node does, over twenty views in which
+    the writer fills its window.
+    """
+    cluster = Cluster(2, window=4, level=level)
+    free, slow = cluster.reader(0), cluster.reader(1, capacity=4096)
+    log, writer = cluster.logs[1, 1], cluster.writer(0)
+    got: list[list[bytes]] = [[], []]
+    owed: list[tuple[object, ...]] = []
+    written = most = 0
+    for view in range(2, 22):
+        for _ in range(200):
+            if writer.committed - writer.consumed < writer.slots_count:
+                writer.write(b"%04d" % written + bytes(28))
+                written += 1
+            cluster.settle()
+            got[0] += free.take(1000)
+        for engine in cluster.engines:
+            engine.wedge()
+        frozen = [cluster.epochs[m].frozen_counts(m, 1) for m in (0, 1)]
+        trim = [min(column) for column in zip(*frozen, strict=True)]
+        assert cluster.engines[0].deliver_to_trim(1, trim)
+        if not cluster.engines[1].deliver_to_trim(1, trim):
+            kept = cluster.engines[1].take_undelivered(1, trim)
+            owed += [(payload, sender, sequence, view, ns, writer_id, 0, relay)
+                     for payload, sender, sequence, ns, writer_id, relay in kept]
+            cluster.engines[1].hold_delivery(1, receipt=bool(kept))
+        most = max(most, len(owed))
+        cluster.install(view, cluster.specs)
+    assert 0 < most <= 4
+    while owed or len(got[1]) < written:
+        before = len(got[1]) - len(owed)
+        got[1] += slow.take(1000)
+        while owed and log.append(*owed[0]):
+            owed.pop(0)
+        if not owed:
+            cluster.engines[1].release_delivery(1)
+        cluster.settle()
+        got[0] += free.take(1000)
+        assert len(got[1]) - len(owed) > before or len(got[1]) == written
+    assert got[0] == got[1] and [int(one[:4]) for one in got[1]] == list(range(written))
+
+
 def test_a_wedged_epoch_carries_nothing():
     """After the wedge nothing is sent, received or delivered, and the received counts stay frozen."""
     cluster = Cluster(2)
