@@ -144,19 +144,21 @@ class RemoteChannel:
     def request(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: Any) -> tuple[pb.Reply, Frame]:
         """As Channel.request; the frame has no descriptors."""
         deadline = time.monotonic() + timeout_s
+        link: Link | None = None
         while True:
-            link = self._present(deadline, body)
+            link = self._present(deadline, body, link)
             try:
                 return self._ask(link, deadline, **body), Frame(b"", [])
             except Lost:
                 continue
 
-    def _present(self, deadline: float, body: dict[str, Any]) -> Link:
-        """The link, waited for while there is none. Raises the end, or TimeoutError."""
+    def _present(self, deadline: float, body: dict[str, Any], lost: Link | None) -> Link:
+        """The link, waited for while there is none. `lost`: the one that was found to be over, which the keeper may not
+        have noticed yet. Raises the end, or TimeoutError."""
         with self._changed:
             while True:
                 self._check()
-                if self._link is not None and not self._link.lost:
+                if self._link is not None and not self._link.lost and self._link is not lost:
                     return self._link
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(f"no node serves yet that could be asked ({next(iter(body))}); the last one was "
@@ -211,8 +213,9 @@ class RemoteChannel:
     def open_writer(self, writer: RemoteWriter) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         body = {"open_writer": writer.request()}
+        link: Link | None = None
         while True:
-            link = self._present(deadline, body)
+            link = self._present(deadline, body, link)
             try:
                 opened = self._open_there(link, deadline, writer, **body).writer
             except Lost:
@@ -228,8 +231,9 @@ class RemoteChannel:
     def open_reader(self, reader: RemoteReader, wanted: pb.OpenReader) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         body = {"open_reader": wanted}
+        link: Link | None = None
         while True:
-            link = self._present(deadline, body)
+            link = self._present(deadline, body, link)
             try:
                 opened = self._open_there(link, deadline, reader, **body).reader
             except Lost:

@@ -323,8 +323,12 @@ class Program:
         thread = threading.Thread(target=self._or_fail, args=(self.rng.choice((self._open_reader, self._open_writer)),))
         thread.start()
         time.sleep(self.rng.choice((0.0, 0.001, 0.004)))
-        self.session.close()
+        self._detach()
         thread.join()
+
+    def _detach(self) -> None:
+        assert self.session is not None
+        self.session.close()
 
     def _or_fail(self, act: Callable[[], None]) -> None:
         try:

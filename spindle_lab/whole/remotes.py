@@ -91,6 +91,7 @@ class RemoteProgram(Program):
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, number, OUTSIDE, "x")
         self.patience_s: float | None = 0.0
+        self.detaches = False  # it has closed its session itself, whatever that is doing
 
     def _short(self) -> bool:
         """Which node it was that had too little is not known any more: it may be at the next."""
@@ -102,6 +103,7 @@ class RemoteProgram(Program):
         rng.shuffle(nodes)
         addresses = tuple(world.endpoint(node_id) for node_id in nodes[: rng.choice((1, 2, 5, 5))])
         self.patience_s = rng.choice((0.0, 1.0, None, None))
+        self.detaches = False
         session: RemoteSession = attach_remote(NodeAddresses(addresses, plain=True), name=str(self.process),
                                                patience_s=self.patience_s)  # type: ignore[assignment]
         world.met("a program without a node has found one")
@@ -160,6 +162,8 @@ class RemoteProgram(Program):
 
     def _may_be_told(self, kind: str, text: str) -> bool:
         # Who waits for the next node as long as it takes never hears that there is none, but when it attaches.
+        if self.detaches and kind == "NodeStopped" and "was closed" in text:
+            return True
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):
             return (kind == "JournalError" and self.world.disks_failed) or self._may_lack(text)
         return super()._may_be_told(kind, text)
@@ -172,8 +176,9 @@ class RemoteProgram(Program):
             if spec.name in names and len(self.readings) < 8:
                 self._open_reader_of(spec, keep_all=True, from_history=True)
 
-    def _go_away(self) -> None:
-        """Its session waits for the next node meanwhile, so it stays."""
+    def _detach(self) -> None:
+        self.detaches = True
+        super()._detach()
 
     def _node(self) -> int | None:
         return None
