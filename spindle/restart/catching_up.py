@@ -385,6 +385,27 @@ class CatchingUp:
             LOG.warning("topic %r goes on after view %d, sequence %d, as its journals hold it", self.local.spec.name,
                         *lives[-1].after)
 
+    async def _fill_from(self, action: Fill) -> bool:
+        """Takes what the source of a decision has beyond the own journal; False if something may be missing between."""
+        decision = action.decision
+        assert decision.source is not None
+        request = pb.HistoryRequest(
+            topic=self.local.spec.name, view_id=action.view_id, from_disk=True, empty=self.last == NOTHING,
+            end=order_to_wire(self.last), until=order_to_wire(decision.end))
+        gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
+        with self._questions.stream(decision.source, request) as stream:
+            last = False
+            while not last:
+                chunk = await stream.take()
+                if chunk.HasField("start"):
+                    if chunk.start.HasField("after") and self.last > order_from_wire(chunk.start.after):
+                        return False
+                    await self._conform(decision.lives[:-1])
+                await self._learn(chunk.start)
+                await self._feed(gatherer, chunk, decision.source)
+                last = chunk.last
+        return True
+
     async def _fill(self, action: Fill) -> None:
         """Makes the own journal end with the decision's end."""
         decision, view_id = action.decision, action.view_id
@@ -396,22 +417,12 @@ class CatchingUp:
             agreed = agreed_end(decision.lives, decision.end, self._lives, self.last)
             if self.last > agreed:
                 await self._cut(agreed)
+            if self.last < decision.end and not await self._fill_from(action):  # the source's journal began later
+                await self._cut(NOTHING)
+                await self._fill_from(action)
             await self._conform(decision.lives[:-1])
             if self.last < decision.end:
-                assert decision.source is not None
-                request = pb.HistoryRequest(
-                    topic=self.local.spec.name, view_id=view_id, from_disk=True, empty=self.last == NOTHING,
-                    end=order_to_wire(self.last), until=order_to_wire(decision.end))
-                gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
-                with self._questions.stream(decision.source, request) as stream:
-                    last = False
-                    while not last:
-                        chunk = await stream.take()
-                        await self._learn(chunk.start)
-                        await self._feed(gatherer, chunk, decision.source)
-                        last = chunk.last
-                if self.last < decision.end:
-                    raise Unavailable(f"its journal ends with view {self.last[0]}, sequence {self.last[1]} after all")
+                raise Unavailable(f"its journal ends with view {self.last[0]}, sequence {self.last[1]} after all")
             await self.local.journal_is_durable()
             tell(lambda restorer: restorer.filled(view_id))
         except Unavailable as error:

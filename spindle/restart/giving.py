@@ -198,8 +198,9 @@ class Giving:
             journal = await local.journal()
             theirs = lives_from_wire(request.lives)
             after = agreed_end(lives, journal.last, theirs, order_from_wire(request.end))
-            messages = map(plain, messages_after(store, after, (until_view, -1)))
             begin = await in_thread(first_message, store)
+            after = _without_hole(after, begin)
+            messages = map(plain, messages_after(store, after, (until_view, -1)))
         relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
         start = pb.HistoryStart(lives=lives_to_wire(lives), after=order_to_wire(after), until_view=until_view,
                                 relayed=relayed_to_wire(relayed))
@@ -216,17 +217,17 @@ class Giving:
         store, until = self._archive.store(request.topic), order_from_wire(request.until)
         if request.empty:
             depth, capacity = (local.spec.history_depth if local is not None else 0), self._log_capacity
-            begin = await in_thread(begin_of_end, store, depth, capacity, 0)
+            begin, after = await in_thread(begin_of_end, store, depth, capacity, 0), NOTHING
             messages = map(plain, messages_from(store, begin, until))
             if begin == NOTHING or begin > until:
                 begin = until[0], until[1] + 1
             relayed = await in_thread(relayed_before, store, begin)
         else:
-            after = order_from_wire(request.end)
-            messages = map(plain, messages_after(store, after, until))
             begin = await in_thread(first_message, store)
+            after = _without_hole(order_from_wire(request.end), begin)
+            messages = map(plain, messages_after(store, after, until))
             relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
-        yield pb.HistoryChunk(start=pb.HistoryStart(relayed=relayed_to_wire(relayed)))
+        yield pb.HistoryChunk(start=pb.HistoryStart(relayed=relayed_to_wire(relayed), after=order_to_wire(after)))
         async for chunk in _in_chunks(messages):
             yield chunk
 
@@ -249,6 +250,12 @@ class Giving:
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._pinned and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(LAG_POLL_S)
+
+
+def _without_hole(end: Order, begin: Order) -> Order:
+    """Up to where who has a journal that ends with `end` goes on with one that begins with `begin`. One that began later
+    has only the last of what there was before, so the other has to begin anew as well."""
+    return NOTHING if begin > end else end
 
 
 def _pin_of(node_id: int, request: pb.HistoryRequest) -> Pin:

@@ -24,7 +24,7 @@ from spindle.journal.files import OsFiles
 from spindle.journal.names import SUFFIX
 from spindle.restart import catching_up
 from spindle.restart.catching_up import CatchingUp
-from tests.spindle.node.test_node import Group, take, with_group, write
+from tests.spindle.node.test_node import Group, take, until, with_group, write
 from tests.spindle.ports import reader_of, writer_of
 
 PARTS = 5
@@ -96,5 +96,39 @@ def test_a_journal_that_can_not_begin_ends_the_opening(runtime_dir: Path, tmp_pa
             full[0] = False
             reader = reader_of(second, await second.open_reader("t", keep_all=True, from_history=True))
             await take(reader, 20)
+
+    run(runtime_dir)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_whose_journal_ended_before_the_others_begin_shows_nobody_the_hole(
+        runtime_dir: Path, tmp_path: Path, restarts: bool) -> None:
+    """Node 2 leaves early; more is written than node 3 gets, which comes late, and then is the last that has the topic:
+    as a member, or on its disk. What node 2 had is kept beside its journal."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        first = await group.start(journal_dir=tmp_path / "1", log_capacity=1 << 16, log_hot=1 << 14)
+        second, third = [await group.start(journal_dir=tmp_path / str(n)) for n in (2, 3)]
+        await first.declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2100))
+        early = await second.open_reader("t", keep_all=True, from_history=True)
+        port = await first.open_writer("t")
+        await write(writer_of(first, port), *SENT[:5])
+        assert await take(reader_of(second, early), 5) == SENT[:5]
+        await second.close_reader(early)
+        await until(lambda: second.topics()[0].members == (1,), "node 2 is out of the topic")
+        await write(writer_of(first, port), *SENT[5:])
+        late = await third.open_reader("t", keep_all=False, from_history=False)
+        await first.close_writer(port)
+        await until(lambda: second.topics()[0].members == (3,), "node 3 alone is in the topic")
+        await first.stop()
+        if restarts:
+            await third.close_reader(late)
+            await until(lambda: not second.topics()[0].members, "all are out of the topic")
+        again = await asyncio.wait_for(second.open_reader("t", keep_all=True, from_history=True), 10)
+        reader, got = reader_of(second, again), list[bytes]()
+        await until(lambda: got.extend(reader.take(100)) or got[-1:] == SENT[-1:], "the last message")
+        assert got == SENT[-len(got):] and len(got) > 10
+        assert list((tmp_path / "2").glob("*.forked"))
 
     run(runtime_dir)
