@@ -253,8 +253,8 @@ class Giving:
 
 
 def _without_hole(end: Order, begin: Order) -> Order:
-    """Up to where who has a journal that ends with `end` goes on with one that begins with `begin`. One that began later
-    has only the last of what there was before, so the other has to begin anew as well."""
+    """Up to where who has a journal that ends with `end` goes on with one that begins with `begin`. One that began
+    later has only the last of what there was before, so the other has to begin anew as well."""
     return NOTHING if begin > end else end
 
 
