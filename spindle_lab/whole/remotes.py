@@ -31,6 +31,7 @@ class RemoteReading(Reading):
     def __init__(self, program: Program, handle: ReaderHandle, keep_all: bool, guid: bytes) -> None:
         super().__init__(program, handle, keep_all)
         self.gaps = handle.gap_count
+        self.node = program.world.process_of(program.session)
 
     @property
     def guid(self) -> bytes:
@@ -48,7 +49,9 @@ class RemoteReading(Reading):
             return None
         following = RemoteReading(self.program, handle, self.keep_all, self.guid)
         following.lazy, following.entered = self.lazy, -1
-        if following.group_id == self.group_id:
+        # Of an unordered topic only the node that it came from may have had it, and then nobody knows of it any more.
+        known = self.ordered or (self.node.alive and self.node.result is None and not self.program.world.silent)
+        if following.group_id == self.group_id and known:
             following.last_of = self.last_of
             following.floor = max([*self.taken[-1:], self.floor])
         return following
