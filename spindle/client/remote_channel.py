@@ -16,11 +16,12 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -220,7 +221,7 @@ class RemoteChannel:
                 opened = self._open_there(link, deadline, writer, **body).writer
             except Lost:
                 continue
-            with self._changed:
+            with self._or_given_back(link, opened.port), self._changed:
                 if link.lost:
                     continue
                 writer.opened(opened)
@@ -238,7 +239,7 @@ class RemoteChannel:
                 opened = self._open_there(link, deadline, reader, **body).reader
             except Lost:
                 continue
-            with self._changed:
+            with self._or_given_back(link, opened.port), self._changed:
                 if link.lost:
                     continue
                 reader.opened(opened)
@@ -246,6 +247,16 @@ class RemoteChannel:
                 self._readers += (reader,)
             self.bell.ring()
             return topic_from_wire(opened.topic)
+
+    @contextlib.contextmanager
+    def _or_given_back(self, link: Link, port: int) -> Iterator[None]:
+        """If this program can't take what a node has opened for it, the node closes it again."""
+        try:
+            yield
+        except (OSError, MemoryError, ValueError):
+            with contextlib.suppress(SpindleError, TimeoutError):  # what the program lacks is what it is told
+                self._close_there(link, port)
+            raise
 
     def close_writer(self, writer: RemoteWriter) -> None:
         self._flush([writer])
@@ -267,10 +278,11 @@ class RemoteChannel:
                 return
             link.readers.pop(number, None)
             link.writers.pop(number, None)
-        try:
+        self._close_there(link, number)
+
+    def _close_there(self, link: Link, number: int) -> None:
+        with contextlib.suppress(Lost):
             self._ask(link, time.monotonic() + REQUEST_TIMEOUT_S, close_port=pb.ClosePort(port=number))
-        except Lost:
-            pass
 
     def _flush(self, writers: list[RemoteWriter]) -> None:
         """Waits a moment until all that they had committed is delivered everywhere."""

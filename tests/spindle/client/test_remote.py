@@ -6,6 +6,7 @@ Method: daemons on hosts of their own; sessions in this process, or in one that 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ import pytest
 from spindle.client import ReaderHandle, Session, attach
 from spindle.client.nodes import nodes_wanted
 from spindle.client.remote import attach_remote
-from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeGone, NodeStopped, SpindleError
+from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeGone, NodeStopped, NoResources, SpindleError
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
@@ -533,6 +534,27 @@ def test_what_is_closed_while_a_session_turns_to_a_node_is_closed_there(remote_h
         channel._link.conn._sock.shutdown(socket.SHUT_RDWR)
         assert opened.wait(LONG_S)
         wait_until(lambda: len(session.endpoints("closing")) == 1)
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_what_a_program_can_not_take_is_closed_at_the_node(
+        remote_host: Host, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Or it would stay open there with nobody who has it, and a reader that keeps all would hold up all writers."""
+    from spindle.client.remote_ports import RemoteReader, RemoteWriter
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with attach_remote([remote_host.address]) as session:
+        declare(session, f"short-{kind}")
+        with monkeypatch.context() as patched:
+            patched.setattr(RemoteReader if kind == "reader" else RemoteWriter, "opened", no_room)
+            with pytest.raises(NoResources):
+                if kind == "reader":
+                    session.open_reader(f"short-{kind}", keep_all=True, from_history=False, guid=b"lost")
+                else:
+                    session.open_writer(f"short-{kind}", guid=b"lost")
+        assert not session.endpoints(f"short-{kind}")
 
 
 def test_a_later_turn_ends_the_earlier_one(remote_host: Host) -> None:
