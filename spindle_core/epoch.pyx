@@ -127,9 +127,10 @@ cdef class Epoch(ControlRows):
         layout.
         """
         cdef Mapping row, bell, mail = None
-        cdef list left = [bell_page_fd, bell_fd, mail_fd]
+        cdef list left = [row_fd, bell_page_fd, bell_fd, mail_fd]
         try:
             self.fabric.check_peer(rank)
+            left.remove(row_fd)
             row = Mapping.attach(row_fd)
             left.remove(bell_page_fd)
             bell = Mapping.attach(bell_page_fd)

@@ -297,8 +297,13 @@ class NextEpoch:
         try:
             if offer.remote is None:
                 row_fd, page_fd, heard_fd = offer.fds
-                self._hear(node_id, heard_fd)
-                self._epoch.attach_peer(rank, row_fd, page_fd, os.dup(self._ringers[node_id].fd))
+                try:
+                    self._hear(node_id, heard_fd)
+                    ring_fd = os.dup(self._ringers[node_id].fd)
+                except BaseException:
+                    close_all((row_fd, page_fd))
+                    raise
+                self._epoch.attach_peer(rank, row_fd, page_fd, ring_fd)
             else:
                 self._epoch.attach_verbs(rank, offer.remote.rdma_address, member.incarnation, offer.remote.layout_hash,
                                          offer.remote.row_size)

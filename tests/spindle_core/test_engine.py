@@ -304,6 +304,10 @@ def test_a_row_of_another_view_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             mine.attach_peer(1, os.dup(theirs.row.fd), os.dup(theirs.bell.fd), os.dup(theirs.bell_fd))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match="other than the own one"):
+        mine.attach_peer(0, os.dup(theirs.row.fd), os.dup(theirs.bell.fd), os.dup(theirs.bell_fd))
+    assert len(os.listdir("/proc/self/fd")) == descriptors
     del theirs
     assert len(os.listdir("/proc/self/fd")) <= before + 4
     with pytest.raises(ValueError, match="attach_peer"):

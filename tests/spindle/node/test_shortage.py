@@ -8,20 +8,24 @@ another one changes the view.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from spindle.client.attaching import attach
 from spindle.errors import NoResources
 from spindle.group.topics import TopicSpec
+from spindle.node.epochs import NextEpoch
 from spindle.transport.frames import receive_some, send_some
 from tests.spindle.daemons import Daemon, daemons
+from tests.spindle.node.test_node import Group, until, with_group
 from tests.support import wait_until
 
 NO_RESOURCES = 15  # exit code
@@ -138,3 +142,28 @@ def test_descriptors_that_are_lost_on_the_way_in_are_not_their_sender_s_fault() 
         data, fds = receive_some(other)
         assert data == b"y" and len(fds) == 1
         os.close(fds[0])
+
+
+@with_group
+async def test_a_row_that_can_not_be_attached_leaves_nothing_open(group: Group) -> None:
+    """The second node of a process has the first one's descriptors, and none left for its own end of the ring."""
+    first = await group.start()
+    hear = NextEpoch._hear
+
+    def no_more(self: NextEpoch, node_id: int, fd: int) -> None:
+        if self._node_id != first.node_id:
+            os.close(fd)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        hear(self, node_id, fd)
+
+    def rows() -> int:
+        found = 0
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # the listing's own
+                found += "memfd:spindle-row" in os.readlink(f"/proc/self/fd/{fd}")
+        return found
+
+    before = rows()
+    with patch.object(NextEpoch, "_hear", no_more), pytest.raises(NoResources):
+        await group.start(fabric="shm")
+    await until(lambda: rows() == before, "nothing of the first node's row is open for the second")
