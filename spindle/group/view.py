@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from spindle.group.settings import UNSAID, Settings
@@ -114,6 +114,13 @@ class Topic:
         return TopicInfo(self.spec, self.topic_id, self.members, self.senders)
 
 
+def different(topics: Sequence[Topic], others: Sequence[Topic]) -> list[Topic]:
+    """Those of `topics` that aren't among `others`. What stays as it is from one view to the next is the same object,
+    so this costs little however many topics there are."""
+    same = set(map(id, others))
+    return [topic for topic in topics if id(topic) not in same]
+
+
 @dataclasses.dataclass(frozen=True)
 class View:
     """View number `view_id` of the group that was formed as `group_id` (random, told apart from earlier groups).
@@ -158,6 +165,11 @@ class View:
     @functools.cached_property
     def _by_name(self) -> dict[str, Topic]:
         return {topic.spec.name: topic for topic in self.topics}
+
+    @property
+    def topic_count(self) -> int:
+        """Of different names."""
+        return len(self._by_name)
 
     def topic(self, name: str) -> Topic | None:
         return self._by_name.get(name)

@@ -82,8 +82,11 @@ class Participants:
     def heard_all(self) -> bool:
         """True if no live row accuses anybody but those who are suspected or gone here: then there is neither an
         accuser nor anything to absorb."""
-        known = self._suspects | self._departed
-        return not any(self._accused_by(rank) & ~known for rank in self.live if 1 << rank != self._me)
+        accused, me = 0, self._me
+        for rank in self.live:
+            if 1 << rank != me:
+                accused |= self._accused_by(rank)
+        return not accused & ~(self._suspects | self._departed)
 
     def absorb(self) -> list[int]:
         """Takes over what live rows suspect; returns the ranks that are news. Lower ranks first, and a row that has
@@ -133,7 +136,9 @@ class Participants:
         """True while this member and those that it doesn't suspect may go on. `without`: a bit set of further
         suspects."""
         live = self._live & ~without | self._me
-        ended = sum(1 for rank in ranks_of(self._ended) if not self._accused_by(rank) & live)
+        ended = 0
+        if self._ended:
+            ended = sum(1 for rank in ranks_of(self._ended) if not self._accused_by(rank) & live)
         return 2 * live.bit_count() > self._table.n_rows - ended
 
     def barrier_passed(self) -> bool:

@@ -10,13 +10,14 @@ view fulfils already asks for nothing. Refusals go to who wished; they never sto
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 
 from spindle.errors import SpindleError, TopicInUse, TopicLimit, TopicUnknown, error_to_wire
 from spindle.group.layout import check_memory
 from spindle.group.levels import Level
 from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TOPICS_MAX, TopicSpec
-from spindle.group.view import NODES_MAX, Member, Topic, View
+from spindle.group.view import NODES_MAX, Member, Topic, View, different
 from spindle.membership.messages import Deletion, Rejection, Role, TopicRequest, Wish
 
 TOPICS_BYTES_MAX = 100 << 10  # of the topics in a view's description: it must fit the core's proposal area
@@ -87,6 +88,45 @@ class _Draft:
     born: tuple[int, int]
 
 
+class _Drafts:
+    """The topics as they are to be in the next view. What nobody wishes to change is not touched."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._drafts: dict[str, _Draft | None] = {}  # None: is to be no more
+
+    def get(self, name: str) -> _Draft | None:
+        """To be changed; None if there is none."""
+        if name not in self._drafts:
+            topic = self._view.topic(name)
+            if topic is None:
+                return None
+            self._drafts[name] = _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders), topic.born)
+        return self._drafts[name]
+
+    def put(self, name: str, draft: _Draft | None) -> None:
+        self._drafts[name] = draft
+
+    def topics(self) -> list[Topic | _Draft]:
+        """Those of the view in their places, then the new ones."""
+        drafts = self._drafts
+        kept = [drafts.get(topic.spec.name, topic) for topic in self._view.topics]
+        new = [draft for name, draft in drafts.items() if self._view.topic(name) is None]
+        return [one for one in [*kept, *new] if one is not None]
+
+    def finished(self, nodes: list[int]) -> Iterator[Topic]:
+        """The topics of the next view, which has these nodes."""
+        before = {topic.topic_id: topic for topic in self._view.topics}
+        stay = set(self._view.node_ids) <= set(nodes)
+        for one in self.topics():
+            if isinstance(one, Topic):
+                if stay and not one.fresh:
+                    yield one
+                    continue
+                one = _Draft(one.spec, one.topic_id, set(one.members), set(one.senders), one.born)
+            yield _finish(one, nodes, before.get(one.topic_id))
+
+
 @dataclasses.dataclass
 class Plan:
     """The next view, None if nothing changes, and the refusals as (node id, refusal)."""
@@ -106,10 +146,7 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
     joiners = [member for node_id, member in sorted(wishes.joins.items()) if node_id not in taken]
     members = stay + tuple(joiners[: NODES_MAX - len(stay)])
     nodes = [member.node_id for member in members]
-    drafts = {
-        topic.spec.name: _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders), topic.born)
-        for topic in view.topics
-    }
+    drafts = _Drafts(view)
     rejections: list[tuple[int, Rejection]] = []
     # Declarations first: a role needs its topic, whichever arrived first; and who opens it keeps it from being deleted.
     for (node_id, _, _), request in sorted(wishes.topics.items(), key=lambda item: _ORDER[type(item[1].wish)]):
@@ -122,10 +159,11 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
                 _take_role(drafts, node_id, request.wish)
         except SpindleError as error:
             rejections.append((node_id, Rejection(request.request_id, *error_to_wire(error))))
-    before = {topic.topic_id: topic for topic in view.topics}
-    topics = tuple(_finish(draft, nodes, before.get(draft.topic_id)) for draft in drafts.values())
-    if members == view.members and settings is view.settings and _subgroups(topics) == _subgroups(view.topics):
+    topics = tuple(drafts.finished(nodes))
+    if members == view.members and settings is view.settings and (
+            _subgroups(different(topics, view.topics)) == _subgroups(different(view.topics, topics))):
         # Nothing in shared memory has to move.
+        before = {topic.topic_id: topic for topic in view.topics}
         topics = tuple(before.get(topic.topic_id, topic) for topic in topics)
         if topics == view.topics:
             return Plan(None, rejections)
@@ -144,13 +182,13 @@ def following(view: View) -> View:
 _ORDER = {TopicSpec: 0, Role: 1, Deletion: 2}
 
 
-def _declare(drafts: dict[str, _Draft], wanted: TopicSpec, state: tuple[int, int]) -> None:
+def _declare(drafts: _Drafts, wanted: TopicSpec, state: tuple[int, int]) -> None:
     known = drafts.get(wanted.name)
     if known is not None:
         known.spec.check_same(wanted)
         return
     spec = wanted.with_window()
-    used = {draft.topic_id for draft in drafts.values()}  # with those that are about to be deleted
+    used = {draft.topic_id for draft in drafts.topics()}  # with those that are about to be deleted
     topic_id = max(used, default=0) + 1
     if topic_id > TOPICS_MAX:  # numbers come back as late as possible
         free = set(range(1, TOPICS_MAX + 1)) - used
@@ -158,15 +196,15 @@ def _declare(drafts: dict[str, _Draft], wanted: TopicSpec, state: tuple[int, int
             raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the "
                              "limit; delete some that nobody uses, or use another domain")
         topic_id = min(free)
-    described = sum(_described_bytes(draft.spec) for draft in drafts.values()) + _described_bytes(spec)
+    described = sum(_described_bytes(draft.spec) for draft in drafts.topics()) + _described_bytes(spec)
     if described > TOPICS_BYTES_MAX:
         raise TopicLimit(f"topic {spec.name!r} cannot be declared: the descriptions of all topics would take "
                          f"{described} bytes, limit {TOPICS_BYTES_MAX}; use shorter names")
-    check_memory(tuple(Topic(draft.spec, draft.topic_id) for draft in drafts.values()), spec)
-    drafts[spec.name] = _Draft(spec, topic_id, set(), set(), state)
+    check_memory(tuple(Topic(draft.spec, draft.topic_id) for draft in drafts.topics()), spec)
+    drafts.put(spec.name, _Draft(spec, topic_id, set(), set(), state))
 
 
-def _delete(drafts: dict[str, _Draft], wish: Deletion) -> None:
+def _delete(drafts: _Drafts, wish: Deletion) -> None:
     draft = drafts.get(wish.topic)
     if draft is None or draft.born != wish.born:
         return
@@ -175,27 +213,27 @@ def _delete(drafts: dict[str, _Draft], wish: Deletion) -> None:
     if draft.members:
         raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: nodes {' '.join(map(str, sorted(draft.members)))} "
                          "have readers or writers of it; close them first")
-    del drafts[wish.topic]
+    drafts.put(wish.topic, None)
 
 
 def _described_bytes(spec: TopicSpec) -> int:
     return len(spec.name.encode()) + len(spec.type_name.encode()) + len(spec.type_hash) + 64
 
 
-def _take_role(drafts: dict[str, _Draft], node_id: int, role: Role) -> None:
+def _take_role(drafts: _Drafts, node_id: int, role: Role) -> None:
     draft = drafts.get(role.topic)
     if draft is None:
         if role.member:
             raise TopicUnknown(f"topic {role.topic!r} is not declared; declare it before opening readers or writers")
         return
-    if role.member and node_id not in draft.members and sum(len(one.members) for one in drafts.values()) >= ROLES_MAX:
+    if role.member and node_id not in draft.members and sum(len(one.members) for one in drafts.topics()) >= ROLES_MAX:
         raise TopicLimit(f"node {node_id} cannot join topic {role.topic!r}: the topics of the group together have "
                          f"{ROLES_MAX} members, which is the limit")
     (draft.members.add if role.member else draft.members.discard)(node_id)
     (draft.senders.add if role.sender else draft.senders.discard)(node_id)
 
 
-def _subgroups(topics: tuple[Topic, ...]) -> set[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+def _subgroups(topics: Iterable[Topic]) -> set[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     return {(topic.topic_id, topic.members, topic.senders) for topic in topics if topic.members}
 
 

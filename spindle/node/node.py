@@ -31,7 +31,7 @@ from spindle.group.endpoints import Endpoint
 from spindle.group.events import GONE, TOPIC_ADDED, TOPIC_REMOVED, VIEW, Event, ViewInfo
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
-from spindle.group.view import SHM, Member, View
+from spindle.group.view import SHM, Member, View, different
 from spindle.joining.bootstrap import (
     fabrics_of,
     host_mark,
@@ -482,8 +482,10 @@ class Node:
 
     def _on_revised(self, view: View, before: View | None) -> None:
         self._view = view
-        earlier = {topic.born_as: topic for topic in before.topics} if before is not None else {}
-        for topic in view.topics:
+        changed = view.topics if before is None else different(view.topics, before.topics)
+        earlier = {} if before is None else {
+            topic.born_as: topic for topic in different(before.topics, view.topics)}
+        for topic in changed:
             if earlier.pop(topic.born_as, None) is None:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))
         for topic in earlier.values():

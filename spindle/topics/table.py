@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.errors import (
@@ -34,6 +34,7 @@ from spindle.errors import (
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
+from spindle.group.view import different
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Deletion, Rejected, Role
 from spindle.membership.plan import fulfilled as is_fulfilled
@@ -375,9 +376,9 @@ class TopicTable:
 
     def before_install(self, view: View) -> None:
         """Between two epochs: logs and cursors for what begins, and what is kept for fresh members."""
-        before = {id(topic) for topic in self._installed.topics} if self._installed is not None else ()
-        for topic in view.topics:
-            if id(topic) in before or self._node_id not in topic.members:  # what is the same value has nobody fresh
+        # What is the same value has nobody fresh.
+        for topic in view.topics if self._installed is None else different(view.topics, self._installed.topics):
+            if self._node_id not in topic.members:
                 continue
             local = self._local(topic)
             if self._node_id in topic.fresh:
@@ -399,28 +400,37 @@ class TopicTable:
         """The new epoch runs: forget topics that this node is out of, answer who waited."""
         before, self._installed = self._installed, view
         self.questions.view_changed(view)
-        for name, local in list(self.local.items()):
-            topic = view.topic(name)
-            if topic is not None and before is not None and topic is before.topic(name) and local.catching_up is None:
-                continue  # most are idle, at most changes
+        changed = self._changed(before, view)
+        catching_up = [name for name, local in self.local.items() if local.catching_up is not None]
+        for name in dict.fromkeys([*changed, *catching_up]):
+            topic, local = view.topic(name), self.local.get(name)
+            if local is None:
+                continue
             if local.member and (topic is None or self._node_id not in topic.members):
                 local.leave(view)
             elif local.member and topic is not None and self._node_id not in topic.fresh:
                 local.view_changed(view, topic)
-        self._drop_deleted(view)
+        self._drop_deleted(changed, view)
         self._answer(view)
 
     def revised(self, view: View) -> None:
         """Topics have come or gone that nobody has a part in."""
-        self._installed = view
-        self._drop_deleted(view)
+        before, self._installed = self._installed, view
+        self._drop_deleted(self._changed(before, view), view)
         self._answer(view)
 
-    def _drop_deleted(self, view: View) -> None:
+    def _changed(self, before: View | None, view: View) -> list[str]:
+        """Names of topics that are not what they were; most are idle at most changes."""
+        if before is None:
+            return list(self.local)
+        return [topic.spec.name for topic in [*different(before.topics, view.topics),
+                                              *different(view.topics, before.topics)]]
+
+    def _drop_deleted(self, changed: Iterable[str], view: View) -> None:
         """What is here of topics that are no more, or are others of the same name by now."""
-        for name, local in list(self.local.items()):
-            topic = view.topic(name)
-            if topic is None or topic.born != local.born:
+        for name in changed:
+            topic, local = view.topic(name), self.local.get(name)
+            if local is not None and (topic is None or topic.born != local.born):
                 del self.local[name]
                 self._deleted.append(local)
                 self._give_up_opening(name)
