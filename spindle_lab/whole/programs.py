@@ -117,6 +117,7 @@ class Program:
         self.errors: dict[str, int] = {}
         self.serial = 0
         self.watching: Watching | None = None
+        self.regrouped = False  # what it declared last is unknown, since it is in another group by now
         self.sees = "it has not looked yet"  # what it is told in the end and isn't so; empty: all is as it is
         self.process.spawn(self._main)
 
@@ -144,7 +145,7 @@ class Program:
         deleting = any(one.begun for one in self.world.checks.deletions.values())
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
-            kind == "TopicUnknown" and deleting) or (  # between declaring and opening
+            kind == "TopicUnknown" and (deleting or self.regrouped)) or (  # between declaring and opening
             self._may_lack(text))
 
     def _may_lack(self, text: str) -> bool:
@@ -243,6 +244,7 @@ class Program:
         except TopicUnknown as error:
             if stays and deleted.begun == before and session.group_id == group_id:
                 raise Violation("E1", f"{self.process} doesn't find a topic that is there: {error}") from error
+            self.regrouped = session.group_id != group_id  # its session went on at a node of another group meanwhile
             raise
 
     def _open_reader_of(self, spec: TopicSpec, keep_all: bool, from_history: bool | None = None) -> None:

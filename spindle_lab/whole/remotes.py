@@ -168,7 +168,8 @@ class RemoteProgram(Program):
         if self.detaches and kind == "NodeStopped" and "was closed" in text:
             return True
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):
-            return (kind == "JournalError" and self.world.disks_failed) or self._may_lack(text)
+            return (kind == "JournalError" and self.world.disks_failed) or (
+                kind == "TopicUnknown" and self.regrouped) or self._may_lack(text)
         return super()._may_be_told(kind, text)
 
     def _settle(self) -> None:
