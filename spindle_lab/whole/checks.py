@@ -25,6 +25,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spindle.group.levels import Level
+
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
     from spindle_lab.whole.engines import SimEngine
@@ -158,7 +160,7 @@ class Checks:
         if epoch is None or node is None or node._error is not None:  # one that fails may be between two views
             return
         for name, local in node._changes.topics.local.items():
-            if local.spec.level.name != "LOGGED":
+            if local.spec.level is not Level.LOGGED:
                 continue
             here = (engine.process.pid, name)
             if local.whole:

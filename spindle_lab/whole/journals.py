@@ -60,7 +60,11 @@ def _look_at(world: World, topic: str) -> None:
             # Who had no journal got the end of another one only, but not less than a log holds.
             enough = sum(len(payload) + RECORD_COST for payload in held[node_id].values()) > LEAST_HELD
             begin = min(held[node_id]) if enough else NOTHING
+            # A group that began without anybody of an earlier one, and with the topic anew, holds nothing of that.
+            lived = {life.group_id for life in standing.lives}
             for (group_id, name), order in world.checks.orders.items():
+                if group_id not in lived:
+                    continue
                 lost = [at for at, (_, payload) in sorted(order.items()) if begin <= at and payload not in there
                         and world.checks.was_safe((group_id, name), at)]
                 if name == topic and lost:
