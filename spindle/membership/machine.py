@@ -25,6 +25,8 @@ from spindle.membership.table import Table
 
 __all__ = ["Machine", "Phase"]
 
+REFUSED_MAX = 4096  # wishes of others whose refusal is remembered
+
 
 class Machine(Outside):
     """The machine of one node. Start with `form()` (alone) or `seek()` (told a view by a member)."""
@@ -285,7 +287,11 @@ class Machine(Outside):
     def _take_wish(self, node_id: int, message: m.JoinRequest | m.TopicRequest) -> None:
         assert self.view is not None
         if isinstance(message, m.TopicRequest):
-            if self.view.rank_of(node_id) is not None:
+            member = self.view.member(node_id)
+            refused = self._refused.get((member.life, message.request_id)) if member is not None else None
+            if refused is not None:  # told again before the refusal had come: it must not come true later
+                self._act(m.Send(node_id, refused))
+            elif member is not None:
                 self._wishes.add(node_id, message)
             return
         same_id = self.view.member(message.member.node_id)
@@ -411,3 +417,8 @@ class Machine(Outside):
             self._act(m.Rejected(rejection.request_id, rejection.kind, rejection.text))
         else:
             self._act(m.Send(node_id, rejection))
+            member = self.view.member(node_id) if self.view is not None else None
+            if member is not None:
+                self._refused[member.life, rejection.request_id] = rejection
+                while len(self._refused) > REFUSED_MAX:
+                    self._refused.popitem(last=False)

@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections import OrderedDict
 
 from spindle.errors import CastOut, MembershipError, SpindleError, error_to_wire
 from spindle.group.settings import UNSAID, Settings
@@ -101,6 +102,7 @@ class Rules:
         self._dead: dict[tuple[int, int], Gone] = {}  # lives whose connection ended or who are suspected
         self._wishes = Wishes()  # pending at this node, in case it leads
         self._own: dict[int, m.Wish] = {}  # this node's wishes that no view fulfils yet
+        self._refused: OrderedDict[tuple[tuple[int, int], int], m.Rejection] = OrderedDict()  # by life and request id
         self._deferred: list[tuple[int, m.Message]] = []  # sent under a view that is not installed here yet
         self._joiners_prepared: set[int] = set()
         self._lacks: dict[int, dict[int, str]] = {}  # at the leader, by node id: what it can't get for next_view

@@ -26,6 +26,8 @@ Examples:
 @click.option("--core", is_flag=True, help="The core and the membership machine alone, instead of whole nodes.")
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
+@click.option("--having", type=click.Choice(["remotes", "liars", "newer"]), help="Only seeds whose runs of whole "
+              "nodes have programs without a node, programs that lie, or newer settings.")
 @click.option("--seed", type=click.IntRange(0), help="Run one seed.")
 @click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Run one seed and print every event.")
 @click.option("--until", type=click.IntRange(1), metavar="STEP", help="With --replay: stop after this step.")
@@ -39,9 +41,9 @@ Examples:
 @click.option("--states", type=click.IntRange(0), default=0, help="With --exhaustive: so many states of each at most.")
 @click.option("--nightly", is_flag=True, help="With --core: fail also if a rare path was never taken.")
 @click.option("--probes", is_flag=True, help="Print how often rare paths were taken, or faults happened.")
-def sim(core: bool, seeds: int | None, first: int, seed: int | None, replay: int | None, until: int | None, since: int,
-        fabric: str | None, jobs: int | None, failures: int, shrink: bool, exhaustive: bool, states: int,
-        nightly: bool, probes: bool) -> int:
+def sim(core: bool, seeds: int | None, first: int, having: str | None, seed: int | None, replay: int | None,
+        until: int | None, since: int, fabric: str | None, jobs: int | None, failures: int, shrink: bool,
+        exhaustive: bool, states: int, nightly: bool, probes: bool) -> int:
     """Simulate groups with faults, and check every promise after every event.
 
     What runs is what `spindle daemon` runs: nodes, journals, attachment and the client's library, in one thread under
@@ -51,8 +53,10 @@ def sim(core: bool, seeds: int | None, first: int, seed: int | None, replay: int
         for option, given in (("--until", until), ("--since", since), ("--fabric", fabric), ("--nightly", nightly)):
             if given:
                 raise click.UsageError(f"{option} goes with --core")
-        return _whole(seeds, first, seed if seed is not None else replay, replay is not None,
+        return _whole(seeds, first, having, seed if seed is not None else replay, replay is not None,
                       jobs or len(os.sched_getaffinity(0)), failures, shrink, probes)
+    if having:
+        raise click.UsageError("--having goes with whole nodes")
     if exhaustive:
         return _exhaustive(states, jobs or len(os.sched_getaffinity(0)))
     if replay is not None:
@@ -71,11 +75,13 @@ def sim(core: bool, seeds: int | None, first: int, seed: int | None, replay: int
     return 1 if summary.failed or missing else 0
 
 
-def _whole(seeds: int | None, first: int, seed: int | None, replay: bool, jobs: int, failures: int, shrink: bool,
-           probes: bool) -> int:
+def _whole(seeds: int | None, first: int, having: str | None, seed: int | None, replay: bool, jobs: int, failures: int,
+           shrink: bool, probes: bool) -> int:
     """Whole nodes."""
+    import itertools
     import time
 
+    from spindle_lab.whole.batch import having as seeds_having
     from spindle_lab.whole.batch import run_seeds, shrunk
     from spindle_lab.whole.run import run_seed
 
@@ -99,7 +105,8 @@ def _whole(seeds: int | None, first: int, seed: int | None, replay: bool, jobs: 
             said = time.monotonic()
             click.echo(f"{summary.seeds} of {seeds} seeds, {summary.steps} steps, {len(summary.failed)} failed")
 
-    summary = run_seeds(range(first, first + seeds), jobs, failures, on_outcome)  # type: ignore[arg-type]
+    which = seeds_having(having, first) if having else itertools.count(first)
+    summary = run_seeds(itertools.islice(which, seeds), jobs, failures, on_outcome)  # type: ignore[arg-type]
     for title, counts in (("faults", summary.faults), ("programs were told", summary.errors),
                           ("lives ended", summary.ends), ("rare paths", summary.paths)) if probes else ():
         click.echo(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import multiprocessing
 import os
 import random
@@ -37,6 +38,13 @@ def run_seeds(seeds: Iterable[int], jobs: int, failures_max: int = 10,
     summary, heard = Summary(), on_outcome or (lambda _, __: None)
     summary.take(_outcomes(seeds, jobs), failures_max, lambda outcome: heard(summary, outcome))
     return summary
+
+
+def having(what: str, first: int = 0) -> Iterator[int]:
+    """Seeds from `first` on whose runs have programs of this kind, or newer settings: a field of `Setup`."""
+    for seed in itertools.count(first):
+        if getattr(Setup.drawn(seed, random.Random(seed)), what):
+            yield seed
 
 
 def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:

@@ -345,3 +345,37 @@ def test_a_revision_is_taken_before_the_ballot_that_follows_it() -> None:
     assert machine.take_actions() == [m.Revise(one)] and machine.view == one
     machine.step()
     assert machine.phase is Phase.ACKNOWLEDGED and machine.next_view == two and table.get(1, "committed") == 1
+
+
+def test_a_wish_that_was_refused_does_not_come_true_later() -> None:
+    """It is told again with every view, and one that is on its way when it is refused comes when it could be had."""
+    group = FakeGroup(1)
+
+    def settle() -> None:
+        for node in [*group.nodes.values()] * 3:  # a node that leads alone acts when it is looked at
+            group.drive(node)
+            group.run()
+
+    for node_id in (1, 2):
+        group.start(node_id)
+        group.run()
+    leader, other = group.nodes[1], group.nodes[2]
+    leader.machine.declare(TopicSpec("t"))
+    settle()
+    leader.machine.take_role(m.Role("t", True, True))
+    settle()
+    topic = other.views[-1].topic("t")
+    assert topic is not None
+    wish = m.Deletion("t", topic.born)
+    request_id = other.machine.delete(wish)
+    settle()
+    assert [one.kind for one in other.rejected] == ["TopicInUse"]
+    leader.machine.take_role(m.Role("t", False, False))
+    settle()
+    group.post(2, 1, m.TopicRequest(request_id, topic.born[0], wish))
+    settle()
+    assert other.views[-1].topic("t") is not None
+    assert [one.kind for one in other.rejected] == ["TopicInUse"] * 2
+    other.machine.delete(wish)
+    settle()
+    assert other.views[-1].topic("t") is None

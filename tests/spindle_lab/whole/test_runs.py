@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import pytest
 
-from spindle_lab.whole.batch import run_seeds, shrunk
+from spindle_lab.whole.batch import having, run_seeds, shrunk
 from spindle_lab.whole.faults import Faults
 from spindle_lab.whole.probes import EXPECTED
 from spindle_lab.whole.run import run_seed
@@ -56,25 +56,17 @@ def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
     assert [int(one) for one in run.stdout.split()] == [one.hash for one in here[:3]]
 
 
-def seeds_with(**what: bool) -> Iterator[int]:
-    """Seeds whose setups have these."""
-    for seed in itertools.count():
-        setup = Setup.drawn(seed, random.Random(seed))
-        if all(bool(getattr(setup, name)) is wanted for name, wanted in what.items()):
-            yield seed
-
-
 def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of programs on a host without a node, which send again what they don't know to be delivered."""
     from spindle.relay.claims import RelayClaims
 
     monkeypatch.setattr(RelayClaims, "_last_of", lambda self, writer: 0)
-    summary = run_seeds(itertools.islice(seeds_with(remotes=True), 120), jobs=1, failures_max=1)
+    summary = run_seeds(itertools.islice(having("remotes"), 120), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken in ("D2", "D5")
 
 
 def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None:
-    summary = run_seeds(itertools.islice(seeds_with(liars=True), 15), jobs=1)
+    summary = run_seeds(itertools.islice(having("liars"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.deliveries > 1000
     assert {"a liar is shown the door", "a liar: miscount", "a liar: scribble", "a liar: flood"} <= summary.paths.keys()
@@ -84,7 +76,7 @@ def test_a_node_that_goes_by_its_own_settings_is_found(monkeypatch: pytest.Monke
     from spindle.node.changes import Changes
 
     monkeypatch.setattr(Changes, "_take_settings", lambda self, settings, before: None)
-    summary = run_seeds(itertools.islice(seeds_with(newer=True), 20), jobs=1, failures_max=1)
+    summary = run_seeds(itertools.islice(having("newer"), 20), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken == "L1" and "timeout" in summary.failed[0].text
 
 
@@ -92,7 +84,7 @@ def test_a_group_that_takes_no_newer_settings_is_found(monkeypatch: pytest.Monke
     from spindle.membership.plan import Wishes
 
     monkeypatch.setattr(Wishes, "propose", lambda self, settings: None)
-    summary = run_seeds(itertools.islice(seeds_with(newer=True), 20), jobs=1, failures_max=1)
+    summary = run_seeds(itertools.islice(having("newer"), 20), jobs=1, failures_max=1)
     assert summary.failed and "of the settings" in summary.failed[0].text
 
 
@@ -203,7 +195,7 @@ def test_nothing_of_a_run_stays_behind() -> None:
     run_seed(1)
     kept_before, before = kept(), len(os.listdir("/proc/self/fd"))
     thread, clock, finalize = threading.Thread, time.monotonic, weakref.finalize
-    for seed in (1, 3, 5, *itertools.islice(seeds_with(liars=True), 2)):
+    for seed in (1, 3, 5, *itertools.islice(having("liars"), 2)):
         run_seed(seed)
     assert threading.Thread is thread and time.monotonic is clock and weakref.finalize is finalize
     assert len(os.listdir("/proc/self/fd")) <= before, "descriptors of runs pile up"
