@@ -3,7 +3,8 @@
 Rules: a node never blocks on anything that another process can touch. O_NONBLOCK belongs to the open file, which all
 who were handed a descriptor of it share, so a node neither reads nor writes an open file that somebody else has:
 - It rings an application through its own end of a socket pair (`ends.make_ends`), whose other end the application has.
-  Not to wait is asked for in each call. A full socket means that it was rung already, and nobody has looked.
+  Not to wait is asked for in each call. A full socket means that it was rung already, and nobody has looked. (An epoll
+  would be faster, but what its holder has it watch counts against the node's user: fs.epoll.max_user_watches.)
 - It is rung by an application through an eventfd that the application alone keeps. The node only watches it, edge by
   edge, through an epoll of its own: who fills or empties it loses rings of its own (`ends.ApplicationBell`).
 - Nodes of one host ring each other through an eventfd of the ringing node, in an epoll that it hands to the other one.
