@@ -17,10 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import descendants, left_behind, product_threads, threads_left_behind
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+# A machine that is busy with something else is no reason to fail.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
