@@ -4,7 +4,6 @@ Whatever the predicates read is changed between two of their steps only: park(),
 ever shared between them and Python. Parking takes microseconds, and nothing under it waits.
 """
 import contextlib
-import os
 import select
 import threading
 
@@ -27,6 +26,7 @@ from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive, until_next_beat_ms
 
+from spindle_core.ends import Loose
 from spindle_core.switches import Switches
 
 
@@ -50,8 +50,8 @@ cdef class Driving:
         self.lock = threading.RLock()
         self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
         self.bell.seal_writes()
-        self.bell_fd, self.control_fd, self.resume_fd = (
-            os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(3))
+        made = Loose.events(3)
+        self.bell_fd, self.control_fd, self.resume_fd = made.take(), made.take(), made.take()
         cdef bell_page *b = <bell_page *>self.bell.base
         b.node_id = node_id
         b.incarnation = incarnation

@@ -100,6 +100,7 @@ class NextEpoch:
         self._streams: dict[int, int] = {}  # by node id: its data connection, before its offer has come
         self._connecting: set[asyncio.Task[None]] = set()
         self._problems: dict[int, SpindleError] = {}  # by node id: why it can't be reached so far
+        self._lack: NoResources | None = None  # why there is no memory of the own row yet
         self._short_until = 0.0  # loop time until which memory for the own row is tried for
         self._again: asyncio.TimerHandle | None = None
         self.reserve = Reserve()
@@ -114,6 +115,7 @@ class NextEpoch:
     def prepare(self, view: View, ballot: int) -> None:
         """Begins; forgets what was prepared before. Calls on_ready at once where there is nobody to wait for."""
         self.discard()
+        self._lack = None
         self._short_until = asyncio.get_running_loop().time() + SHORT_WAIT_S
         rank = view.rank_of(self._node_id)
         if rank is None:  # this node leaves
@@ -132,6 +134,7 @@ class NextEpoch:
             self._drop_ringers()
             short = shortage(error, f"view {view.view_id}")
             loop = asyncio.get_running_loop()
+            self._lack = short
             if short is not None and loop.time() < self._short_until:
                 self._again = loop.call_later(REACH_AGAIN_S, self._make, view, ballot, rank)
                 return
@@ -424,6 +427,8 @@ class NextEpoch:
     def take(self, view_id: int) -> Epoch:
         """The prepared epoch, to be installed; early offers for this view, older ones and other groups are closed."""
         epoch, self._epoch = self._epoch, None
+        if epoch is None and self._lack is not None:  # a group's first view waits for nothing
+            raise self._lack
         if epoch is None or self._view is None or self._view.view_id != view_id or self._missing:
             raise MembershipError(f"view {view_id} is to be installed but was not prepared")
         group_id = self._view.group_id

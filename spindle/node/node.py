@@ -26,6 +26,7 @@ from spindle.errors import (
     NodeStopped,
     SpindleError,
     WireError,
+    shortage,
 )
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import GONE, TOPIC_ADDED, TOPIC_REMOVED, VIEW, Event, ViewInfo
@@ -147,8 +148,8 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
+                    self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()
-                    self._started = True
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
                                         self._listen, self._check_failed, self.fail, self._spawn, lock.aclose)
                     await self._entry.enter(found, deadline)
@@ -158,8 +159,12 @@ class Node:
                     for one in found:
                         one.close()
         except BaseException as error:
-            reason = error if isinstance(error, SpindleError) else NodeStopped("the start of the node was given up")
+            short = None if isinstance(error, SpindleError) else shortage(error, "the start of a node")
+            reason = short or (
+                error if isinstance(error, SpindleError) else NodeStopped("the start of the node was given up"))
             await self._close(reason)
+            if short is not None:
+                raise short from error
             raise
 
     def _bind_network(self) -> None:

@@ -7,8 +7,11 @@ another one changes the view.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import gc
+import logging
 import os
 import resource
 import socket
@@ -20,9 +23,11 @@ from unittest.mock import patch
 import pytest
 
 from spindle.client.attaching import attach
+from spindle.config.settings import NodeConfig
 from spindle.errors import NoResources
 from spindle.group.topics import TopicSpec
 from spindle.node.epochs import NextEpoch
+from spindle.node.node import Node
 from spindle.transport.frames import receive_some, send_some
 from tests.spindle.daemons import Daemon, daemons
 from tests.spindle.node.test_node import Group, until, with_group
@@ -167,3 +172,33 @@ async def test_a_row_that_can_not_be_attached_leaves_nothing_open(group: Group) 
     with patch.object(NextEpoch, "_hear", no_more), pytest.raises(NoResources):
         await group.start(fabric="shm")
     await until(lambda: rows() == before, "nothing of the first node's row is open for the second")
+
+
+def test_a_node_that_lacks_descriptors_from_the_beginning_says_so_and_keeps_none(
+        runtime_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: whatever of a start it is that has no descriptor left, that is what the caller is told. Method: one more
+    descriptor at a time, until the start succeeds. (Found by the simulator.)"""
+    async def start(room: int) -> None:
+        node = Node(NodeConfig(runtime_dir=runtime_dir))
+        with descriptors(os.getpid(), lowest_free(os.getpid()) + room):
+            await node.start()
+        await node.stop()
+
+    def are_open() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    async def more_and_more() -> int:
+        await start(100)  # what is imported and made once
+        before = are_open()
+        for room in range(100):
+            try:
+                await start(room)
+                return room
+            except NoResources as error:
+                assert "needs descriptors" in str(error)
+            await until(lambda: are_open() == before, "nothing is left of it")
+        return 100
+
+    caplog.set_level(logging.CRITICAL + 1, "spindle")  # what is captured would keep the error, and that the node
+    assert 3 < asyncio.run(more_and_more()) < 100
