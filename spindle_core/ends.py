@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from spindle_core.engine import Engine
 
@@ -23,22 +23,19 @@ class Loose:
     @classmethod
     def copies(cls, *fds: int) -> Loose:
         """Copies of all of them. Raises OSError, and leaves nothing open then."""
-        made = cls()
-        try:
-            for fd in fds:
-                made._fds.append(os.dup(fd))
-        except OSError:
-            made.close()
-            raise
-        return made
+        return cls._made(os.dup, fds)
 
     @classmethod
     def events(cls, count: int) -> Loose:
         """So many new eventfds that don't block. Raises OSError, and leaves nothing open then."""
+        return cls._made(lambda _: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), range(count))
+
+    @classmethod
+    def _made(cls, make: Callable[[int], int], each: Iterable[int]) -> Loose:
         made = cls()
         try:
-            for _ in range(count):
-                made._fds.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            for one in each:
+                made._fds.append(make(one))
         except OSError:
             made.close()
             raise
