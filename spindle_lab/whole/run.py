@@ -11,7 +11,7 @@ import os
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import spindle
 from spindle_lab.whole.bounds import watched
@@ -71,17 +71,38 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
         for _ in range(3):  # what ends may let go of more
             gc.collect()
         system.close()
+        let_go()
         left = {fd: what for fd, what in _descriptors().items() if before.get(fd) != what}
         if left and not outcome.broken and not killed:
             outcome.broken = "R9"
             outcome.text = f"{len(left)} descriptors are open that nobody has any more: {sorted(left.values())[:5]}"
-        for fd in left:  # of who was killed, the kernel would have closed them
-            os.close(int(fd))
+        put_aside(map(int, left))  # of who was killed, the kernel would have closed them
     finally:
         sys.unraisablehook = hook
         if was_enabled:
             gc.enable()
     return outcome
+
+
+_aside: list[int] = []
+
+
+def put_aside(fds: Iterable[int]) -> None:
+    """What these descriptors were is closed. Their numbers stay taken for a while: an object of the run may still live,
+    in a traceback that somebody keeps, and close its number once more when it goes, whoever has that by then."""
+    with open(os.devnull, "rb") as nothing:
+        for fd in fds:
+            os.dup2(nothing.fileno(), fd, inheritable=False)
+            _aside.append(fd)
+
+
+def let_go() -> None:
+    """Gives up the numbers that were put aside after the run before, unless their owners have done so."""
+    for fd in _aside:
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{fd}") == os.devnull:
+                os.close(fd)
+    _aside.clear()
 
 
 def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None, setup: Setup | None, reraise: bool

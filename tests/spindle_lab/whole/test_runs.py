@@ -22,7 +22,7 @@ import pytest
 from spindle_lab.whole.batch import having, run_seeds, shrunk
 from spindle_lab.whole.faults import Faults
 from spindle_lab.whole.probes import EXPECTED
-from spindle_lab.whole.run import run_seed
+from spindle_lab.whole.run import let_go, run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World
 
@@ -193,10 +193,12 @@ def test_nothing_of_a_run_stays_behind() -> None:
         return sum(isinstance(one, System) for one in gc.get_objects())
 
     run_seed(1)
+    let_go()
     kept_before, before = kept(), len(os.listdir("/proc/self/fd"))
     thread, clock, finalize = threading.Thread, time.monotonic, weakref.finalize
     for seed in (1, 3, 5, *itertools.islice(having("liars"), 2)):
         run_seed(seed)
+    let_go()
     assert threading.Thread is thread and time.monotonic is clock and weakref.finalize is finalize
     assert len(os.listdir("/proc/self/fd")) <= before, "descriptors of runs pile up"
     assert kept() == kept_before, "a run is kept by something"
