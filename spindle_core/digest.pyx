@@ -131,8 +131,8 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
     cdef inbox_t *box
     cdef slot_header *slot
     for value in (s.closed, s.claimed, s.committed, s.published, s.limit, s.claim_waiting, s.n_inboxes, s.inbox_next,
-                  s.received, s.deliver_index, s.deliver_rank, s.delivered, s.held, s.receipt_held, s.blocked, s.durable,
-                  s.durable_before, s.damaged, s.nulls_unpublished, s.data_unpublished):
+                  s.received, s.deliver_index, s.deliver_rank, s.delivered, s.held, s.receipt_held, s.blocked,
+                  s.durable, s.durable_before, s.damaged, s.nulls_unpublished, s.data_unpublished):
         fields[n] = value
         n += 1
     state += (<char *>fields)[:n * sizeof(uint64_t)]
