@@ -118,7 +118,8 @@ class RemoteSession(Session):
         from spindle.errors import TopicUnknown
 
         for one in self._list_topics(name):
-            return one
+            if one.spec.name == name:  # a node that doesn't know the question yet names all
+                return one
         if name in self._declared:  # another group, that of a restart
             return super().declare_topic(self._declared[name])
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self.domain_id}: declare it first")
