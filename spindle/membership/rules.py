@@ -231,6 +231,7 @@ class Rules:
             view = view or dataclasses.replace(self.view, revision=self.view.revision + 1)
             view = view if revises else following(view)
         if view is None:
+            self._wishes.drop_fulfilled(self.view)  # told when the view had it already: no view to come drops it
             return False
         ballot = self._outbid("proposed")
         table.write_area("proposal", encode_proposal(view, self.view, ballot))

@@ -225,7 +225,8 @@ class Handover:
     def installed(self, group_id: int, view_id: int, nodes: Iterable[int]) -> list[Action]:
         """This node has installed a view, and delivered all that came before."""
         self._group_id, self._view_id, self._nodes = group_id, view_id, tuple(nodes)
-        self._pending = [one for one in self._pending if one[0] in self._nodes and one[0] != self.node_id]
+        self._pending = [(one, query) for one, query in self._pending if (  # those of another group came before it
+            one in self._nodes and one != self.node_id and query.group_id == group_id)]
         actions = self._answers()
         for claim in list(self._claims.values()):
             actions += self._ask(claim)

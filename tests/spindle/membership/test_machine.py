@@ -181,6 +181,22 @@ def test_wishes_outlive_the_leader_that_was_told(seed: int, before: int) -> None
         assert group.nodes[2].views[-1].has_role(node_id, f"t{node_id}", True, True)
 
 
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32))
+def test_a_wish_that_the_view_fulfils_already_is_not_kept(seed: int) -> None:
+    """Goal: the leader keeps nothing for a view that never comes (seed 204678). Method: a node gives up a part that it
+    has never had, as one does whose program is gone before its reader is open."""
+    group = FakeGroup(seed)
+    start(group, 3)
+    group.nodes[1].machine.declare(TopicSpec("t0"))
+    group.drive(group.nodes[1])
+    group.run()
+    group.nodes[3].machine.take_role(m.Role("t0", False, False))
+    group.drive(group.nodes[3])
+    group.run()
+    assert [one.machine._wishes.topics for one in group.nodes.values()] == [{}, {}, {}]
+
+
 WISHES = st.lists(
     st.tuples(st.sampled_from(["start", "leave", "declare", "role", "idle"]), st.integers(1, 6), st.integers(0, 7)),
     min_size=1, max_size=14)

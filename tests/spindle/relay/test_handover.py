@@ -73,6 +73,16 @@ def test_who_is_ahead_of_the_view_is_asked_again() -> None:
     assert [one.node_id for one in again] == [3] and again[0].query.view_id == 2
 
 
+def test_who_asked_in_a_group_that_has_ended_is_forgotten() -> None:
+    """Goal: no question stays for ever (seed 203168). Method: the asker stops before this node is in its group, and
+    both meet again in a new one."""
+    asker, newcomer = Handover(1), Handover(2)
+    asker.installed(9, 2, [1, 2])
+    (ask,) = (one for one in asker.claim(CLIENT, 2, WRITER)[1] if isinstance(one, Ask))
+    assert newcomer.asked(1, ask.query) == [] and newcomer._pending
+    assert newcomer.installed(10, 1, [1, 2]) == [] and not newcomer._pending
+
+
 def test_a_logged_topic_is_asked_about_twice() -> None:
     """Goal: what counts is the asker's own journal, after everybody's disk. Method: the answers one by one."""
     asker = Handover(1)
