@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from spindle.membership.plan import fulfilled
+
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
     from spindle.node.node import Node
@@ -51,7 +53,9 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     yield "histories that it takes", questions._streams
     yield "histories that it gives", questions.giving._given
     yield "histories that it keeps", questions.giving._pinned
-    yield "wishes of its own", machine._own
+    # One that the view fulfils is kept until the next view: another that it replaced may be on its way to the leader.
+    yield "wishes of its own", [
+        one for one in machine._own.values() if not fulfilled(view, machine.me.node_id, one)]
     yield "wishes of others", [one for one in (machine._wishes.topics, machine._wishes.joins) if one]
     yield "messages for a later view", machine._deferred
 
