@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
 
-GATHER_S = 0.001  # for openings that come together: less than the view that each would take for itself
+GATHER_S = 0.003  # for openings that come together: less than the view that each would take for itself
 OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
 TIDY_S = 0.05  # between two looks whether an old epoch's last posts have arrived
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
