@@ -180,9 +180,7 @@ class CatchingUp:
                     self._problem = str(error)
                     LOG.info("topic %r: no history from node %d: %s", self.local.spec.name, guide, error)
                     if isinstance(error, Refused) and not logged:
-                        # Another one may have it. If nobody has, the topic goes on all the same.
-                        LOG.warning("topic %r: %s; the next member is asked", self.local.spec.name, error)
-                        self._order = tuple(node_id for node_id in self._order if node_id != guide)
+                        self._without(guide, error)
                         continue
                 await self._moved.wait()
             self.local.filled(self.until_view)
@@ -198,6 +196,18 @@ class CatchingUp:
             if not self.done.done():
                 self.done.set_exception(failure)
             LOG.error("%s", failure)
+
+    def _without(self, guide: int, error: Refused) -> None:
+        """A member doesn't give what it was asked for of a volatile topic. It may be only that it can't go on from what
+        has come already: then all that it has is better, as there is no hole in it. Else another one may have it. If
+        nobody has, the topic goes on all the same."""
+        if self.last != NOTHING:
+            LOG.warning("topic %r: %s; what has come of its history is dropped", self.local.spec.name, error)
+            self.local.forget_history()
+            self.last = NOTHING
+            return
+        LOG.warning("topic %r: %s; the next member is asked", self.local.spec.name, error)
+        self._order = tuple(node_id for node_id in self._order if node_id != guide)
 
     async def _look(self) -> None:
         from spindle.restart.disk import take_up

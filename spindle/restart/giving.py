@@ -102,7 +102,7 @@ class Giving:
         def ended(_: object) -> None:
             del self._given[key]
             donation = self._pinned.get(pin := _pin_of(node_id, request))
-            if donation is not None and donation.asked:
+            if donation is not None and (donation.asked or donation.withdrawn):
                 self._unpin(pin)
 
         task.add_done_callback(ended)
@@ -144,16 +144,29 @@ class Giving:
             return
         source = await self._source(node_id, request)
         if isinstance(source, Donation):
-            async for chunk in _from_log(source):
-                yield chunk
-        elif source.spec.level is Level.LOGGED:
+            begun = False
+            try:
+                async for chunk in _from_log(source):
+                    begun = True
+                    yield chunk
+                return
+            except Unavailable:
+                if begun or not source.withdrawn:
+                    raise
+            source = await self._source(node_id, request)
+            assert not isinstance(source, Donation)
+        if source.spec.level is Level.LOGGED:
             async for chunk in self._from_journal(source, request):
                 yield chunk
         else:
             assert source.log is not None
-            donation = Donation(source.engine, source.topic_id, source.log, source.log.delivered)
+            after = NOTHING if request.empty else order_from_wire(request.end)
+            donation = Donation(source.engine, source.topic_id, source.log, source.log.delivered, after)
             try:
-                async for chunk in _from_log(donation, order_from_wire(request.end), (request.view_id, 0)):
+                if not donation.goes_on:
+                    raise Unavailable(f"it keeps nothing of topic {request.topic!r} from as early as view {after[0]}, "
+                                      f"sequence {after[1]}")
+                async for chunk in _from_log(donation, after, (request.view_id, 0)):
                     yield chunk
             finally:
                 donation.close()
@@ -166,7 +179,7 @@ class Giving:
             view = self._view()
             if view is not None and view.view_id >= request.view_id:
                 donation = self._pinned.get(_pin_of(node_id, request))
-                if donation is not None and not donation.asked:
+                if donation is not None and not donation.asked and not donation.withdrawn:
                     donation.asked = True
                     return donation
                 topic = view.topic(request.topic)
@@ -277,7 +290,8 @@ async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | 
         chunk = pb.HistoryChunk()
         last = not cutter.fill(chunk) and donation.over
         if donation.closed:
-            raise Unavailable("one of the two has left the topic")
+            raise Unavailable("whoever had the rest of it is gone" if donation.withdrawn else
+                              "one of the two has left the topic")
         chunk.last = last
         if chunk.messages or last:
             yield chunk

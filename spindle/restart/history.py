@@ -6,7 +6,8 @@ asked for all the same: who gets it knows how much it can take (`spindle.restart
 
 Rules: the log is pinned with a keep-all cursor before the new view is installed, and let go when the last chunk is
 queued, or nobody will ask for it any more. The receiver holds the topic's delivery meanwhile: history first, then live
-messages.
+messages. A history has no hole: whoever can't get the rest of one, or not from where it stands, drops what has come of
+it, and withdraws what it has promised to others of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from spindle.restart.chain import NOTHING, Order
 from spindle.restart.pieces import Message
 
 if TYPE_CHECKING:
@@ -42,24 +44,31 @@ class Donation:
     Everything that is in the log at the cut belongs to it; if the log lags behind the trim (it is full, or the giver
     itself still gets a history), `cut` is not known yet and is set when the log has caught up.
 
+    after: instead, from the message after this one, which the member has from somebody else; `goes_on` says whether the
+    log still tells what follows it.
+
     Raises OSError or ValueError if there are no descriptors, no memory, or too many readers; nothing is left then.
     """
 
-    def __init__(self, engine: Engine, topic_id: int, log: DeliveryLog, cut: int | None = None) -> None:
-        from spindle_core.delivery import Cursor
+    def __init__(self, engine: Engine, topic_id: int, log: DeliveryLog, cut: int | None = None,
+                 after: Order = NOTHING) -> None:
+        from spindle_core.delivery import KEPT_BEFORE, Cursor
 
         self.topic_id = topic_id
         self.cut = cut  # messages of the log with a smaller index belong to the history
         self.asked = False  # for, by its member
+        self.withdrawn = False  # the giver hasn't got all of it, and never will
         self._engine, self._log = engine, log
         self._reader: LogReader | None = None  # made when it is asked for: it has more descriptors than a cursor
-        cursor = Cursor(keep_all=True, from_history=True)
+        cursor = Cursor(keep_all=True, from_history=after == NOTHING,
+                        after=None if after == NOTHING else (after[0], after[1] + 1))
         self._cursor: Cursor | None = cursor
         try:
             engine.add_reader(topic_id, cursor)
         except BaseException:
             cursor.close()
             raise
+        self.goes_on = after == NOTHING or cursor.kept == KEPT_BEFORE
 
     def following(self) -> Message | None:
         """The next message; None if there is none, or none yet. Raises OSError."""
@@ -82,6 +91,11 @@ class Donation:
     def over(self) -> bool:
         """True if all of it has been taken."""
         return self.cut is not None and self._reader is not None and self._reader.position_index >= self.cut
+
+    def withdraw(self) -> None:
+        """It would have a hole behind what was taken of it. Idempotent."""
+        self.withdrawn = True
+        self.close()
 
     def close(self) -> None:
         """Lets go of the log. Idempotent."""

@@ -173,10 +173,13 @@ class LocalTopic:
         self._start_pump()
 
     def forget_history(self) -> None:
-        """Nobody is left who has the rest of it. No reader has been placed; but who joined meanwhile may have been
-        promised what is in the log, and then it stays."""
-        if any(isinstance(one, Donation) for one in self._backlog):
-            return
+        """Nobody is left who has the rest of it, or goes on from there: what is here of it would have a hole behind it.
+        No reader has been placed. To whom it was promised it is given no further; those ask anew, and get what there is
+        by then."""
+        for one in self._backlog:
+            if isinstance(one, Donation):
+                one.withdraw()
+        self._backlog = deque(one for one in self._backlog if not isinstance(one, Donation))
         self._history.clear()
         self._history_bytes = 0
         self.first_order = NOTHING

@@ -155,9 +155,9 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.complaints: list[dict[str, Any]] = []
         self.tasks: list[SimTask] = []
         self.tasks_kept = 100
-        process.loops.append(self)
         self._sim_selector = SimSelector(system, keep_back)
         super().__init__(self._sim_selector)
+        process.loops.append(self)  # a loop that a process had no descriptor for is none
         self.set_task_factory(_make_task)
         self.set_exception_handler(self._complain)
 

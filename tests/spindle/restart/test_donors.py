@@ -83,6 +83,54 @@ async def test_the_last_donor_of_a_volatile_topic_dies(group: Group) -> None:
     await nodes[0].stop()
 
 
+@with_group
+async def test_who_gives_on_what_it_has_not_got_whole_withdraws_it(group: Group) -> None:
+    """Goal: nobody is shown a hole (seed 212379). Method: the last donor dies when a member that gets the history from
+    it has promised what it has to the next one."""
+    nodes = await group.three()
+    begun = asyncio.Event()
+    await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
+    writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+    await write(writer, b"alone", b"lost")
+    with patch.object(pieces, "CHUNK_MESSAGES", 1), stopping_streams(nodes[0], begun):
+        opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
+        await begun.wait()
+        local = nodes[2]._changes.topics.local["t"]
+        await until(lambda: local.log is not None and local.log.delivered == 1, "a beginning of the history")
+        promised = local.donate()
+        nodes[0].fail(Died("on purpose"))
+        reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
+    assert promised.withdrawn and promised.closed
+    writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
+    await write(writer, b"live")
+    assert await take(reader, 1) == [b"live"]
+    await nodes[0].stop()
+
+
+@with_group
+async def test_who_can_not_go_on_from_what_has_come_gives_all_that_it_has(group: Group) -> None:
+    """Goal: nobody is shown a hole. Method: the donor dies in the middle, and the log of the next one, which is
+    smaller, begins later than there."""
+    nodes = [await group.start(log_capacity=capacity) for capacity in (8 << 20, 512 << 10, 8 << 20)]
+    begun = asyncio.Event()
+    await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
+    await nodes[0].open_reader("t", keep_all=False, from_history=False)
+    writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
+    await write(writer, *SENT)
+    with stopping_streams(nodes[0], begun):
+        opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
+        await begun.wait()
+        nodes[0].fail(Died("on purpose"))
+        reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
+    await write(writer, b"live")
+    taken: list[bytes] = []
+    while b"live" not in taken:
+        taken += await take(reader, 1)
+    assert 2 < len(taken) < len(SENT), "what the next one has kept"
+    assert taken == [*SENT, b"live"][-len(taken):]
+    await nodes[0].stop()
+
+
 def test_the_donor_of_a_logged_topic_dies(runtime_dir: Path, tmp_path: Path) -> None:
     @with_group
     async def run(group: Group) -> None:
