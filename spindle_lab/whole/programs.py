@@ -142,11 +142,14 @@ class Program:
             raise Violation("E1", f"{self.process} is told {kind} while {self.doing}: {error}")
 
     def _may_be_told(self, kind: str, text: str) -> bool:
-        deleting = any(one.begun for one in self.world.checks.deletions.values())
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
-            kind == "TopicUnknown" and (deleting or self.regrouped)) or (  # between declaring and opening
+            kind == "TopicUnknown" and self._may_be_unknown()) or (
             self._may_lack(text))
+
+    def _may_be_unknown(self) -> bool:
+        """A topic may have gone between being declared and opened; `_topic` looks closer."""
+        return self.regrouped or any(one.begun for one in self.world.checks.deletions.values())
 
     def _may_lack(self, text: str) -> bool:
         return self._short() and any(word in text for word in SHORT)
