@@ -27,6 +27,7 @@ from spindle.joining.bootstrap import LiveSocket, newcomer_lock, scan, socket_pa
 from spindle.membership.machine import Phase
 from spindle.proto import opening_pb2
 from spindle.transport.wire import Connection
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -203,7 +204,7 @@ class Entry:
             self._changed.clear()
             left_s = max(0.0, deadline - time.monotonic())
             try:
-                await asyncio.wait_for(self._changed.wait(), min(left_s, LOOK_ELSEWHERE_S))
+                await within(min(left_s, LOOK_ELSEWHERE_S), self._changed.wait())
             except asyncio.TimeoutError:
                 await self._look_elsewhere()
                 if time.monotonic() > deadline:
@@ -267,7 +268,7 @@ class Entry:
                 return False
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+                await within(max(0.0, deadline - time.monotonic()), self._changed.wait())
             except asyncio.TimeoutError:
                 what = self._unmet or self._changes.machine.awaiting()
                 raise JoinFailed(f"node {self._node_id} waited {self._config.join_timeout_s:g} s for {what}; see what "

@@ -35,6 +35,7 @@ from spindle.restart.pieces import Gatherer
 from spindle.restart.questions import Questions
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
 from spindle.restart.streams import Refused, Stream, Unavailable
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.group.view import Topic, View
@@ -302,6 +303,7 @@ class CatchingUp:
             return
         await self.local.journal()  # who reads the log is there, or the log would fill and stay full
         while True:
+            await self._room()
             if self._reading is None:
                 self._reading = asyncio.ensure_future(
                     in_thread(lambda: [plain(one) for one in itertools.islice(tail, TAIL_AT_ONCE)]))
@@ -311,7 +313,7 @@ class CatchingUp:
             if not part:
                 self._tail = None
                 return
-            await self._append(part)
+            self._append(part)
 
     async def _learn(self, start: pb.HistoryStart) -> None:
         """What the other journal has had before the messages that come."""
@@ -325,17 +327,22 @@ class CatchingUp:
             messages = gatherer.take(chunk)
         except WireError as error:
             raise Refused(f"node {node_id}: {error}") from error
+        await self._room()
         new = [one for one in messages if one.order > self.last]
         if new:
             self.last = new[-1].order
-            await self._append(new)
+            self._append(new)
 
-    async def _append(self, messages: list[Message]) -> None:
-        self.progress += 1
-        self.local.append_history(messages)
+    async def _room(self) -> None:
+        """Waits before more is taken: who is cancelled while it waits, as another view has come, has then taken
+        nothing, and the next attempt waits as well."""
         while self.local.history_waiting > WAITING_MAX:
             await asyncio.sleep(ROOM_POLL_S)
             self.progress += self.local.history_waiting <= WAITING_MAX
+
+    def _append(self, messages: list[Message]) -> None:
+        self.progress += 1
+        self.local.append_history(messages)
 
     # --- the restart
 
@@ -382,7 +389,7 @@ class CatchingUp:
         """What is told next; meanwhile those are asked again whose disk failed."""
         while True:
             try:
-                return await asyncio.wait_for(self._inputs.get(), self._ask_again_s if restorer.troubled else None)
+                return await within(self._ask_again_s if restorer.troubled else None, self._inputs.get())
             except asyncio.TimeoutError:
                 self._ask_again_s = min(2 * self._ask_again_s, ASK_AGAIN_MAX_S)
                 for node_id in restorer.troubled:

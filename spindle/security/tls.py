@@ -34,6 +34,7 @@ from spindle.security.access import address_text
 from spindle.security.contexts import ALPN
 from spindle.security.identity import NODE, Identity
 from spindle.security.trust import Trust
+from spindle.waiting import within
 
 READ_BYTES = 1 << 16
 VERDICT_BYTES_MAX = 1024
@@ -197,13 +198,13 @@ async def secured(sock: socket.socket, trust: Trust, *, server_side: bool, first
 
     async def receive() -> bytes:
         try:
-            return await asyncio.wait_for(loop.sock_recv(sock, READ_BYTES), max(0.0, deadline - loop.time()))
+            return await within(max(0.0, deadline - loop.time()), loop.sock_recv(sock, READ_BYTES))
         except asyncio.TimeoutError:
             return _receive_late(sock, label, timeout_s)
 
     async def send(data: bytes) -> None:
         try:
-            await asyncio.wait_for(loop.sock_sendall(sock, data), max(0.0, deadline - loop.time()))
+            await within(max(0.0, deadline - loop.time()), loop.sock_sendall(sock, data))
         except asyncio.TimeoutError:
             raise tls_errors.late(label, timeout_s) from None
 
@@ -227,7 +228,7 @@ async def secured(sock: socket.socket, trust: Trust, *, server_side: bool, first
         try:
             if handshake is not None and (out := handshake.output()):
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
-                    await asyncio.wait_for(_explain(loop, sock, out), LINGER_S)
+                    await within(LINGER_S, _explain(loop, sock, out))
         finally:  # also if cancelled meanwhile
             sock.close()
         raise failed from None

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
 from spindle.logs import DAEMON_ENDS, NODE_LEAVES, NODE_STARTS, NODE_STARTS_ANEW, about, start_log
 from spindle.service.sd_notify import ServiceManager, Watchdog
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
@@ -183,7 +184,7 @@ async def _serve_lives(config: NodeConfig, stopping: asyncio.Event, face: Face) 
                         extra=about(NODE_STARTS_ANEW, pause_s=pause_s, error=type(error).__name__))
             face.starting(f"looking for the group of domain {config.domain_id} again: {error}")
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stopping.wait(), pause_s)
+            await within(pause_s, stopping.wait())
             return
         pause_s = min(2 * pause_s, REJOIN_PAUSE_MAX_S)
 
@@ -251,8 +252,8 @@ async def _stop(attachments: Attachments, reason: SpindleError | None) -> None:
     """Applications first, so that what they have committed is still sent; then leave the group."""
     node = attachments.node
     try:
-        await asyncio.wait_for(attachments.close(reason), LEAVE_TIMEOUT_S)
-        await asyncio.wait_for(node.stop(), LEAVE_TIMEOUT_S)
+        await within(LEAVE_TIMEOUT_S, attachments.close(reason))
+        await within(LEAVE_TIMEOUT_S, node.stop())
     except asyncio.TimeoutError:
         error = NodeStopped(f"node {node.node_id} could not leave its group within {LEAVE_TIMEOUT_S:g} s; it ends "
                             "without, and the others go on without it")

@@ -43,6 +43,7 @@ from spindle.restart.giving import Pin
 from spindle.restart.questions import Questions
 from spindle.topics.local_topic import LocalTopic, ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -323,7 +324,7 @@ class TopicTable:
         self._waiters.append(waiter)
         try:
             self._drive()
-            await asyncio.wait_for(waiter.future, self._config.open_timeout_s)
+            await within(self._config.open_timeout_s, waiter.future)
         except asyncio.TimeoutError:
             raise GroupSilent(
                 f"topic {name!r}: the group has not agreed within {self._config.open_timeout_s:g} s; it waits for "

@@ -42,6 +42,7 @@ from spindle.security.access import NetworkPeer, address_text
 from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import Trust
 from spindle.transport.wire import Connection, Limits
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -193,13 +194,13 @@ class Network:
             address = address_text(sock.getpeername())
             _prepare(sock, self._config.suspect_timeout_s)
             timeout_s = self._config.handshake_timeout_s
-            first = await asyncio.wait_for(_receive(sock, len(PLAIN)), timeout_s)
+            first = await within(timeout_s, _receive(sock, len(PLAIN)))
             if first[0] == TLS_RECORD:
                 await self._admit_tls(sock, first, timeout_s)
             elif first == PLAIN:
                 self._admit_plain(sock)
             elif first == DATA:
-                await asyncio.wait_for(self._admit_data(sock), timeout_s)
+                await within(timeout_s, self._admit_data(sock))
             else:
                 raise ConnectionEnded("it began with what no node of this version sends")
         except (asyncio.TimeoutError, TimeoutError):
@@ -280,7 +281,7 @@ class Network:
         try:
             loop = asyncio.get_running_loop()
             await loop.sock_sendall(sock, packed + _proof(token, b"open", packed))
-            answer = await asyncio.wait_for(_receive(sock, len(_ACCEPTED) + _PROOF_BYTES), timeout_s)
+            answer = await within(timeout_s, _receive(sock, len(_ACCEPTED) + _PROOF_BYTES))
             proof = _proof(token, b"accept", packed)
             if answer[:4] != _ACCEPTED or not hmac.compare_digest(answer[4:], proof):
                 raise ConnectionEnded(f"node {hello.to_node_id} at {address} does not expect this data connection")
@@ -320,7 +321,7 @@ class Network:
                 raise shortage(error, f"a connection to {address}") or ConnectionEnded(
                     f"{address} cannot be reached: {error.strerror}") from error
             try:
-                await asyncio.wait_for(loop.sock_connect(sock, where), timeout_s)
+                await within(timeout_s, loop.sock_connect(sock, where))
                 _prepare(sock, self._config.suspect_timeout_s)
                 return sock
             except (asyncio.TimeoutError, TimeoutError):

@@ -53,6 +53,7 @@ from spindle.transport.local import connect
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.peer import Peer, where
 from spindle.transport.wire import Connection, Frame, Limits
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -443,7 +444,7 @@ class Peers:
                 await peer.conn.drain(0)
 
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(part(peer) for peer in peers)), timeout_s)
+            await within(timeout_s, asyncio.gather(*(part(peer) for peer in peers)))
         for peer in peers:
             peer.conn.close()
         for peer in list(self._watched):

@@ -67,6 +67,7 @@ from spindle.transport.frames import (
     send_some,
 )
 from spindle.transport.wire_blocking import BlockingConnection
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     import asyncio
@@ -217,7 +218,7 @@ class Connection:
             self._waiter = self._loop.create_future()
             left = None if deadline is None else max(0.0, deadline - self._loop.time())
             try:
-                await asyncio.wait_for(self._waiter, left)
+                await within(left, self._waiter)
             except asyncio.TimeoutError:
                 # This process may have stood still itself: what has come meanwhile may not be read yet.
                 if not (self._readable() or self._frames or self.closed):

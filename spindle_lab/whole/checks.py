@@ -93,10 +93,11 @@ class Checks:
             self._took_noise(reading, payload, info)
             return
         deleted_ns = self.deleted_ns.get(reading.topic)
-        if deleted_ns is not None and self.written_ns.get((reading.topic, payload), deleted_ns) < deleted_ns <= (
-                reading.opened_ns):
-            raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
         name, _, number = payload.partition(b" ")[0].partition(b":")
+        # Who is on its way to another node keeps no topic from being deleted, and sends again to the one that is there.
+        if name not in self.relayed and deleted_ns is not None and (
+                self.written_ns.get((reading.topic, payload), deleted_ns) < deleted_ns <= reading.opened_ns):
+            raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)
             return

@@ -280,7 +280,7 @@ class World:
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_liar, number, host))
         for _ in range(setup.faults):
-            system.after(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
+            system.at(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
         system.at(begin_ns + setup.duration_ms * MS, lambda: None)
         self._until(lambda: system.now_ns >= begin_ns + setup.duration_ms * MS, 10_000, "the first phase is over")
         faults.end()

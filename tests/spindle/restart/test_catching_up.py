@@ -40,6 +40,8 @@ class Local:
         await asyncio.sleep(0)
 
     def append_history(self, messages: list[Any]) -> None:
+        """However often it is begun again, one part at most waits for room (seed 217198)."""
+        assert not self.full, "more is taken while there is no room for what is here"
         self.log += messages
         self.full = 3
 

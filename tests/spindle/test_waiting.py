@@ -1,0 +1,69 @@
+"""Goal: waiting for so long at most loses neither a result nor a cancellation, and leaves nothing running."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spindle.waiting import within
+
+
+def test_a_result_an_error_and_the_end_of_the_time() -> None:
+    async def fails() -> None:
+        raise ValueError("on purpose")
+
+    async def scenario() -> None:
+        assert await within(5, asyncio.sleep(0, "result")) == "result"
+        assert await within(None, asyncio.sleep(0, "result")) == "result"
+        with pytest.raises(ValueError, match="on purpose"):
+            await within(5, fails())
+        never = asyncio.get_running_loop().create_future()
+        with pytest.raises(asyncio.TimeoutError):
+            await within(0.001, never)
+        assert never.cancelled()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_cancellation_that_comes_with_the_result_is_not_lost(turns: int) -> None:
+    """Method: both at once, some turns of the loop after the wait has begun."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        awaited = loop.create_future()
+        waiting = loop.create_task(within(60, awaited))
+        await asyncio.sleep(0)
+        awaited.set_result("result")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not waiting.done():
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        else:
+            assert turns
+
+    asyncio.run(scenario())
+
+
+def test_what_was_waited_for_has_ended_when_the_wait_is_cancelled() -> None:
+    ended = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    async def scenario() -> None:
+        waiting = asyncio.get_running_loop().create_task(within(60, slow()))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended
+
+    asyncio.run(scenario())
