@@ -66,7 +66,7 @@ class Checks:
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
         self.declarations: list[TopicSpec] = []  # those that made them known
-        self.deleted_ns: dict[str, int] = {}  # by topic: when it was last known to be deleted
+        self.deleted_ns: dict[str, tuple[int, int]] = {}  # by topic: between which times it was deleted last
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
         self.lied_to: set[str] = set()  # topics that a liar may write to
@@ -92,11 +92,11 @@ class Checks:
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
             return
-        deleted_ns = self.deleted_ns.get(reading.topic)
+        deleted = self.deleted_ns.get(reading.topic)
         name, _, number = payload.partition(b" ")[0].partition(b":")
         # Who is on its way to another node keeps no topic from being deleted, and sends again to the one that is there.
-        if name not in self.relayed and deleted_ns is not None and (
-                self.written_ns.get((reading.topic, payload), deleted_ns) < deleted_ns <= reading.opened_ns):
+        if name not in self.relayed and deleted is not None and deleted[1] <= reading.opened_ns and (
+                self.written_ns[reading.topic, payload] < deleted[0]):
             raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)

@@ -292,13 +292,14 @@ class Program:
         self.doing = f"deleting {spec.name!r}"
         deletions = self.world.checks.deletions[spec.name]
         deletions.begun += 1
+        begun_ns = self.world.system.now_ns
         try:
             self.session.delete_topic(spec.name)
         except (TopicUnknown, TopicInUse):
             deletions.ended += 1
             return
         deletions.ended += 1
-        self.world.checks.deleted_ns[spec.name] = self.world.system.now_ns
+        self.world.checks.deleted_ns[spec.name] = begun_ns, self.world.system.now_ns
         self.world.met("a topic is deleted")
 
     def _open_what_comes(self) -> None:
