@@ -67,7 +67,6 @@ from spindle.transport.frames import (
     send_some,
 )
 from spindle.transport.wire_blocking import BlockingConnection
-from spindle.waiting import within
 
 if TYPE_CHECKING:
     import asyncio
@@ -208,6 +207,8 @@ class Connection:
     async def receive(self, timeout_s: float | None = None) -> Frame:
         """The next frame. Raises ConnectionEnded, WireError, or TimeoutError after `timeout_s` seconds."""
         import asyncio
+
+        from spindle.waiting import within
 
         if self._on_frame is not None:
             raise WireError(f"{self.label}: frames go to the callback since start(); receive() would steal them")

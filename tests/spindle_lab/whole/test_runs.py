@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -148,11 +147,10 @@ def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     """A newcomer that takes in a history however little room its log has."""
     from spindle.restart.catching_up import CatchingUp
 
-    async def append(self: CatchingUp, messages: list[Any]) -> None:
+    async def room(self: CatchingUp) -> None:
         self.progress += 1
-        self.local.append_history(messages)
 
-    monkeypatch.setattr(CatchingUp, "_append", append)
+    monkeypatch.setattr(CatchingUp, "_room", room)
     summary = run_seeds(range(60), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken == "Q1"
 
