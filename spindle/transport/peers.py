@@ -155,7 +155,7 @@ class Peers:
         if known is not None and known.incarnation == opening.incarnation:
             return ConnectionEnded(f"{known} and node {self.me.node_id} are connected already")
         if known is not None:
-            holder = where(known.conn)
+            holder = where(known.conn) if known.conn.peer.local else f"the node {where(known.conn)}"
         elif opening.node_id != self.me.node_id:
             return None
         elif self.me.endpoint:
@@ -169,6 +169,9 @@ class Peers:
         if former is not None and (former.farewell is not None or former.process_ended()):
             former.conn.finish()
             self._gone(former)
+        elif former is not None and isinstance(former.conn.peer, NetworkPeer):
+            self.send(node_id, pb.PeerMessage())  # of no kind: nobody minds it, but a host that knows nothing of the
+            # connection any more, as it has been without power, ends it with its answer; the next attempt finds room
         for peer in [one for one in self._parting if one.node_id == node_id]:
             self._gone(peer)
 

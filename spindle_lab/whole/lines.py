@@ -16,6 +16,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from spindle_lab.whole.patience import Patience
 from spindle_lab.whole.sockets import REAL_SOCKET, SimSocket
 from spindle_lab.whole.system import REAL_EPOLL
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 QUEUE_BYTES_MAX = 1 << 18  # what a line takes before its sender's socket fills
 PIECE_BYTES_MAX = 1 << 16
 RETRY_NS = 200_000
+RESEND_NS = 200_000_000  # what isn't acknowledged is sent again
 FIRST_PORT = 40_000
 
 
@@ -37,13 +39,16 @@ class Way:
     target: REAL_SOCKET
     from_host: str
     to_host: str
+    patience: Patience  # of the end that sends on it
     queue: deque[tuple[int, bytes]] = dataclasses.field(default_factory=deque)  # arrival, bytes
     waiting: int = 0  # bytes in the queue
     arrival_ns: int = 0
     read: bool = True
     ended: bool = False  # the source says so
     moving: bool = False
-    lost: bool = False  # an end of it has lost its power: nobody there knows of it
+    nobody_sends: bool = False  # who did has been without power, and knows nothing of it
+    nobody_receives: bool = False
+    resending_ns: int = -1  # since then what is sent on it is not answered
     over: bool = False  # nothing goes this way any more
     back: Way = dataclasses.field(init=False)  # the other direction
 
@@ -107,7 +112,7 @@ class Lines:
         if sock.doorbell is not None:
             sock.doorbell.close()
             sock.doorbell = None
-        for waiting, _ in sock.pending:
+        for waiting, _, _ in sock.pending:
             waiting.close()
         sock.pending.clear()
 
@@ -116,8 +121,9 @@ class Lines:
         if self.system.current.short is not None:
             self.system.current.short.open()
         sock.recv(1)  # raises BlockingIOError where nobody waits
-        real, address = sock.pending.popleft()
+        real, address, patience = sock.pending.popleft()
         made = SimSocket(socket.AF_INET, socket.SOCK_STREAM, 0, real.detach())
+        made.patience = patience
         made.setblocking(False)
         made.here, made.there = sock.here, address
         return made, address
@@ -155,24 +161,41 @@ class Lines:
         self._ports += 1
         sock.here, sock.there = (self.address(mine), self._ports), address
         self._users[f"{sock.here[0]}:{sock.here[1]}"] = sock.owner.uid
-        there = Way(self.system.next_serial(), a, b, mine, theirs)
-        back = Way(self.system.next_serial(), b, a, theirs, mine)
+        there = Way(self.system.next_serial(), a, b, mine, theirs, sock.patience)
+        back = Way(self.system.next_serial(), b, a, theirs, mine, Patience())
         there.back, back.back = back, there
         for way in (there, back):
             self._ways[way.source.fileno()] = way
             self._epoll.register(way.source.fileno(), select.EPOLLIN)
-        listener.pending.append((far, sock.here))
+        listener.pending.append((far, sock.here, back.patience))
         listener.doorbell.send(b"!")
 
     def _unanswered(self, mine: str, theirs: str) -> bool:
-        ways = ((mine, theirs), (theirs, mine))
-        return theirs in self.powerless or any(way in self.cut or way in self.closed_to_new for way in ways)
+        return self._silent(mine, theirs) or (mine, theirs) in self.closed_to_new or (
+            theirs, mine) in self.closed_to_new
 
     def lose_power(self, host: str) -> None:
         """Of a host nothing comes any more, not even an end."""
         self.powerless.add(host)
         for way in self._ways.values():
-            way.lost = way.lost or host in (way.from_host, way.to_host)
+            way.nobody_sends |= way.from_host == host
+            if way.to_host == host and not way.nobody_receives:
+                way.nobody_receives = True
+                if way.patience.keepalive:
+                    self._ask_again(way, self.system.now_ns, way.patience.keepidle)
+
+    def _ask_again(self, way: Way, since_ns: int, wait_s: float) -> None:
+        self.system.after(int(wait_s * 1e9), lambda: self._probe(way, since_ns))
+
+    def _probe(self, way: Way, since_ns: int) -> None:
+        """Who sends on it has heard nothing since then, and asks whether anybody is there."""
+        if way.over or way.nobody_sends:
+            return
+        silent_s = (self.system.now_ns - since_ns) / 1e9
+        if silent_s >= way.patience.silent_s or not self._silent(way.from_host, way.to_host):
+            self._break(way)
+        else:
+            self._ask_again(way, since_ns, way.patience.keepintvl)
 
     def reset(self, one: str, other: str) -> int:
         """All connections between two hosts break, and both ends hear of it; how many there were."""
@@ -219,12 +242,8 @@ class Lines:
 
     def _arrive(self, way: Way) -> None:
         way.moving = False
-        if way.lost:
-            if way.to_host in self.powerless or way.from_host in self.powerless:
-                way.queue.clear()
-                way.waiting = 0
-            else:  # the host is back, and says that it knows no such connection
-                self._end(way)
+        if way.nobody_sends or way.nobody_receives:
+            self._arrive_at_nobody(way)
             return
         again_ns = 0
         if (way.from_host, way.to_host) in self.cut:
@@ -256,6 +275,32 @@ class Lines:
         if way.queue:
             way.moving = True
             self.system.at(max(way.queue[0][0], self.system.now_ns + max(1, again_ns)), lambda: self._arrive(way))
+
+    def _arrive_at_nobody(self, way: Way) -> None:
+        """Of a host that was without power nothing comes any more; what is sent to it is sent again until it is back,
+        and says that it knows no such connection, or the sender's patience is over."""
+        if way.nobody_sends:
+            way.queue.clear()
+            way.waiting = 0
+            return
+        if way.resending_ns < 0:
+            way.resending_ns = self.system.now_ns
+        if self._silent(way.from_host, way.to_host) and (
+                self.system.now_ns - way.resending_ns < way.patience.unanswered_s * 1e9):
+            way.moving = True
+            self.system.after(RESEND_NS, lambda: self._arrive(way))
+        else:
+            self._break(way)
+
+    def _break(self, way: Way) -> None:
+        """The connection is gone as a whole, for who sends on this way."""
+        for one in (way, way.back):
+            if not one.over:
+                self._end(one)
+
+    def _silent(self, mine: str, theirs: str) -> bool:
+        """A host gets no answer from another one, not even that there is nobody."""
+        return theirs in self.powerless or (mine, theirs) in self.cut or (theirs, mine) in self.cut
 
     def _end(self, way: Way) -> None:
         """The source has closed, or the target is gone: so is the connection, as far as this direction goes."""

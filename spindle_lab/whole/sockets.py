@@ -12,6 +12,8 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from spindle_lab.whole.patience import Patience
+
 if TYPE_CHECKING:
     from spindle_lab.whole.lines import Lines
     from spindle_lab.whole.system import Process, System
@@ -44,6 +46,7 @@ class SimSocket(REAL_SOCKET):
         self.path = ""
         self.here: tuple[str, int] = ("", 0)
         self.there: tuple[str, int] = ("", 0)
+        self.patience = Patience()  # of one to another host
         self.pending: deque[Any] = deque()  # who has connected to a listening one
         self.doorbell: REAL_SOCKET | None = None  # of a listening one of another host: a byte for each that waits
 
@@ -118,7 +121,9 @@ class SimSocket(REAL_SOCKET):
         return self.there if self.inet else super().getpeername()
 
     def setsockopt(self, *args: Any) -> None:
-        if not self.inet:
+        if self.inet:
+            self.patience.set(*args)
+        else:
             super().setsockopt(*args)
 
     # --- its end
