@@ -16,8 +16,8 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from spindle.errors import JournalError
 from spindle.group.levels import Level
@@ -64,6 +64,7 @@ class Questions:
         self._streams: dict[int, Stream] = {}
         self._installed = asyncio.Event()  # set with the next view
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     # --- what this node has
 
@@ -155,6 +156,8 @@ class Questions:
 
     def take(self, node_id: int, message: pb.PeerMessage) -> None:
         """A message of one of KINDS from a node. Raises WireError if it makes no sense."""
+        if self._stopped:  # peers are heard until they have been told, and an answer may wait for what never comes now
+            return
         kind = message.WhichOneof("body")
         if kind == "history":
             stream = self._streams.get(message.history.number)
@@ -259,14 +262,17 @@ class Questions:
 
     # --- the end
 
-    def _spawn(self, work: object) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._stopped:
+            work.close()
+            return
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     def stop(self) -> None:
         """Nothing is asked or answered any more. Idempotent."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
         self.giving.stop()

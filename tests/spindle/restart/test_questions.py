@@ -21,7 +21,7 @@ from spindle.restart.chain import Standing, Summary
 from spindle.restart.ledger import Ledger
 from spindle.restart.questions import Questions
 from tests.spindle.node.test_node import Group, until, with_group
-from tests.spindle.restart.test_donors import held_and_left
+from tests.spindle.restart.test_donors import Died, held_and_left
 
 
 def asks(node: Node, view_id: int) -> None:
@@ -137,5 +137,23 @@ def test_who_could_not_look_at_its_journal_is_asked_again(runtime_dir: Path, tmp
         with patch.object(disk, "take_up", failing_at_first):
             await asyncio.wait_for(nodes[3].open_reader("t", keep_all=True, from_history=True), 10)
         assert len(looks) > 4
+
+    run(runtime_dir)
+
+
+def test_who_is_asked_while_it_stops_stops_all_the_same(runtime_dir: Path, tmp_path: Path) -> None:
+    """Its peers are heard until they know: about a view that it never installs, and for a history."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        node = await group.start(journal_dir=tmp_path / "1")
+        await group.start(journal_dir=tmp_path / "2")
+        await node.declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2000))
+        await node.open_reader("t", keep_all=False, from_history=False)
+        node.fail(Died("on purpose"))
+        asks(node, node.view().view_id + 1)
+        request = pb.HistoryRequest(number=1, topic="t", view_id=node.view().view_id + 1)
+        node._changes.topics.questions.take(2, pb.PeerMessage(history_request=request))
+        await asyncio.wait_for(node.stop(), 10)
 
     run(runtime_dir)
