@@ -10,7 +10,9 @@ simulated, and none is written a second time.
     turns     whose turn it is
     threads   threads, locks and conditions that only one of all at a time runs with
     loop      asyncio's loop of a process, with a selector that decides when it sees what has come
-    sockets   sockets, who is at their other end, and the lines between hosts
+    sockets   sockets, and who is at their other end
+    lines     connections between hosts, and what becomes of them
+    patience  how long an end of one bears a silent other one
     shortage  descriptors and memory that run out
     disk      files that lose what was not synced
     patches   what stands in for the standard library's during a run
@@ -19,6 +21,8 @@ simulated, and none is written a second time.
     programs  what applications do
     remotes   applications on a host without a node
     liars     applications that lie
+    guarded   keys and rules, and who would like to get around them
+    keys      certificates that are as long in every run
     agreed    settings of the group that change
     watching  what applications see of the group
     bounds    what may wait anywhere, and no more

@@ -9,6 +9,8 @@
     P1        a message counts as persisted when it is on the disk: at every pass of every node
     E1        no thread of a process ends with a defect, no task with an exception that nobody looks at
     L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
+    A1 to A3  nobody does what no rule allows him, nobody hears of a topic that he may neither write nor read, and no
+              stranger is let in
     Q1        no queue grows beyond its bound
     R9        who has left leaves nothing behind: descriptors, sockets, threads
 

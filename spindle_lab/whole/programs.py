@@ -106,9 +106,11 @@ class Writing:
 class Program:
     """One application. `doing` says what it waits for, for whoever finds that it waits for ever."""
 
-    def __init__(self, world: World, number: int, host: str, kind: str = "a") -> None:
+    outside = False  # on a host without a node
+
+    def __init__(self, world: World, number: int, host: str, kind: str = "a", uid: int | None = None) -> None:
         self.world, self.number, self.host = world, number, host
-        self.process: Process = world.system.process(f"{kind}{number}", host, world.uid)
+        self.process: Process = world.system.process(f"{kind}{number}", host, world.uid if uid is None else uid)
         self.rng = world.system.random
         self.session: Session | None = None
         self.readings: list[Reading] = []
@@ -202,8 +204,13 @@ class Program:
             self._take_all()
             if self.world.settled and self.sees:
                 self.doing = "looking at the group"
-                self.sees = difference(self.world, self.session, self.watching)
+                self.sees = self._difference()
             time.sleep(0.003)
+
+    def _difference(self) -> str:
+        """What it sees of the group and isn't so."""
+        assert self.session is not None
+        return difference(self.world, self.session, self.watching, outside=self.outside)
 
     def _settle(self) -> None:
         """From now on nobody writes."""
@@ -269,10 +276,11 @@ class Program:
         return reading
 
     def _open_writer(self) -> None:
-        if len(self.writings) >= 3:
-            return
+        if len(self.writings) < 3:
+            self._open_writer_of(self._spec())
+
+    def _open_writer_of(self, spec: TopicSpec) -> None:
         assert self.session is not None
-        spec = self._spec()
         self.serial += 1
         name, guid = f"{self.process}.{self.serial}", self._guid()
         with self._topic(spec):

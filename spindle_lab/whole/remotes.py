@@ -91,6 +91,8 @@ class RemoteWriting(Writing):
 class RemoteProgram(Program):
     """An application on the host without a node."""
 
+    outside = True
+
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, number, OUTSIDE, "x")
         self.patience_s: float | None = 0.0
@@ -102,12 +104,13 @@ class RemoteProgram(Program):
 
     def _attach(self) -> Session:
         rng, world = self.rng, self.world
-        nodes = [one.node_id for one in world.nodes]
-        rng.shuffle(nodes)
-        addresses = tuple(world.endpoint(node_id) for node_id in nodes[: rng.choice((1, 2, 5, 5))])
+        ids = [one.node_id for one in world.nodes]
+        rng.shuffle(ids)
+        addresses = tuple(world.endpoint(node_id) for node_id in ids[: rng.choice((1, 2, 5, 5))])
         self.patience_s = rng.choice((0.0, 1.0, None, None))
         self.detaches = False
-        session: RemoteSession = attach_remote(NodeAddresses(addresses, plain=True), name=str(self.process),
+        nodes = NodeAddresses(addresses, plain=True) if world.guard is None else world.guard.addresses(addresses)
+        session: RemoteSession = attach_remote(nodes, name=str(self.process),
                                                patience_s=self.patience_s)  # type: ignore[assignment]
         world.met("a program without a node has found one")
         if rng.random() < 0.3:

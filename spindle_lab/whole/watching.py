@@ -43,8 +43,8 @@ class Watching:
             self.whole = False
 
 
-def difference(world: World, session: Session, watching: Watching | None) -> str:
-    """What the program is told of the group that isn't so, or isn't so yet."""
+def difference(world: World, session: Session, watching: Watching | None, outside: bool = False) -> str:
+    """What the program, on a host without a node if `outside`, is told of the group that isn't so, or isn't so yet."""
     view = session.view()
     members = {slot.node_id for slot in world.nodes if slot.running}
     if set(view.node_ids) != members:
@@ -60,12 +60,17 @@ def difference(world: World, session: Session, watching: Watching | None) -> str
             return f"of endpoints it was told {_named(told, there)}, and not {_named(there, told)}"
         if max(watching.view_id, watching.since) != view.view_id:
             return f"of views it was told {watching.view_id} last, and the last one is {view.view_id}"
-    here = sorted(
-        one.process.name for one in world.programs
-        if one.process.alive and one.session is not None and not one.session.gone
-        and (one.session.node_id, one.session.node_pid) == (session.node_id, session.node_pid))
+    there_too = [one for one in world.programs
+                 if one.process.alive and one.session is not None and not one.session.gone
+                 and (one.session.node_id, one.session.node_pid) == (session.node_id, session.node_pid)]
+    here = sorted(one.process.name for one in there_too)
     attached = sorted(one["name"] for one in session.status()["applications"])
-    return f"it sees {attached} attached to node {session.node_id}, of {here}" if attached != here else ""
+    if outside and world.guard is not None:  # of others it is shown what they have open
+        needed = {one.process.name for one in there_too if one.readings or one.writings}
+        as_it_is = needed <= set(attached) <= set(here)
+    else:
+        as_it_is = attached == here
+    return "" if as_it_is else f"it sees {attached} attached to node {session.node_id}, of {here}"
 
 
 def _named(these: dict[bytes, tuple[bool, str, str]], without: dict[bytes, tuple[bool, str, str]]) -> list[str]:

@@ -27,6 +27,7 @@ from spindle_lab.whole import histories, journals
 from spindle_lab.whole.agreed import Agreed
 from spindle_lab.whole.checks import Checks, Violation
 from spindle_lab.whole.disk import Disk
+from spindle_lab.whole.guarded import Guard, Guest, Stranger
 from spindle_lab.whole.liars import Liar
 from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
@@ -65,6 +66,7 @@ class Setup:
     far_ms: int = 0  # how far that is away, at most
     liars: int = 0  # beside the programs
     newer: bool = False  # lives of nodes begin with several versions of the group's settings
+    guarded: bool = False  # there are keys and rules, and those who would like to get around them
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -85,6 +87,7 @@ class Setup:
         if apart.random() < 0.12:
             setup.liars = apart.choice((1, 1, 2))
         setup.newer = apart.random() < 0.2
+        setup.guarded = apart.random() < 0.15
         return setup
 
 
@@ -178,6 +181,7 @@ class World:
         self.specs = [self._spec(n) for n in range(setup.topics)]
         self.programs: list[Program] = []
         self.liars: list[Liar] = []
+        self.guard = Guard(self) if setup.guarded else None
         self.agreed: Agreed | None = None
         system.on_pass = self._on_pass
         self._hosts = hosts
@@ -213,12 +217,14 @@ class World:
     def config(self, slot: NodeSlot) -> NodeConfig:
         """As a configuration file would have it."""
         more: dict[str, Any] = {"suspect_timeout_s": self.setup.suspect_timeout_s}
-        if self.setup.hosts > 1 or self.setup.remotes:
+        if self.setup.hosts > 1 or self.setup.remotes or self.guard is not None:
             endpoint = self.endpoint(slot.node_id)
             more.update(listen=endpoint, plain=True, advertise=endpoint)
         if self.setup.hosts > 1:
             firsts = {one.host: one for one in reversed(self.nodes)}
             more["contacts"] = tuple(self.endpoint(firsts[host].node_id) for host in self._hosts)
+        if self.guard is not None:
+            more.update(self.guard.config(slot))
         if self.setup.newer:
             self.agreed = self.agreed or Agreed(self, more.get("contacts", ()))
             more.update(self.agreed.draw())
@@ -279,6 +285,11 @@ class World:
         for number in range(setup.liars):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_liar, number, host))
+        if self.guard is not None:
+            for number in range(system.random.choice((1, 2))):
+                host = self._hosts[system.random.randrange(len(self._hosts))]
+                system.after(system.random.randrange(30 * MS), functools.partial(self._begin_guest, number, host))
+            system.after(system.random.randrange(30 * MS), self._begin_strangers)
         for _ in range(setup.faults):
             system.at(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
         system.at(begin_ns + setup.duration_ms * MS, lambda: None)
@@ -319,6 +330,13 @@ class World:
 
     def _begin_liar(self, number: int, host: str) -> None:
         self.liars.append(Liar(self, number, host))
+
+    def _begin_guest(self, number: int, host: str) -> None:
+        self.programs.append(Guest(self, number, host))
+
+    def _begin_strangers(self) -> None:
+        Stranger(self, 0)
+        Stranger(self, 1, self.nodes[0].host)
 
     def _begin_program(self, number: int, host: str) -> None:
         self.programs.append(RemoteProgram(self, number) if number < self.setup.remotes

@@ -144,6 +144,13 @@ def test_callbacks_and_frames_that_came_with_the_end_of_the_handshake(site: Site
     run(body)
 
 
+def test_no_session_can_be_resumed(site: Site) -> None:
+    """Whoever resumed one would show no certificate."""
+    client, server = in_memory(site.trust())
+    assert client.unseal(server.seal(b"what would have come behind a ticket")) and client._tls.session is not None
+    assert not client._tls.session.has_ticket and server._tls.session_reused is False
+
+
 def test_threads_have_the_same(site: Site) -> None:
     one, other = tcp()
     made: list[Any] = []
@@ -240,6 +247,13 @@ def application(site: Site) -> Trust:
     return site.reckless(site.application())
 
 
+def application_for_all_purposes(site: Site) -> Trust:
+    """Of an authority that says nothing of connecting and being connected to: OpenSSL finds nothing wrong with it."""
+    return site.reckless(authority._leaf(
+        site.authority, "plotter", ["spindle:application:plotter"], 10,
+        [authority.ExtendedKeyUsageOID.SERVER_AUTH, authority.ExtendedKeyUsageOID.CLIENT_AUTH]))
+
+
 def with_secret(site: Site) -> Trust:
     return Trust.of_secret(site.secret_file())
 
@@ -265,6 +279,7 @@ def node_elsewhere(site: Site) -> Trust:
     (not_yet_valid, node, "not valid yet, or malformed; compare the clocks", "is not valid yet; compare the clocks"),
     (node, not_yet_valid, "is not valid yet; compare the clocks", "not valid yet, or malformed; compare the clocks"),
     (node, application, "an application's can't be a node's", "an application's can't be a node's"),
+    (node, application_for_all_purposes, "is an application's, and listens as a node", "refuses this end"),
     (says_nothing, node, "doesn't say for whom it is", "doesn't say for whom it is.*found: https://example.org"),
     (node, says_nothing, "doesn't say for whom it is", "doesn't say for whom it is"),
     (older_tls, node, "does not speak TLS 1.3", "does not speak TLS 1.3"),

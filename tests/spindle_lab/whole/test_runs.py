@@ -46,7 +46,7 @@ def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
 
 
 def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
-    here = [run_seed(seed) for seed in (3, 11, 14, 3)]
+    here = [run_seed(seed) for seed in (3, 11, 14, 3)]  # 11 has keys and rules
     assert here[0].hash == here[3].hash and here[0].steps == here[3].steps
     script = "from spindle_lab.whole.run import run_seed; print(*(run_seed(n).hash for n in (3, 11, 14)))"
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
@@ -69,6 +69,22 @@ def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None
     assert not summary.failed, summary.failed[0]
     assert summary.deliveries > 1000
     assert {"a liar is shown the door", "a liar: miscount", "a liar: scribble", "a liar: flood"} <= summary.paths.keys()
+
+
+def test_nobody_gets_around_keys_and_rules() -> None:
+    summary = run_seeds(itertools.islice(having("guarded"), 12), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert {"a guest is refused", "a stranger: as_node_without_keys", "a stranger: as_node_of_another_site",
+            "a stranger: as_another_node", "a stranger: as_application", "a stranger: as_node_of_the_host",
+            "a stranger: as_application_of_the_host"} <= summary.paths.keys()
+
+
+def test_a_rule_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle.security.access import Permissions
+
+    monkeypatch.setattr(Permissions, "check_publish", lambda self, topic: None)
+    summary = run_seeds(itertools.islice(having("guarded"), 20), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "A1"
 
 
 def test_a_node_that_goes_by_its_own_settings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
