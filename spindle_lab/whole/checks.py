@@ -179,9 +179,10 @@ class Checks:
             known = self.sorted.get(line)
             if persisted <= 0 or not known:
                 continue
-            at = bisect.bisect_right(known, (epoch.epoch, min(stability["persisted"]) - 1)) - 1
+            least = min(stability["persisted"])  # 0: a member may not even have said so of the views before
+            at = bisect.bisect_right(known, (epoch.epoch, least - 1)) - 1
             whole_since = self.whole_since.get(here)
-            if at >= 0 and whole_since is not None and known[at][0] >= whole_since:
+            if least > 0 and at >= 0 and whole_since is not None and known[at][0] >= whole_since:
                 told = self.told_safe.setdefault(line, {})
                 told[whole_since] = max(told.get(whole_since, known[at]), known[at])
                 self.safe[line] = max(self.safe.get(line, known[at]), known[at])

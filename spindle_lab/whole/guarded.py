@@ -177,7 +177,7 @@ class Stranger:
             self.world.met(f"a stranger: {attempt.__name__}")
             with contextlib.suppress(*EXPECTED):
                 attempt(self.rng.choice(there))
-            time.sleep(self.rng.choice((0.005, 0.02, 0.05)))
+            time.sleep(self.rng.choice((0.01, 0.05, 0.1)))
         self.process.result = "done"
 
     # --- on a host with nodes

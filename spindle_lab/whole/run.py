@@ -68,8 +68,9 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
         killed = _play(system, outcome, trace, setup, reraise)
         system.forget()
         forget()
-        for _ in range(3):  # what ends may let go of more
-            gc.collect()
+        for _ in range(3):
+            if not gc.collect():  # what ends may let go of more
+                break
         system.close()
         let_go()
         left = {fd: what for fd, what in _descriptors().items() if before.get(fd) != what}
