@@ -5,7 +5,7 @@ Each line names one thing that is left; the world waits for there to be none, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.membership.plan import fulfilled
@@ -25,6 +25,18 @@ def left_in(attachments: Attachments) -> Iterator[str]:
     for what, some in _counted(attachments):
         if some:
             yield f"node {attachments.node.node_id} has {what}: {str(some)[:200]}"
+
+
+def kept_in_vain(serving: Sequence[Attachments]) -> str:
+    """A history that one node keeps for another, which is whole without it or has it already, if there is one: the log
+    stays as it is, and its writers wait."""
+    nodes = {one.node.node_id: one.node for one in serving}
+    for node in nodes.values():
+        for pin in node._changes.topics.questions.giving._pinned:
+            local = nodes[pin.node_id]._changes.topics.local.get(pin.topic) if pin.node_id in nodes else None
+            if local is not None and local.whole:
+                return f"node {node.node_id} keeps a history of {pin.topic!r} for node {pin.node_id}, which is whole"
+    return ""
 
 
 def _counted(attachments: Attachments) -> Iterator[tuple[str, object]]:

@@ -33,7 +33,7 @@ from spindle_lab.whole.lines import Lines
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
-from spindle_lab.whole.rest import is_left, left_in
+from spindle_lab.whole.rest import is_left, kept_in_vain, left_in
 from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
@@ -401,7 +401,8 @@ class World:
     def _unsettled(self) -> str:
         return self.checks.settled() or histories.lacking(self.checks) or next(
             (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "") or (
-            self.agreed.behind() if self.agreed is not None else "")
+            self.agreed.behind() if self.agreed is not None else "") or kept_in_vain(
+            [slot.attachments for slot in self.nodes if slot.attachments is not None and slot.serving])
 
     def _unseen(self) -> str:
         return "; ".join(f"{one.process}: {one.sees}" for one in self.programs
