@@ -25,7 +25,7 @@ async def within(timeout_s: float | None, what: Awaitable[T]) -> T:
         raise
     if not task.done():
         await _cancelled(task)
-        if task.cancelled():
+        if task.cancelled() or isinstance(task.exception(), asyncio.CancelledError):  # so ends a gather()
             raise asyncio.TimeoutError
     return task.result()
 

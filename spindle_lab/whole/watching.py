@@ -22,9 +22,11 @@ class Watching:
         self.endpoints: dict[bytes, Endpoint] = {}
         self.view_id = -1
         self.whole = True  # nothing was missed
+        gone = self._gone = set[bytes]()  # meanwhile: the answer may be older than what another thread is told
         session.add_listener(self._heard)
         for endpoint in session.endpoints():
-            self.endpoints[endpoint.guid] = endpoint
+            if endpoint.guid not in gone:
+                self.endpoints[endpoint.guid] = endpoint
         self.since = session.view().view_id  # what is told of earlier views says nothing new
 
     def _heard(self, event: Event) -> None:
@@ -39,6 +41,7 @@ class Watching:
         elif event.kind == ENDPOINT_REMOVED:
             assert event.endpoint is not None
             self.endpoints.pop(event.endpoint.guid, None)
+            self._gone.add(event.endpoint.guid)
         elif event.kind == MISSED:
             self.whole = False
 

@@ -22,6 +22,8 @@ def test_a_result_an_error_and_the_end_of_the_time() -> None:
         with pytest.raises(asyncio.TimeoutError):
             await within(0.001, never)
         assert never.cancelled()
+        with pytest.raises(asyncio.TimeoutError):  # of several at once, whose end by cancellation is an error of theirs
+            await within(0.001, asyncio.gather(asyncio.sleep(60), asyncio.sleep(60)))
 
     asyncio.run(scenario())
 
