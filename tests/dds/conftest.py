@@ -1,8 +1,10 @@
-"""Fixtures of the DDS tests: participants with embedded nodes, in a runtime directory of the test's own."""
+"""Fixtures of the DDS tests: participants with embedded nodes, and a group of daemons, in a runtime directory of the
+test's own."""
 
 import pytest
 
 from dds import DomainParticipant
+from tests.spindle.daemons import daemons
 
 
 @pytest.fixture
@@ -17,3 +19,10 @@ def two_nodes():
     """Two participants, each with a node of its own; both nodes form one group."""
     with DomainParticipant(embedded=True, node_id=1) as one, DomainParticipant(embedded=True, node_id=2) as two:
         yield one, two
+
+
+@pytest.fixture
+def group(runtime_dir):
+    """Three daemons, which form one group."""
+    with daemons(runtime_dir, 3) as running:
+        yield running

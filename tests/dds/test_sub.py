@@ -1,7 +1,7 @@
-"""Readers: taking, reading, states, history, batches, waiting.
+"""Readers: taking, reading, waiting, history, order.
 
-Goal: what take, read, iterators, conditions and batches give, on the fast way and on the other; nothing lost, nothing
-twice, no waiting where none is due.
+Goal: what take, read and iterators give, on the fast way and on the other; nothing lost, nothing twice, no waiting
+where none is due.
 Method: writers and readers on one embedded node, on two where the group matters. Waits are bounded by timeouts of the
 interface itself.
 """
@@ -21,7 +21,6 @@ from dds import (
     InstanceState,
     Policy,
     Qos,
-    QueryCondition,
     ReadCondition,
     SampleInfo,
     SampleState,
@@ -31,8 +30,6 @@ from dds import (
     duration,
 )
 from dds.idl import IdlStruct
-from dds.idl.annotations import key
-from dds.idl.types import int32
 from tests.support import wait_until
 
 SECOND = duration(seconds=1)
@@ -43,13 +40,6 @@ ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 @dataclass
 class Message(IdlStruct):
     text: str
-
-
-@dataclass
-class State(IdlStruct):
-    unit: int32
-    value: int32
-    key("unit")
 
 
 def pair(participant, data_type=bytes, qos=None, name="topic", **keywords):
@@ -272,187 +262,6 @@ def test_closing_wakes_a_thread_that_waits(participant):
     assert caught == [DDSException.DDS_RETCODE_ALREADY_DELETED]
 
 
-def test_keep_last_gives_the_newest(participant):
-    writer, reader = pair(participant, qos=Qos(Policy.History.KeepLast(3)))
-    write_all(writer, [b"%d" % i for i in range(10)])
-    assert reader.take(100) == [b"7", b"8", b"9"]
-    write_all(writer, [b"a", b"b"])
-    assert reader.read(100) == [b"a", b"b"]
-    write_all(writer, [b"c", b"d"])
-    assert reader.read(1) == [b"b"]
-    assert reader.take(100) == [b"b", b"c", b"d"]
-    assert reader.get_sample_lost_status().total_count == 0
-
-
-def test_keep_last_is_never_waited_for_and_what_it_replaces_is_not_lost(participant):
-    qos = Qos(Policy.History.KeepLast(2), Policy.Reliability.Reliable(SECOND))
-    writer, reader = pair(participant, qos=qos)
-    payload = bytes(16384)
-    for i in range(1500):  # three times what the log holds
-        writer.write(payload[:-2] + i.to_bytes(2, "big"))
-    assert writer.wait_for_acks(LONG)
-    assert [int.from_bytes(one[-2:], "big") for one in reader.take(9)] == [1498, 1499]
-    assert reader.get_sample_lost_status().total_count == 0
-
-
-def test_a_best_effort_reader_that_is_overtaken_counts_its_losses(participant):
-    writer, reader = pair(participant, qos=Qos(Policy.Reliability.BestEffort))
-    for i in range(1500):
-        writer.write(bytes(16382) + i.to_bytes(2, "big"))
-    assert writer.wait_for_acks(LONG)
-    got = [int.from_bytes(one[-2:], "big") for one in reader.take(5000)]
-    assert got == list(range(1500 - len(got), 1500))
-    status = reader.get_sample_lost_status()
-    assert status.total_count == status.total_count_change == 1500 - len(got) > 0
-    assert reader.get_sample_lost_status().total_count_change == 0
-
-
-def test_a_keep_all_reader_holds_the_writer_back(participant):
-    qos = Qos(Policy.Reliability.Reliable(duration(milliseconds=50)))
-    writer, reader = pair(participant, qos=qos)
-    written = 0
-    with pytest.raises(DDSTimeout):
-        while written < 100_000:
-            writer.write(written.to_bytes(4, "big") + bytes(16380))
-            written += 1
-    assert 100 < written < 2000
-    got = []
-    while len(got) < written:
-        got += reader.take(100)
-    assert [int.from_bytes(one[:4], "big") for one in got] == list(range(written))
-    writer.write(b"goes on")
-    assert reader.take_one(timeout=LONG) == b"goes on"
-
-
-def test_reading_only_does_not_grow_without_end(participant, monkeypatch):
-    monkeypatch.setattr("dds.intake.KEPT_MAX", 100)
-    monkeypatch.setattr("dds.intake.PULL", 10)
-    writer, reader = pair(participant)
-    seen = []
-    for start in range(0, 1000, 50):
-        write_all(writer, [b"%d" % i for i in range(start, start + 50)])
-        for one in reader.read_iter(timeout=1000):
-            seen.append(int(one))
-    assert seen == list(range(1000))
-    assert len(reader._intake) <= 100
-
-
-def test_resource_limits_keep_the_rest_in_the_log(participant):
-    writer, reader = pair(participant, qos=Qos(Policy.ResourceLimits(max_samples=4)))
-    write_all(writer, [b"%d" % i for i in range(4)])
-    assert len(reader.read(10)) == 4
-    write_all(writer, [b"4", b"5"])
-    assert reader.read(10) == [b"0", b"1", b"2", b"3"]
-    assert reader.take(2) == [b"0", b"1"]
-    assert reader.take(10) == [b"2", b"3", b"4", b"5"]
-
-
-def test_conditions_select(participant):
-    writer, reader = pair(participant, Message)
-    write_all(writer, [Message(text) for text in ("hi 1", "bye 1", "hi 2")])
-    greeting = QueryCondition(reader, ANY, lambda sample: sample.text.startswith("hi"))
-    unread = ReadCondition(reader, SampleState.NotRead)
-    assert greeting.triggered and unread.triggered
-    assert reader.take(10, condition=greeting) == [Message("hi 1"), Message("hi 2")]
-    assert not greeting.triggered
-    assert reader.read(10, condition=unread) == [Message("bye 1")]
-    assert reader.read(10, condition=unread) == []
-    assert reader.read(10, condition=ReadCondition(reader, SampleState.Read)) == [Message("bye 1")]
-    assert reader.read(10, condition=ReadCondition(reader, InstanceState.NotAliveDisposed)) == []
-    assert [*reader.take_iter(condition=greeting, timeout=1000)] == []
-    write_all(writer, [Message("bye 2"), Message("hi 3")])
-    assert [*reader.take_iter(condition=greeting, timeout=1000)] == [Message("hi 3")]
-    assert greeting.get_mask() == greeting.mask == ANY
-    assert greeting.get_datareader() is reader
-    failing = QueryCondition(reader, ANY, lambda sample: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        reader.take(condition=failing)
-    assert len(reader.take(10)) == 2
-
-
-def test_instances(participant):
-    topic = Topic(participant, "states", State)
-    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
-    write_all(writer, [State(1, 10), State(2, 20), State(1, 11)])
-    first = reader.read(10)
-    handles = [one.sample_info.instance_handle for one in first]
-    assert handles[0] == handles[2] != handles[1]
-    assert [one.sample_info.view_state for one in first] == [ViewState.New] * 3
-    assert reader.read(10, instance_handle=handles[1]) == [State(2, 20)]
-    assert reader.take(10, instance_handle=handles[0]) == [State(1, 10), State(1, 11)]
-    assert reader.lookup_instance(State(2, 0)) == writer.lookup_instance(State(2, 99)) == handles[1]
-    assert reader.lookup_instance(State(3, 0)) is None
-    handle = writer.register_instance(State(3, 0))
-    assert handle not in handles and reader.lookup_instance(State(3, 0)) == handle
-    write_all(writer, [State(3, 1), State(2, 21)])
-    view = {one.unit: one.sample_info.view_state for one in reader.take(10)}
-    assert view == {2: ViewState.Old, 3: ViewState.New}
-    for call in (writer.dispose, writer.unregister_instance, writer.write_dispose, writer.dispose_instance_handle,
-                 writer.unregister_instance_handle):
-        with pytest.raises(DDSException) as caught:
-            call(State(1, 1))
-        assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
-    plain_writer, plain_reader = pair(participant, Message, name="plain")
-    for call in (plain_writer.register_instance, plain_writer.lookup_instance, plain_reader.lookup_instance):
-        with pytest.raises(DDSException) as caught:
-            call(Message(""))
-        assert caught.value.code == DDSException.DDS_RETCODE_ILLEGAL_OPERATION
-
-
-def test_keep_last_counts_per_instance(participant):
-    writer, reader = pair(participant, State, qos=Qos(Policy.History.KeepLast(1)))
-    write_all(writer, [State(1, 1), State(2, 1), State(1, 2), State(3, 1), State(1, 3)])
-    assert reader.read(10) == [State(2, 1), State(3, 1), State(1, 3)]
-    write_all(writer, [State(2, 2)])
-    assert reader.take(10) == [State(3, 1), State(1, 3), State(2, 2)]
-    write_all(writer, [State(1, 4), State(1, 5)])
-    assert reader.take(10) == [State(1, 5)]
-
-
-def test_keep_last_per_instance_after_some_were_taken(participant):
-    writer, reader = pair(participant, State, qos=Qos(Policy.History.KeepLast(2)))
-    write_all(writer, [State(1, 1), State(1, 2)])
-    last = QueryCondition(reader, ANY, lambda sample: sample.value == 2)
-    assert reader.take(5, condition=last) == [State(1, 2)]
-    write_all(writer, [State(1, 3)])
-    assert reader.read(5) == [State(1, 1), State(1, 3)]
-    write_all(writer, [State(1, 4)])
-    assert reader.take(5) == [State(1, 3), State(1, 4)]
-
-
-def test_replaced_samples_behind_an_old_one_are_forgotten(participant):
-    writer, reader = pair(participant, State, qos=Qos(Policy.History.KeepLast(1)))
-    write_all(writer, [State(0, 0)])
-    for start in range(0, 1000, 100):
-        write_all(writer, [State(1, i) for i in range(start, start + 100)])
-        assert reader.read(5) == [State(0, 0), State(1, start + 99)]
-    assert len(reader._intake) == 2 and len(reader._intake.entries) < 200
-
-
-def test_an_open_batch_is_in_the_way(participant):
-    writer, reader = pair(participant)
-    write_all(writer, [b"a", b"b"])
-    with reader.take_batch(1):
-        for call in (reader.take, reader.read):
-            with pytest.raises(DDSException) as caught:
-                call()
-            assert caught.value.code == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
-    assert reader.take(5) == [b"b"]
-
-
-def test_topic_filter(participant):
-    topic = Topic(participant, "filtered", Message)
-    topic.set_topic_filter(lambda topic, sample: "x" not in sample.text)
-    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
-    write_all(writer, [Message("a"), Message("x"), Message("b")])
-    assert reader.read(10) == [Message("a"), Message("b")]
-    topic.set_topic_filter(None)
-    unfiltered = DataReader(participant, topic)
-    write_all(writer, [Message("x")])
-    assert unfiltered.take(10) == [Message("x")]
-    assert [*reader.take_iter(timeout=1000)] == []
-
-
 def test_foreign_bytes_are_told_of_and_skipped(participant):
     writer, reader = pair(participant, Message)
     write_all(writer, [Message("a")])
@@ -467,72 +276,6 @@ def test_foreign_bytes_are_told_of_and_skipped(participant):
     with pytest.raises(DDSException, match="can't be read and is skipped"):
         reader.read(10)
     assert reader.read(10) == [Message("c")]
-
-
-class TestBatches:
-    def test_records_in_place(self, participant):
-        np = pytest.importorskip("numpy")
-        dtype = np.dtype([("altitude", "<f8"), ("flags", "<u2"), ("vector", "<f4", (3,))])
-        writer, reader = pair(participant, dtype)
-        rows = np.zeros(1000, dtype)
-        rows["altitude"] = np.arange(1000)
-        assert writer.write_many(rows) == 1000
-        assert writer.wait_for_acks(LONG)
-        got = []
-        while len(got) < 1000:
-            with reader.take_batch(300) as batch:
-                assert len(batch) == len(batch.array)
-                assert not batch.array.flags.owndata
-                assert batch.array.dtype == dtype
-                assert batch.sample_info(0).node == 1
-                assert batch.sample_info(-1).index - batch.sample_info(0).index == len(batch) - 1
-                got.extend(batch.array["altitude"].tolist())
-        assert got == list(range(1000))
-        with reader.take_batch() as empty:
-            assert len(empty) == 0 and empty.array.shape == (0,)
-        with pytest.raises(ValueError):
-            _ = batch.array
-        with pytest.raises(ValueError):
-            batch.sample_info(0)
-
-    def test_take_array_owns_its_memory(self, participant):
-        np = pytest.importorskip("numpy")
-        writer, reader = pair(participant, np.dtype([("x", "<i4")]))
-        writer.write_many(np.array([(1,), (2,)], [("x", "<i4")]))
-        assert writer.wait_for_acks(LONG)
-        array = reader.take_array(10)
-        assert array["x"].tolist() == [1, 2] and array.flags.owndata
-        assert reader.take(1) == []
-
-    def test_bytes(self, participant):
-        writer, reader = pair(participant)
-        write_all(writer, [b"aa", b"bb", b"ccc"])
-        with reader.take_batch(10) as batch:
-            assert [bytes(batch.payload(i)) for i in range(len(batch))] == [b"aa", b"bb"]
-            assert batch.payload(0).readonly
-            with pytest.raises(IndexError):
-                batch.payload(2)
-        with reader.take_batch(10) as batch:
-            assert bytes(batch.payload(0)) == b"ccc"
-            assert batch.array.tolist() == [[99, 99, 99]]
-
-    def test_after_read_and_for_readers_that_may_be_overtaken(self, participant):
-        writer, reader = pair(participant)
-        last = DataReader(participant, reader.topic, qos=Qos(Policy.History.KeepLast(2)))
-        write_all(writer, [b"a", b"b", b"c"])
-        reader.read(1)
-        with reader.take_batch(2) as batch:
-            assert [bytes(batch.payload(i)) for i in range(len(batch))] == [b"a", b"b"]
-            assert [batch.sample_info(i).sample_state for i in (0, 1)] == [SampleState.Read, SampleState.NotRead]
-        assert reader.take(9) == [b"c"]
-        with last.take_batch(9) as batch:
-            assert [bytes(batch.payload(i)) for i in range(len(batch))] == [b"b", b"c"]
-
-    def test_types_without_layout(self, participant):
-        _, reader = pair(participant, Message)
-        with pytest.raises(DDSException) as caught:
-            reader.take_batch()
-        assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
 
 class TestHistory:

@@ -14,10 +14,11 @@ import pytest
 from spindle.security import ktls
 from tests.spindle_core.cluster import connection
 from tests.spindle_core.fabric import test_tcp as plain
+from tests.spindle_core.fabric.tcp_peers import TcpPeer
 
 
-def make_peers(n: int) -> list[plain.TcpPeer]:
-    peers = [plain.TcpPeer(rank, n) for rank in range(n)]
+def make_peers(n: int) -> list[TcpPeer]:
+    peers = [TcpPeer(rank, n) for rank in range(n)]
     for i in range(n):
         for k in range(i + 1, n):
             secret = os.urandom(32)

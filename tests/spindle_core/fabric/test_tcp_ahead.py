@@ -16,7 +16,7 @@ import pytest
 from spindle_core.fabric.tcp import TcpFabric
 from tests.spindle_core.cluster import connection
 from tests.spindle_core.fabric.conformance import BOUND_S
-from tests.spindle_core.fabric.test_tcp import WRITE, parse
+from tests.spindle_core.fabric.tcp_peers import WRITE, parse
 
 GUARD, AHEAD, BEAT, SLOTS, COUNTS = 2, 4, 1 << 16, 2 << 16, 3 << 16
 ROW_SIZE = 16 << 20
