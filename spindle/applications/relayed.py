@@ -25,13 +25,15 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from spindle.applications.application import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
-from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError
+from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError, shortage
 from spindle.group.levels import Level
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import ConnectionEnded
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from spindle.applications.application import Registry
     from spindle.security.access import Permissions
     from spindle.topics.ports import ReaderPort, WriterPort
@@ -190,26 +192,35 @@ class RelayedApplication(Application):
         if answer is None:
             return None
         reply, _ = answer
-        if wanted.resumed and logged:
-            # Not before this node is a whole member: until then nobody may know what the journals hold.
-            try:
+        number = reply.writer.port
+        async with self._or_closed(number, f"a writer of topic {wanted.topic!r}"):
+            if wanted.resumed and logged:
+                # Not before this node is a whole member: until then nobody may know what the journals hold.
                 sent_ns = await self._claim(wanted, logged)
-            except BaseException:
-                opened = self._ports.pop(reply.writer.port, None)
-                if opened is not None:
-                    await self._close_logged(opened)
-                raise
-        opened = self._ports.get(reply.writer.port)
-        if opened is None:
-            return None  # the application has gone meanwhile
-        port = opened.writer
-        assert port is not None
-        self._newest_port = max(self._newest_port, reply.writer.port)
-        self._adjust_limits(self._topic(wanted.topic).spec.size_max)
-        self._intakes[reply.writer.port] = self._intake(reply.writer.port, port)
+            opened = self._ports.get(number)
+            if opened is None:
+                return None  # the application has gone meanwhile
+            port = opened.writer
+            assert port is not None
+            self._newest_port = max(self._newest_port, number)
+            self._adjust_limits(self._topic(wanted.topic).spec.size_max)
+            self._intakes[number] = self._intake(number, port)
         reply.writer.slots = port.slots
         reply.writer.sent_ns = sent_ns
         return reply, []
+
+    @contextlib.asynccontextmanager
+    async def _or_closed(self, number: int, what: str) -> AsyncIterator[None]:
+        """Closes the port again if what this node has of it itself can't be made: nobody else knows of it."""
+        try:
+            yield
+        except BaseException as error:
+            opened = self._ports.pop(number, None)
+            if opened is not None:
+                await self._close_logged(opened)
+            if short := shortage(error, what):
+                raise short from error
+            raise
 
     async def _claim(self, wanted: pb.OpenWriter, logged: bool) -> int:
         return await self._node.relays.claim(self.client, self.turn, wanted.relayed, wanted.topic, logged)
@@ -261,10 +272,12 @@ class RelayedApplication(Application):
         if answer is None:
             return None
         reply, _ = answer
-        port = self._ports[reply.reader.port].reader
+        number = reply.reader.port
+        port = self._ports[number].reader
         assert port is not None
-        self._newest_port = max(self._newest_port, reply.reader.port)
-        self._feeds[reply.reader.port] = self._feed(reply.reader.port, port, bool(request.open_reader.after))
+        self._newest_port = max(self._newest_port, number)
+        async with self._or_closed(number, f"a reader of topic {port.topic!r}"):
+            self._feeds[number] = self._feed(number, port, bool(request.open_reader.after))
         return reply, []
 
     def _feed(self, number: int, port: ReaderPort, goes_on: bool) -> Feed:
