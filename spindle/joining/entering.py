@@ -86,6 +86,7 @@ class Entry:
         self._listening = False
         self._unmet = ""  # what the introduction to the members waits for
         self._told = (0, -1)  # group id and view id of what this newcomer was told last
+        self._reaching: dict[asyncio.Future[Peer], Member] = {}  # whom it connects to just now
 
     async def enter(self, found: list[LiveSocket], deadline: float) -> None:
         """Joins through anybody who is there, forms the group if nobody is. Raises JoinFailed, or what somebody refuses
@@ -100,6 +101,8 @@ class Entry:
             if self._peers.connected or not outside:
                 self._be_reachable()
                 if await self._join(deadline):
+                    assert self._changes.view is not None
+                    self._give_up_who_is_not_in(self._changes.view)
                     return
             await asyncio.sleep(RESCAN_S)
             if time.monotonic() > deadline:
@@ -282,6 +285,7 @@ class Entry:
         if self._told[0] == view.group_id and self._told[1] > view.view_id:
             return
         self._told = (view.group_id, view.view_id)
+        self._give_up_who_is_not_in(view)
         for member in view.members:
             if member.node_id != me.node_id and not fabric_between(me, member):
                 self._fail(JoinFailed(f"{member} offers {_ways(member)}, this node {_ways(me)}: messages have no way "
@@ -292,8 +296,8 @@ class Entry:
                 if given_up or self._told != (view.group_id, view.view_id):
                     return
                 try:
-                    await self._peers.reach(member, self._config.join_timeout_s)
-                    break
+                    if await self._reached(member):
+                        break
                 except (ConnectionEnded, NodeStopped) as error:
                     LOG.debug("%s", error)
                     self._unmet = f"a connection to {member}: {error}"
@@ -303,6 +307,31 @@ class Entry:
                     return
         self._unmet = ""
         self._changes.heard(peer.node_id, told)
+
+    async def _reached(self, member: Member) -> bool:
+        """There is a connection to a member; False if that was given up. Raises as Peers.reach."""
+        reaching = asyncio.ensure_future(self._peers.reach(member, self._config.join_timeout_s))
+        self._reaching[reaching] = member
+        try:
+            await asyncio.wait({reaching})
+        except asyncio.CancelledError:
+            reaching.cancel()
+            await asyncio.wait({reaching})
+            raise
+        finally:
+            del self._reaching[reaching]
+        if reaching.cancelled():
+            return False
+        reaching.result()
+        return True
+
+    def _give_up_who_is_not_in(self, view: View) -> None:
+        """A host that has vanished says nothing, for as long as TCP hopes; and while this life of its node is waited
+        for, the next one can't be reached."""
+        for reaching, member in self._reaching.items():
+            fellow = view.member(member.node_id)
+            if fellow is None or fellow.life != member.life:
+                reaching.cancel()
 
 
 def _ways(member: Member) -> str:
