@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 80 << 20  # a batch, or a message of up to 64 MiB
 PREAMBLE_PLAIN = b"SPNC"  # see spindle.transport.network
-UNANSWERED_MS = 10_000
+# A host that vanishes while an answer of it is waited for is noticed after seconds: when it is back, or soon after.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3),
+              (socket.TCP_USER_TIMEOUT, 10_000))
 _KEYS = ("certificate", "key", "authority", "secret")
 
 
@@ -129,7 +131,8 @@ def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
     sock = _connected(split_address(address), label, timeout_s)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS)
+        for option, value in _KEEPALIVE:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
         limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=0)
         if trust.mode == PLAIN:
             trust.check_plain(address_text(sock.getpeername()))

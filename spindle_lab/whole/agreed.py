@@ -44,7 +44,11 @@ class Agreed:
 
     def draw(self) -> dict[str, Any]:
         """What the next life of some node reads."""
-        file = self.world.system.random.choice(self.files)
+        # Those who begin with an older file that names fewer hosts may be all that it names, and found a group of their
+        # own while the others live on: docs/operations.md says so.
+        newest = max(self._brought.values(), default=0)
+        able = [one for one in self.files if one.version >= newest or set(one.contacts) >= set(self.files[0].contacts)]
+        file = self.world.system.random.choice(able)
         said: dict[str, Any] = {"settings_version": file.version, "suspect_timeout_s": file.suspect_timeout_s}
         return {**said, "contacts": file.contacts} if file.contacts else said
 

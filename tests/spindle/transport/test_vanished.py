@@ -1,5 +1,5 @@
 """A machine that vanished while its node joined and is back soon gets its node id again at once, and not when TCP's
-keepalive finds out, seconds later.
+keepalive finds out, seconds later. A program that waits for the answer of such a machine hears by keepalive.
 
 Method: a connection over loopback that ends without a word to the other end, as the kernel does it for who saves and
 moves connections (TCP_REPAIR, since Linux 3.5; it wants the right to administer the network).
@@ -8,12 +8,17 @@ moves connections (TCP_REPAIR, since Linux 3.5; it wants the right to administer
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
 
+from spindle.client.nodes import connect
+from spindle.errors import ConnectionEnded
 from spindle.proto import node_pb2 as pb
 from spindle.proto.opening_pb2 import PEER, Opening, OpeningReply
+from spindle.security.identity import PLAIN as PLAIN_MODE
+from spindle.security.trust import Trust
 from spindle.transport.network import PLAIN
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import Connection
@@ -82,3 +87,14 @@ async def test_what_is_of_no_kind_is_minded_by_nobody(site: Site) -> None:
     while node._peers.connected[9].farewell is None:
         await asyncio.sleep(0.002)
     conn.close()
+
+
+def test_a_program_does_not_wait_long_for_a_node_that_vanished() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        conn = connect(address, Trust(PLAIN_MODE), 5)
+        gone, _ = listener.accept()
+        vanish(gone)
+        gone.close()
+        with contextlib.closing(conn), pytest.raises(ConnectionEnded):  # and no TimeoutError
+            conn.receive(KEEPALIVE_S + 10)
