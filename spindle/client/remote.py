@@ -65,7 +65,7 @@ class RemoteSession(Session):
         self.embedded = False
         self.name = name
         self._watching = False
-        self._declared: dict[str, TopicSpec] = {}  # as agreed
+        self._declared: dict[str, TopicSpec] = {}  # by name, as agreed
         self._finalizer = weakref.finalize(self, _end, channel, None)  # type: ignore[arg-type]
 
     @property
@@ -85,12 +85,6 @@ class RemoteSession(Session):
     def address(self) -> str:
         """host:port of the present node."""
         return self._channel.address
-
-    def declare_topic(self, spec: TopicSpec) -> TopicInfo:
-        """As Session.declare_topic. What was declared here stays declared when another group serves."""
-        info = super().declare_topic(spec)
-        self._declared[info.spec.name] = info.spec
-        return info
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False) -> WriterHandle:
@@ -121,7 +115,7 @@ class RemoteSession(Session):
             if one.spec.name == name:  # a node that doesn't know the question yet names all
                 return one
         if name in self._declared:  # another group, that of a restart
-            return super().declare_topic(self._declared[name])
+            return self.declare_topic(self._declared[name])
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self.domain_id}: declare it first")
 
     def counters(self) -> Counters:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
-from spindle.errors import SpindleError, WireError, shortage
+from spindle.errors import SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
 from spindle.group.levels import Level
@@ -156,13 +156,15 @@ class Session:
         self.embedded: bool = welcome.embedded
         self.group_id: int = welcome.view.group_id
         self.name = name
+        self._declared: dict[str, TopicSpec] = {}  # by name, as agreed
         self._watching = False
         self._finalizer = weakref.finalize(self, _end, channel, on_close)  # also at the end of the program
 
     # --- topics, writers, readers
 
     def declare_topic(self, spec: TopicSpec) -> TopicInfo:
-        """The agreed topic of this name, created if there is none.
+        """The agreed topic of this name, created if there is none. What was declared here stays declared: whoever else
+        deletes it, opening it creates it again.
 
         Raises TopicMismatch if the group has it with another definition, TopicLimit, AccessDenied.
         """
@@ -170,7 +172,9 @@ class Session:
         from spindle.proto import attach_pb2 as pb
 
         reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
-        return topic_from_wire(reply.topic)
+        info = topic_from_wire(reply.topic)
+        self._declared[info.spec.name] = info.spec
+        return info
 
     def delete_topic(self, name: str) -> None:
         """Ends a topic that nobody has a reader or writer of, on no node; who may declare it may do that.
@@ -180,6 +184,18 @@ class Session:
         from spindle.proto import attach_pb2 as pb
 
         self._ask(delete_topic=pb.DeleteTopic(topic=name))
+        self._declared.pop(name, None)
+
+    def _open(self, topic: str, **request: Any) -> tuple[pb.Reply, Frame]:
+        """The answer to a request that opens a port of a topic, which this program may have declared."""
+        try:
+            return self._channel.request(**request)
+        except TopicUnknown:  # deleted since, or before: the node may have heard of that only after the declaration
+            spec = self._declared.get(topic)
+            if spec is None:
+                raise
+            self.declare_topic(spec)
+            return self._channel.request(**request)
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False) -> WriterHandle:
@@ -196,8 +212,8 @@ class Session:
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
 
-        reply, frame = self._channel.request(
-            open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
+        reply, frame = self._open(
+            topic, open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
         with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), _take_fds(frame, 3) as fds:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
@@ -223,7 +239,7 @@ class Session:
         from spindle_core.reader import LogReader
 
         places = [] if after is None else [after, *earlier]
-        reply, frame = self._channel.request(open_reader=pb.OpenReader(
+        reply, frame = self._open(topic, open_reader=pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
             after=map(position_to_wire, places), endpoint=endpoint, guid=guid))
         start = position_from_wire(reply.reader.start)
