@@ -262,8 +262,8 @@ class Checks:
         line = (reading.group_id, reading.topic)
         if not reading.logged:
             return self.sorted.get(line, [(-1, -1)])[-1]
-        # A program on a host without a node may have taken the last ones at nodes that have all died before these were on
-        # their disks.
+        # A program on a host without a node may have taken the last ones at nodes that have all died since, before these
+        # were on their disks.
         taken = [one.taken[-1] for one in self.readings if one.open and one.taken and one.topic == reading.topic
                  and (not one.program.outside or self.known(line, one.taken[-1]))]
         return max([*taken, self.safe.get(line, (-1, -1))])
