@@ -77,7 +77,7 @@ class Checks:
         # logged topic what was only delivered is lost when those who have it die; then nobody who comes later finds
         # both.
         self.relayed: set[bytes] = set()
-        self.known: Callable[[Line, Order], bool] = lambda line, order: True
+        self.known: Callable[..., bool] = lambda line, order, whole=False: True
         self.doubled_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload: since when it may have come twice
         # Of logged topics, what somebody was told to be persisted at every member: from which view on and up to where,
         # for each view since when who was told so has had the topic whole; and the last message of all that.
@@ -262,10 +262,10 @@ class Checks:
         line = (reading.group_id, reading.topic)
         if not reading.logged:
             return self.sorted.get(line, [(-1, -1)])[-1]
-        # A program on a host without a node may have taken the last ones at nodes that have all died since, before these
-        # were on their disks.
+        # A program on a host without a node may have taken the last ones at nodes that have all died since, and had
+        # them on no disk.
         taken = [one.taken[-1] for one in self.readings if one.open and one.taken and one.topic == reading.topic
-                 and (not one.program.outside or self.known(line, one.taken[-1]))]
+                 and (not one.program.outside or self.known(line, one.taken[-1], whole=True))]
         return max([*taken, self.safe.get(line, (-1, -1))])
 
     def process_ended(self, process: Process) -> None:

@@ -191,8 +191,8 @@ class RemoteProgram(Program):
         return None
 
 
-def known(world: World, line: Line, order: Order) -> bool:
-    """True if a node lives that has been a member of the topic since before this message."""
+def known(world: World, line: Line, order: Order, whole: bool = False) -> bool:
+    """True if a node lives that has been a member of the topic, or a whole one, since before this message."""
     group_id, topic = line
     for slot in world.nodes:
         if not slot.serving:
@@ -202,6 +202,10 @@ def known(world: World, line: Line, order: Order) -> bool:
         local = node._changes.topics.local.get(topic)
         if node._view is None or node._view.group_id != group_id or local is None or not local.member:
             continue
-        if local._entered <= order[0]:
+        since = local._entered
+        if whole:
+            assert slot.process is not None
+            since = world.checks.whole_since.get((slot.process.pid, topic), order[0] + 1)
+        if since <= order[0]:
             return True
     return False
