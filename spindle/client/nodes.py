@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConfigError, ConnectionEnded, SpindleError
 from spindle.security.access import address_text
+from spindle.transport.frames import notice_vanished
 from spindle.transport.wire import BlockingConnection, Limits
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 80 << 20  # a batch, or a message of up to 64 MiB
 PREAMBLE_PLAIN = b"SPNC"  # see spindle.transport.network
-# A host that vanishes while an answer of it is waited for is noticed after seconds: when it is back, or soon after.
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3),
-              (socket.TCP_USER_TIMEOUT, 10_000))
+UNANSWERED_MS = 10_000
 _KEYS = ("certificate", "key", "authority", "secret")
 
 
@@ -130,9 +129,7 @@ def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
     deadline = time.monotonic() + timeout_s
     sock = _connected(split_address(address), label, timeout_s)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        notice_vanished(sock, UNANSWERED_MS)
         limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=0)
         if trust.mode == PLAIN:
             trust.check_plain(address_text(sock.getpeername()))

@@ -163,6 +163,15 @@ class FrameDecoder:
         self._buffer.clear()
 
 
+def notice_vanished(sock: socket.socket, unanswered_ms: int) -> None:
+    """A host that vanishes without a word is noticed: some seconds later once it is back, else after so long without an
+    answer (tcp(7))."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3),
+                          (socket.TCP_USER_TIMEOUT, unanswered_ms)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def prepare(sock: socket.socket) -> None:
     """What every connection wants of its socket."""
     sock.setblocking(False)

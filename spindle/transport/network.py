@@ -41,6 +41,7 @@ from spindle.errors import (
 from spindle.security.access import NetworkPeer, address_text
 from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import Trust
+from spindle.transport.frames import notice_vanished
 from spindle.transport.wire import Connection, Limits
 from spindle.waiting import within
 
@@ -357,11 +358,9 @@ def _prepare(sock: socket.socket, suspect_timeout_s: float) -> None:
     """Small frames go at once, a host that has gone is noticed, and a link that is back is used again soon: TCP waits
     for each further attempt twice as long, so after a break it would be silent for about as long again."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    unanswered_ms = max(UNANSWERED_MS_MIN, int(2000 * suspect_timeout_s))  # silence is judged by heartbeats, before
-    for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3),
-                          (socket.TCP_USER_TIMEOUT, unanswered_ms), (TCP_THIN_LINEAR_TIMEOUTS, 1)):
-        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    # Silence is judged by heartbeats, before.
+    notice_vanished(sock, max(UNANSWERED_MS_MIN, int(2000 * suspect_timeout_s)))
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1)
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, RESEND_MS_MAX)
 
