@@ -181,7 +181,13 @@ class Network:
             return
         task = loop.create_task(self._introduce(sock))
         self._introducing.add(task)
-        task.add_done_callback(self._introducing.discard)
+
+        def introduced(_: object) -> None:
+            self._introducing.discard(task)
+            if task.cancelled():  # perhaps before its first step, in which case it has closed nothing
+                sock.close()
+
+        task.add_done_callback(introduced)
 
     def _serve_again(self) -> None:
         if self._sock is not None:

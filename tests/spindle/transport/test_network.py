@@ -14,6 +14,7 @@ import functools
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -505,3 +506,23 @@ async def test_a_newcomer_that_nobody_reaches_where_it_says_is_not_let_in(site: 
         await asyncio.wait_for(site.nodes[0].declare_topic(TopicSpec(why)), 1)
     (third,) = await site.start(2)
     await until(lambda: members(third) == [1, 2, 3], "it comes in by its own address")
+
+
+@with_site(1, form="alone")
+async def test_a_connection_that_comes_while_the_node_ends_is_closed(site: Site) -> None:
+    """In the very turn of the loop in which it ends, before anything is read of it (seed 320827)."""
+    [node] = await site.start(0)
+    network = node._network
+    assert network is not None
+    with socket.create_connection(("127.0.0.1", int(site.addresses[0].rsplit(":")[1]))) as conn:
+        assert network._sock is not None
+        network._sock.setblocking(True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ResourceWarning)
+            network._acceptable()
+            assert network._introducing
+            network.close()
+            await network.ended()
+            await asyncio.sleep(0)
+        assert not [one for one in told if issubclass(one.category, ResourceWarning)]
+        assert conn.recv(1) == b""
