@@ -78,7 +78,7 @@ lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
 	@$(BIN)/mypy --no-error-summary
 	$(call say,cython-lint)
 	@# It calls pycodestyle by that name.
-	@find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' | sort | PATH="$(abspath $(BIN)):$$PATH" xargs --no-run-if-empty cython-lint
+	@find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' | sort | PATH="$(abspath $(BIN)):$$PATH" xargs --no-run-if-empty cython-lint
 
 # A second build beside the first: its modules go to build/sanitize and are found before the tree's own.
 SANITIZED := build/sanitize/lib

@@ -4,7 +4,7 @@ It is bound to the topic's number, and every epoch that is installed gets it ane
 """
 from dataclasses import dataclass, field
 
-from spindle_core.activity cimport make_doors, note
+from spindle_core.hot_path cimport make_doors, note
 from spindle_core.atomics cimport u64_store_release
 from spindle_core.delivery cimport Cursor, DeliveryLog
 from spindle_core.driving cimport Driving

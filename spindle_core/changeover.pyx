@@ -9,17 +9,30 @@ from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_load_relaxed, u64_load_relaxed, u64_store_release
 from spindle_core.counters cimport C_CORRUPT
-from spindle_core.effects cimport carry_out, evaluate_whole
+from spindle_core.hot_path cimport (
+    STAGE_DELIVER,
+    STAGE_RECEIVE,
+    STAGE_SEND,
+    advance_committed,
+    carry_out,
+    claim,
+    deliver_trimmed,
+    evaluate_whole,
+    fill_header,
+    lock_subgroup,
+    mark_ready,
+    post_to_all,
+    skip_null_rounds,
+    slot_of,
+    to_next_place,
+    unlock_subgroup,
+)
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, slot_header
-from spindle_core.predicates.deliver cimport deliver_trimmed, skip_null_rounds, to_next_place
 from spindle_core.relayed cimport relayed_identity, relayed_note
-from spindle_core.smc cimport advance_committed, claim, fill_header, mark_ready, slot_of
-from spindle_core.sst cimport lock_subgroup, post_to_all, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
-from spindle_core.step cimport STAGE_DELIVER, STAGE_RECEIVE, STAGE_SEND
 
 from spindle_core.errors import CoreError
 

@@ -6,8 +6,8 @@ times.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.activity cimport look_changed
-from spindle_core.delivery cimport cursor_t, log_t
+from spindle_core.hot_path cimport look_changed
+from spindle_core.log cimport cursor_t, log_t
 from spindle_core.epoch cimport Epoch
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport (

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.epoch cimport Epoch
 from spindle_core.state cimport subgroup_t
-from spindle_core.thread cimport driver_t
+from spindle_core.hot_path cimport driver_t
 
 cdef DirectClaim open_claim(driver_t *driver, object kept, Epoch epoch, topic_id, timeout_s)
 

@@ -5,14 +5,21 @@ Rules: those of `claims`. A claim keeps the memory of its epoch; one that outliv
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.activity cimport note
+from spindle_core.hot_path cimport (
+    abort_slot,
+    claim_slots,
+    claimable,
+    commit_slots,
+    driver_t,
+    fill_nulls,
+    lock_subgroup,
+    note,
+    slot_payload,
+    unlock_subgroup,
+)
 from spindle_core.atomics cimport u64_load_relaxed, u64_store_release
-from spindle_core.claims cimport abort_slot, claim_slots, commit_slots, slot_payload
 from spindle_core.epoch cimport Epoch
-from spindle_core.smc cimport claimable, fill_nulls
-from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport LEVEL_UNORDERED, subgroup_t
-from spindle_core.thread cimport driver_t
 
 from spindle_core.errors import Wedged, WriteTimeout
 

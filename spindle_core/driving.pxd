@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.memory cimport Mapping
-from spindle_core.thread cimport driver_t
+from spindle_core.hot_path cimport driver_t
 
 
 cdef class Driving:

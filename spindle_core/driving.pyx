@@ -10,7 +10,17 @@ import threading
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from spindle_core.activity cimport note_all
+from spindle_core.hot_path cimport (
+    announce_sleep,
+    drive,
+    driver_t,
+    note_all,
+    stop_driving,
+    tell_control,
+    try_to_drive,
+    until_next_beat_ms,
+    whole_pass,
+)
 from spindle_core.atomics cimport (
     fence_store_load,
     realtime_ns,
@@ -19,12 +29,10 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport ring_once, wake_up
 from spindle_core.counters cimport Counters
-from spindle_core.effects cimport tell_control, whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
-from spindle_core.thread cimport announce_sleep, drive, driver_t, stop_driving, try_to_drive, until_next_beat_ms
 
 from spindle_core.ends import Loose
 from spindle_core.switches import Switches

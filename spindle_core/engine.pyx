@@ -16,7 +16,7 @@ from spindle_core.changeover cimport (
     check_resend, claims_open, close_claims, count_leftover, deliver_trim, freeze, is_idle, resend, take_trim)
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID
 from spindle_core.direct cimport open_claim, silence
-from spindle_core.effects cimport whole_pass
+from spindle_core.hot_path cimport whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport end_ring, event_ring
 from spindle_core.inbox cimport Inbox

@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from spindle_core.activity cimport free_activity, make_activity
+from spindle_core.hot_path cimport free_activity, make_activity
 from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.control cimport ControlRows
 from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric

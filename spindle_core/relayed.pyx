@@ -10,26 +10,6 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
 
-cdef inline relayed_t *bucket_of(relayed_t *table, uint64_t writer) noexcept nogil:
-    cdef uint64_t mixed = writer * <uint64_t>0x9E3779B97F4A7C15
-    return &table[(mixed >> 54) % BUCKETS * WAYS]
-
-
-cdef void relayed_note(relayed_t *table, uint64_t writer, uint64_t source_ns) noexcept nogil:
-    cdef relayed_t *bucket = bucket_of(table, writer)
-    cdef relayed_t *least = bucket
-    cdef int i
-    for i in range(WAYS):
-        if bucket[i].writer == writer:
-            if bucket[i].source_ns < source_ns:
-                bucket[i].source_ns = source_ns
-            return
-        if bucket[i].source_ns < least.source_ns:
-            least = &bucket[i]
-    least.writer = writer
-    least.source_ns = source_ns
-
-
 cdef class RelayedTable:
     """The table of one node. Use it while the engine is parked, or no predicate thread runs."""
 

@@ -22,7 +22,8 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport fall_asleep, wake_up
-from spindle_core.delivery cimport DeliveryLog, log_refresh_cursors, log_set_blocked
+from spindle_core.delivery cimport DeliveryLog
+from spindle_core.hot_path cimport log_refresh_cursors, log_set_blocked
 from spindle_core.events cimport c_close, end_clear, end_ring, event_ring, event_wait
 from spindle_core.inbox cimport Inbox, InboxWriter, inbox_t
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride, slot_header

@@ -5,7 +5,7 @@ sequence number k * n_senders + r.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from spindle_core.delivery cimport CURSORS_MAX, log_t
+from spindle_core.log cimport CURSORS_MAX, log_t
 from spindle_core.fabric.fabric cimport fabric_t, post_t
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport NODES_MAX, row_header, slot_header, subgroup_columns
@@ -134,8 +134,8 @@ cdef struct node_t:
     uint64_t *counters
     relayed_t *relayed           # NULL: not noted
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
-    bint exchange_first          # a pass delivers nothing before it has exchanged of all topics (step.pyx)
-    bint skip_idle               # a pass visits only topics in which something may have changed (activity.pyx)
+    bint exchange_first          # a pass delivers nothing before it has exchanged of all topics (step.pxi)
+    bint skip_idle               # a pass visits only topics in which something may have changed (activity.pxi)
     uint64_t noted[TOPIC_WORDS]  # topics that another thread of this process has given something to do
     uint64_t again[TOPIC_WORDS]  # topics whose last visit has done something, or that wait for a reader
     uint64_t expecting[TOPIC_WORDS]  # topics of which something was received and not delivered

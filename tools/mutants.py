@@ -56,7 +56,7 @@ CATALOGUE = ROOT / "tools" / "mutants.toml"
 LIMIT_FACTOR, LIMIT_EXTRA_S = 4, 60  # time limit of a check: so many times what the right code takes, and so much more
 BASELINE_LIMIT_S = 900
 PACKAGES = ("dds", "spindle", "spindle_core", "spindle_lab")
-COMPILED = (".pyx", ".pxd", ".h")
+COMPILED = (".pyx", ".pxd", ".pxi", ".h")
 NO_CODE = re.compile(r".*\.md|docs/.*|tools/mutants\..*")  # files that no check depends on
 
 Task = TypeVar("Task")
@@ -218,7 +218,7 @@ class Worker:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
         self._take_compiled()
-        for path in [*self.tree.rglob("*.py"), *self.tree.rglob("*.pyx"), *self.tree.rglob("*.pxd")]:
+        for path in [*self.tree.rglob("*.py"), *self.tree.rglob("*.p[yx][xdi]")]:
             place = path.relative_to(self.tree)
             if place.parts[0] != "build" and str(place) not in wanted:
                 path.unlink()
@@ -309,13 +309,19 @@ class Worker:
         outcome.took_s = time.monotonic() - started
         return outcome
 
+    def _including(self, part: Path) -> Path:
+        """The module that a .pxi is a part of."""
+        for module in self.tree.glob(f"{part.relative_to(self.tree).parts[0]}/**/*.pyx"):
+            if f'include "{os.path.relpath(part, module.parent)}"' in module.read_text():
+                return module
+        raise ValueError(f"no module includes {part}")
+
     def _made_of(self, path: Path) -> list[Path]:
         """The file, and what compiling it makes: put back with their times, they need not be compiled again."""
         if path.suffix not in COMPILED:
             return [path]
-        stem = str(path.relative_to(self.tree).with_suffix(""))
-        if path.suffix != ".pyx":
-            stem = "**/*"  # of many modules
+        module = self._including(path) if path.suffix == ".pxi" else path
+        stem = str(module.relative_to(self.tree).with_suffix("")) if module.suffix == ".pyx" else "**/*"  # of many
         made = [path, *self.tree.glob(f"{stem}.*.so"), *self.tree.glob(f"build/cython/{stem}.c"),
                 *self.tree.glob(f"build/lib*/{stem}.*.so"), *self.tree.glob(f"build/temp*/**/{stem}.o")]
         return list(dict.fromkeys(made))

@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 from spindle_lab.bench.payload cimport PAYLOAD_SIZE_MIN, payload_fill
 from spindle_lab.bench.tally cimport Tally, tally_t, tally_take
 from spindle_core.atomics cimport monotonic_ns, u64_load_relaxed
-from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
+from spindle_core.hot_path cimport claim_slots, commit_slots, slot_payload
 from spindle_core.engine cimport Engine
 from spindle_core.epoch cimport Epoch
 from spindle_core.state cimport delivery_t, subgroup_t

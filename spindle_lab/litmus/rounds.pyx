@@ -23,13 +23,13 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport wake_up
-from spindle_core.delivery cimport log_t, log_take_armed
+from spindle_core.log cimport log_t
+from spindle_core.hot_path cimport announce_sleep, commits_asleep, driver_t, log_take_armed
 from spindle_core.events cimport sched_yield
 from spindle_core.fabric.fabric cimport POST_RING, Fabric, post_t
 from spindle_core.fabric.shm import ShmFabric
 from spindle_core.layout cimport BELL_MAGIC, bell_page, cursor_page, log_header
 from spindle_core.memory cimport Mapping
-from spindle_core.thread cimport announce_sleep, commits_asleep, driver_t
 
 cdef enum:
     APPLICATION, PEER, READER    # who has work: an application, another node, the node for its reader

@@ -8,7 +8,7 @@ from spindle_core.state cimport delivery_t, node_t, subgroup_t
 
 cdef enum:
     COPY_POINTS_MAX = 24
-    YIELDS_BEFORE_SLEEP = 16     # of an application that waits for a slot, as in claims.pyx
+    YIELDS_BEFORE_SLEEP = 16     # of an application that waits for a slot, as in claims.pxi
     LATENCY_BUCKETS = 32 * 40    # 32 per power of two, from 1 ns
     PAUSES_MAX = 40
     BATCH_BUCKETS = 1024         # batches of up to so many messages are counted by their size

@@ -36,10 +36,9 @@ from spindle_core.counters cimport (
     C_SEND_BATCHES,
     C_SEND_MESSAGES,
 )
-from spindle_core.effects cimport whole_pass
+from spindle_core.hot_path cimport claim, claimable, fill_header, mark_ready, whole_pass
 from spindle_core.idling cimport FALL_ASLEEP, LOOK_AGAIN, after_nothing, idling
 from spindle_core.layout cimport ROW_SUBGROUPS_OFFSET, subgroup_columns
-from spindle_core.smc cimport claim, claimable, fill_header, mark_ready
 from spindle_core.state cimport delivery_t, subgroup_t
 
 cdef uint64_t DEBT_MAX_PS = 500_000      # what may be spent before others act
@@ -466,7 +465,7 @@ cdef inline uint32_t size_of(application_t *app) noexcept nogil:
 
 cdef void wait_for_slot(application_t *app) noexcept nogil:
     """Looks again and again; with fewer cores than threads it gives its own away in between, and sleeps after a while,
-    as claims.pyx does."""
+    as claims.pxi does."""
     cdef actor_t *a = app.actor
     cdef run_t *run = a.run
     cdef uint64_t now_ps = run.net.clock.now_ps

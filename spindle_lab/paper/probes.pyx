@@ -19,14 +19,22 @@ from spindle_core.atomics cimport (
     u64_load_acquire,
     u64_store_release,
 )
-from spindle_core.claims cimport claim_slots, commit_slots, slot_payload
-from spindle_core.effects cimport evaluate_whole, whole_pass
+from spindle_core.hot_path cimport (
+    STAGE_DELIVER,
+    STAGE_RECEIVE,
+    STAGE_SEND,
+    claim_slots,
+    commit_slots,
+    evaluate_whole,
+    lock_subgroup,
+    slot_payload,
+    unlock_subgroup,
+    whole_pass,
+)
 from spindle_core.engine cimport Engine
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring, event_sleep, event_wait, sched_yield
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, Fabric, post_t
-from spindle_core.sst cimport lock_subgroup, unlock_subgroup
-from spindle_core.step cimport STAGE_DELIVER, STAGE_RECEIVE, STAGE_SEND
 from spindle_core.state cimport delivery_t, subgroup_t
 
 cdef enum:
@@ -304,7 +312,7 @@ def take_lock(Epoch epoch not None, topic_id, uint64_t[::1] let_go, uint64_t[::1
 
 
 def spins(uint64_t rounds, uint64_t of=32):
-    """Looks so often at a lock that is taken, as lock_subgroup() (sst.pyx) does before it gives the core away."""
+    """Looks so often at a lock that is taken, as lock_subgroup() (sst.pxi) does before it gives the core away."""
     cdef uint64_t _i, _k, start
     cdef uint32_t lock = 1
     cdef list found = []

@@ -16,7 +16,7 @@ from tests.spindle_core.cluster import Cluster
 
 CORE = Path(__file__).resolve().parents[2] / "spindle_core"
 STRUCTS = {"subgroup_t": ("state", "s"), "sender_t": ("state", r"s\.senders\[i\]"), "node_t": ("state", "node"),
-           "log_t": ("delivery", "log"), "cursor_t": ("delivery", "c"), "inbox_t": ("inbox", "box")}
+           "log_t": ("log", "log"), "cursor_t": ("log", "c"), "inbox_t": ("inbox", "box")}
 
 
 def fields_of(struct: str, module: str) -> list[str]:

@@ -20,7 +20,7 @@ from tests.support import wait_until
 
 CORE = Path(__file__).resolve().parents[2] / "spindle_core"
 PREDICATES = ("send", "receive", "null_send", "deliver", "persist")
-PURE = ["step", "sst", "smc", *(f"predicates/{name}" for name in PREDICATES)]
+PURE = ["step", "sst", "smc", "log", *(f"predicates/{name}" for name in PREDICATES)]
 OUTSIDE = re.compile(r"\bevent_\w+\(|\bevents cimport event|\bfabric\.(enter|leave|post_\w+|send|receive|poll|ring|cut|"
                      r"\w*wait)\b|\b(realtime|monotonic)_ns\b|\bcarry_out\b|\bmalloc\b|\bwith gil\b")
 
@@ -29,7 +29,7 @@ OUTSIDE = re.compile(r"\bevent_\w+\(|\bevents cimport event|\bfabric\.(enter|lea
 def test_no_predicate_reaches_outside(name: str) -> None:
     """Goal: no clock, post, doorbell, system call or Python object in what a step evaluates. (A topic's lock, which
     application threads hold for a few stores, is the one thing that it may wait for: lock_subgroup().)"""
-    lines = (CORE / f"{name}.pyx").read_text().splitlines()
+    lines = (CORE / f"{name}.pxi").read_text().splitlines()
     assert not [line for line in lines if OUTSIDE.search(line)]
     assert not [line for line in lines if re.match(r"(cdef|cpdef|def) .*\(.*:$", line) and "noexcept nogil" not in line]
 

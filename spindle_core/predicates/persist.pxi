@@ -12,7 +12,6 @@ from libc.stdint cimport uint64_t
 from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.counters cimport C_PERSISTED
 from spindle_core.fabric.fabric cimport POST_RING
-from spindle_core.sst cimport push_acknowledged
 from spindle_core.state cimport LEVEL_LOGGED, PERSIST_MARKS, node_t, subgroup_t
 
 

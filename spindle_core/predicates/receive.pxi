@@ -14,7 +14,6 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_acquire, u64_store_release
 from spindle_core.counters cimport C_CORRUPT, C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
-from spindle_core.sst cimport hold_until_posted, lock_to_post, push_received
 from spindle_core.state cimport DONE_MAX, INDEX_JUMP_BITS, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 

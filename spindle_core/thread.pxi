@@ -2,7 +2,7 @@
 
 One thread evaluates all predicates of a node. It never takes the GIL, allocates, logs or waits for anybody. After
 `busy_poll_ns` without work it blocks on its doorbell. It is also what raises the node's heartbeat, asleep or not, so
-that a control thread with much to do, or an interpreter that others keep busy, is not taken for dead (step.pyx).
+that a control thread with much to do, or an interpreter that others keep busy, is not taken for dead (step.pxi).
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -21,7 +21,6 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
-from spindle_core.effects cimport tell_control, whole_pass
 from spindle_core.events cimport event_sleep, event_wait, sched_yield
 from spindle_core.idling cimport GIVE_CORE_AWAY, LOOK_AGAIN, after_nothing, idling
 from spindle_core.state cimport node_t

@@ -21,25 +21,6 @@ from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_ME
 from spindle_core.fabric.fabric cimport slots_lane
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
-from spindle_core.smc cimport (
-    advance_committed,
-    claim,
-    claimable,
-    delivered_min,
-    end_silence,
-    fill_header,
-    mark_ready,
-    slot_of,
-    want_delivered,
-)
-from spindle_core.sst cimport (
-    hold_until_posted,
-    lock_subgroup,
-    push_more,
-    push_published,
-    room_to_push,
-    unlock_subgroup,
-)
 from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, subgroup_t
 
 
@@ -115,7 +96,8 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
     return taken
 
 
-cdef void acknowledge(node_t *node, subgroup_t *s, inbox_t *box, uint64_t delivered, int64_t persisted) noexcept nogil:
+cdef void acknowledge_writer(node_t *node, subgroup_t *s, inbox_t *box, uint64_t delivered,
+                             int64_t persisted) noexcept nogil:
     """Tells a writer what all members have delivered (and have on disk).
 
     One pair (messages consumed, index of the last one) is remembered at a time; when it is reached, the next one is
@@ -175,7 +157,7 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
                 delivered = delivered_min(s)
                 if s.level == LEVEL_LOGGED:
                     persisted = persisted_min(s)
-            acknowledge(node, s, box, delivered, persisted)
+            acknowledge_writer(node, s, box, delivered, persisted)
             open_ends = True
         if most:
             taken = take_inbox(node, s, box, most)

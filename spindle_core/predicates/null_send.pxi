@@ -10,8 +10,6 @@ as activity, or everybody else would have to keep up with a silence.
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_load_relaxed
-from spindle_core.smc cimport claimable, fill_nulls, want_delivered
-from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport DONE_MAX, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 

@@ -15,7 +15,6 @@ per sender.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.activity cimport mark
 from spindle_core.atomics cimport (
     fence_store_load,
     u32_load_relaxed,
@@ -30,12 +29,10 @@ from spindle_core.counters cimport (
     C_DELIVERY_BLOCKED,
     C_DELIVERY_MESSAGES,
 )
-from spindle_core.delivery cimport CURSORS_MAX, log_commit, log_publish, log_reserve, log_set_blocked, log_take_armed
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, log_record, slot_header
+from spindle_core.log cimport CURSORS_MAX
 from spindle_core.relayed cimport relayed_identity, relayed_note
-from spindle_core.smc cimport slot_of
-from spindle_core.sst cimport hold_until_posted, lock_to_post, push, push_acknowledged
 from spindle_core.state cimport (
     DONE_MAX,
     LEVEL_LOGGED,

@@ -13,7 +13,6 @@ from spindle_core.atomics cimport u32_store_release
 from spindle_core.counters cimport C_POSTS, C_RINGS
 from spindle_core.events cimport end_ring, event_ring
 from spindle_core.state cimport node_t, subgroup_t
-from spindle_core.step cimport begin_pass, evaluate, stage, step
 
 
 cdef void carry_out(node_t *node) noexcept nogil:

@@ -17,8 +17,11 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
-from spindle_core.sst cimport push_acknowledged, push_published
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
+
+
+cdef slot_header *slot_of(char *slots, subgroup_t *s, uint64_t index) noexcept nogil:
+    return <slot_header *>(slots + (index % s.window) * s.stride)
 
 
 cdef uint64_t delivered_min(subgroup_t *s) noexcept nogil:

@@ -8,17 +8,11 @@ it a null, and commit_slots then says so.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from spindle_core.activity cimport note
 from spindle_core.atomics cimport fence_store_load, monotonic_ns, realtime_ns, u32_store_relaxed
 from spindle_core.bell cimport ring_once
-from spindle_core.effects cimport evaluate_whole
 from spindle_core.events cimport c_close, event_make, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
-from spindle_core.smc cimport claim, claimable, fill_header, mark_ready, slot_of
-from spindle_core.sst cimport lock_subgroup, unlock_subgroup
 from spindle_core.state cimport subgroup_t
-from spindle_core.step cimport STAGE_RECEIVE, STAGE_SEND
-from spindle_core.thread cimport commits_asleep, driver_t, stop_driving, try_to_drive
 
 cdef int YIELDS_BEFORE_SLEEP = 16
 

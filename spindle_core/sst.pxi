@@ -8,7 +8,6 @@ Why the lock can go before the post (paper, section 3.4): columns only grow, so 
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.activity cimport mark
 from spindle_core.atomics cimport (
     cpu_relax,
     fence_store_load,

@@ -15,7 +15,6 @@ out would change what they carry; and a count that grows meanwhile would overtak
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from spindle_core.activity cimport take_changed, visited
 from spindle_core.atomics cimport (
     u32_exchange_acquire,
     u32_load_relaxed,
@@ -34,12 +33,6 @@ from spindle_core.layout cimport (
     first_bit,
     row_header,
 )
-from spindle_core.predicates.deliver cimport deliver
-from spindle_core.predicates.null_send cimport null_send
-from spindle_core.predicates.persist cimport persist
-from spindle_core.predicates.receive cimport receive
-from spindle_core.predicates.send cimport send
-from spindle_core.sst cimport post_to_all
 from spindle_core.state cimport TOPIC_WORDS, node_t, subgroup_t
 
 

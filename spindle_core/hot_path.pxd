@@ -1,0 +1,95 @@
+"""What the hot path offers to other modules: hot_path.pyx lists its parts, each of which says what its functions do."""
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from spindle_core.layout cimport bell_page, slot_header
+from spindle_core.log cimport log_t
+from spindle_core.state cimport node_t, subgroup_t
+
+
+# Of a pass, in their order. Those from SEND to NULL_SEND once for each topic, then the others once for each topic.
+cdef enum stage:
+    STAGE_BEAT                   # my heartbeat is due
+    STAGE_CONTROL                # control columns, mine and the others'
+    STAGE_TOPICS                 # which topics are to be visited
+    STAGE_NEXT                   # the next one of them
+    STAGE_SEND
+    STAGE_RECEIVE
+    STAGE_NULL_SEND
+    STAGE_DELIVER
+    STAGE_PERSIST
+
+
+cdef struct driver_t:
+    node_t *node                 # NULL before the first view; changed only while parked
+    uint32_t stop
+    uint32_t park                # asked to park: the ticket of who asks; 0: nobody
+    uint32_t parked              # the ticket for which it stands still
+    uint32_t running
+    uint32_t driving             # held by who evaluates predicates: this thread whenever it is not blocked
+    uint32_t commits             # by applications since it announced that it would block
+    int resume_fd
+    int bell_fd
+    uint64_t rung                # for which sleep somebody of this process rang last
+    int wait_fd                  # readable when the bell is rung, or a fabric that needs help has something
+    bell_page *bell
+    uint64_t busy_poll_ns
+    uint64_t *counters
+
+
+# activity.pxi
+cdef int make_activity(node_t *node) noexcept nogil
+cdef void free_activity(node_t *node) noexcept nogil
+cdef int make_doors(node_t *node) noexcept nogil
+cdef void note(node_t *node, subgroup_t *s) noexcept nogil
+cdef void note_all(node_t *node) noexcept nogil
+cdef void look_changed(node_t *node, uint64_t *topics) noexcept nogil
+
+# sst.pxi
+cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t flags) noexcept nogil
+cdef void lock_subgroup(subgroup_t *s) noexcept nogil
+cdef void unlock_subgroup(subgroup_t *s) noexcept nogil
+
+# smc.pxi
+cdef slot_header *slot_of(char *slots, subgroup_t *s, uint64_t index) noexcept nogil
+cdef uint64_t claimable(subgroup_t *s, uint64_t wanted) noexcept nogil
+cdef uint64_t claim(subgroup_t *s, uint64_t n) noexcept nogil
+cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t writer_id,
+                      uint64_t source_ns) noexcept nogil
+cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil
+cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil
+cdef void advance_committed(subgroup_t *s) noexcept nogil
+
+# log.pxi
+cdef void log_refresh_cursors(log_t *log) noexcept nogil
+cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil
+cdef void log_commit(log_t *log, uint64_t size) noexcept nogil
+cdef void log_publish(log_t *log) noexcept nogil
+cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept nogil
+cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil
+
+# predicates/deliver.pxi
+cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long *trim) noexcept nogil
+cdef bint skip_null_rounds(subgroup_t *s, uint64_t most) noexcept nogil
+cdef void to_next_place(subgroup_t *s) noexcept nogil
+
+# effects.pxi
+cdef void carry_out(node_t *node) noexcept nogil
+cdef int whole_pass(node_t *node, uint64_t now_ns) noexcept nogil
+cdef int evaluate_whole(node_t *node, subgroup_t *s, stage which) noexcept nogil
+cdef void tell_control(node_t *node) noexcept nogil
+
+# thread.pxi
+cdef void drive(driver_t *d) noexcept nogil
+cdef void announce_sleep(driver_t *d) noexcept nogil
+cdef int until_next_beat_ms(node_t *node) noexcept nogil
+cdef int64_t commits_asleep(driver_t *d) noexcept nogil
+cdef bint try_to_drive(driver_t *d) noexcept nogil
+cdef void stop_driving(driver_t *d) noexcept nogil
+
+# claims.pxi
+cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int timeout_ms,
+                          uint64_t *first) noexcept nogil
+cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil
+cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t n, const uint32_t *sizes,
+                       uint64_t source_ns) noexcept nogil
+cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil

@@ -1,0 +1,34 @@
+"""The state of a delivery log's one writer. See log.pxi."""
+from libc.stdint cimport uint64_t, uint32_t
+
+from spindle_core.layout cimport cursor_page, log_header
+
+
+cdef enum:
+    CURSORS_MAX = 256            # readers of one topic on one node
+
+
+cdef struct cursor_t:
+    cursor_page *page            # the application's: nothing in it is trusted
+    uint64_t position            # the last one that we believed: only grows, never beyond the tail
+    uint64_t rung                # value of page.armed that we last rang for
+    int ring_fd                  # our end of the reader's doorbell
+    bint keep_all
+
+
+# The writer's side. Invariant: oldest_position <= position of every keep-all cursor <= tail.
+cdef struct log_t:
+    log_header *header
+    char *ring
+    uint64_t capacity            # bytes, a multiple of CACHE_LINE
+    uint64_t hot                 # bytes
+    bint keeps_history
+    uint64_t tail                # position behind the last record, not yet published ones included
+    uint64_t tail_offset
+    uint64_t last_offset         # of the newest record, if count > 0: whole until the next one is appended
+    uint64_t count               # messages appended
+    uint64_t oldest_position
+    uint64_t oldest_offset
+    uint64_t oldest_index
+    cursor_t cursors[CURSORS_MAX]
+    uint32_t n_cursors

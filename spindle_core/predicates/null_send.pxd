@@ -1,4 +1,0 @@
-from spindle_core.state cimport node_t, subgroup_t
-
-
-cdef int null_send(node_t *node, subgroup_t *s) noexcept nogil
