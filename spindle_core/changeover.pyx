@@ -73,7 +73,7 @@ cdef void abort_open_claims(subgroup_t *s) noexcept nogil:
     cdef slot_header *h
     while index < s.claimed:
         h = slot_of(s.senders[s.my_sender].slots, s, index)
-        if s.ready[index % s.window] != index + 1:
+        if s.ready[index & (s.ring - 1)] != index + 1:
             h.index = index
             h.size = 0
             h.kind = SLOT_NULL

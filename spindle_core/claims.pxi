@@ -90,7 +90,7 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
     if source_ns == 0:
         source_ns = realtime_ns()
     lock_subgroup(s)
-    in_time = s.ready[first % s.window] != first + 1
+    in_time = s.ready[first & (s.ring - 1)] != first + 1
     if in_time:
         for i in range(n):
             fill_header(s, first + i, sizes[i], 0, source_ns)
@@ -124,7 +124,7 @@ cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept n
     """An open slot becomes a null: what comes behind it waits no longer. Nothing to do where its epoch has ended."""
     cdef slot_header *h
     lock_subgroup(s)
-    if s.ready[index % s.window] != index + 1:
+    if s.ready[index & (s.ring - 1)] != index + 1:
         h = slot_of(s.senders[s.my_sender].slots, s, index)
         h.index = index
         h.size = 0

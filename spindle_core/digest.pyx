@@ -32,7 +32,7 @@ cdef enum:
 # Fields of the structs that a step reads which are not in the state, and why. A test holds that each of the others is.
 LEFT_OUT = {
     "subgroup_t": {
-        "node topic_id level n_members n_senders window size_max stride place members member_columns mine my_sender "
+        "node topic_id level n_members n_senders window ring size_max stride place members member_columns mine my_sender "
         "columns_offset counts_offset slots_offset claim_one": "the view says it",
         "received_by_sender members_received_by_sender": "in the rows",
         "lock space_fd upcall upcall_context upcall_batches": "not part of what the group does",
@@ -46,7 +46,7 @@ LEFT_OUT = {
     },
     "cursor_t": {"ring_fd": "not part of what the group does"},
     "inbox_t": {
-        "size_max n_slots stride writer_id relay": "the same for a writer's life",
+        "size_max n_slots ring stride writer_id relay": "the same for a writer's life",
         "ring_fd": "not part of what the group does",
     },
     "node_t": {
@@ -88,7 +88,7 @@ cdef void add_row(bytearray state, node_t *node, uint32_t rank):
         counts_end = s.counts_offset + align_up(max(1, s.n_senders) * sizeof(uint64_t), CACHE_LINE)
         for k in range(s.n_senders):
             if s.senders[k].rank == rank:
-                state += (row + s.slots_offset)[:s.window * s.stride]
+                state += (row + s.slots_offset)[:s.ring * s.stride]
     state += (row + ROW_SUBGROUPS_OFFSET)[:counts_end - ROW_SUBGROUPS_OFFSET]
 
 
@@ -145,7 +145,7 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
         state += (<char *>fields)[:3 * sizeof(uint64_t)]
     state += (<char *>s.wanted_rung)[:s.n_members * sizeof(uint64_t)]
     if s.my_sender >= 0:
-        state += (<char *>s.ready)[:s.window * sizeof(uint64_t)]
+        state += (<char *>s.ready)[:s.ring * sizeof(uint64_t)]
     for i in range(s.n_inboxes):
         box = s.inboxes[i]
         n = 0
@@ -156,7 +156,7 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
             n += 1
         state += (<char *>fields)[:n * sizeof(uint64_t)]
         for value in range(box.consumed, min(box.header.committed, box.consumed + box.n_slots)):
-            slot = <slot_header *>(box.slots + value % box.n_slots * box.stride)
+            slot = <slot_header *>(box.slots + (value & (box.ring - 1)) * box.stride)
             state += (<char *>slot)[:sizeof(slot_header) + min(<uint64_t>slot.size, box.size_max)]
     for i in range(s.marks_head - s.marks_tail):
         fields[0] = s.mark_index[(s.marks_tail + i) % 1024]

@@ -270,7 +270,7 @@ cdef class Epoch(ControlRows):
             for k in range(s.n_senders):
                 for j in range(old.n_senders):
                     if old.senders[j].node_id == s.senders[k].node_id:
-                        n = min(u64_load_relaxed(&old.senders[j].received), s.window) * s.stride
+                        n = min(u64_load_relaxed(&old.senders[j].received), s.ring) * s.stride
                         row = self.row if s.senders[k].rank == self.node.my_rank else self.peer_rows[s.senders[k].rank]
                         if n <= left:
                             done += row.populate(s.slots_offset, n)

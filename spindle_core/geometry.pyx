@@ -19,6 +19,7 @@ from spindle_core.layout cimport (
     SUBGROUPS_MAX,
     WINDOW_MAX,
     align_up,
+    ring_slots,
     slot_stride,
     subgroup_columns,
 )
@@ -103,6 +104,7 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
         s.topic_id = spec.topic_id
         s.level = spec.level
         s.window = spec.window
+        s.ring = ring_slots(s.window)
         s.size_max = spec.size_max
         s.stride = slot_stride(spec.size_max)
         s.place = i
@@ -117,7 +119,7 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
         s.members_received_by_sender = <uint64_t **>calloc(max(1, s.n_members), sizeof(void *))
         s.wanted_rung = <uint64_t *>calloc(max(1, s.n_members), sizeof(uint64_t))
         s.senders = <sender_t *>calloc(max(1, s.n_senders), sizeof(sender_t))
-        s.ready = <uint64_t *>calloc(s.window if s.my_sender >= 0 else 1, sizeof(uint64_t))
+        s.ready = <uint64_t *>calloc(s.ring if s.my_sender >= 0 else 1, sizeof(uint64_t))
         s.inboxes = <inbox_t **>calloc(INBOXES_MAX if s.my_sender >= 0 else 1, sizeof(inbox_t *))
         s.mark_index = <uint64_t *>calloc(2 * PERSIST_MARKS if s.level == LEVEL_LOGGED else 1, sizeof(uint64_t))
         if (s.members == NULL or s.member_columns == NULL or s.members_received_by_sender == NULL
@@ -134,7 +136,7 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
     for i in range(node.n_subgroups):
         s = &node.subgroups[i]
         s.slots_offset = slots
-        slots = align_up(slots + s.window * s.stride, 4096)
+        slots = align_up(slots + s.ring * s.stride, 4096)
         if slots > 1 << 40:
             raise ValueError("the topics of this view need more than 1 TiB per node: smaller windows or size_max")
     return slots

@@ -14,7 +14,8 @@ cdef struct inbox_t:
     uint64_t until               # once ended: messages to be taken over, all told
     bint ended                   # what the application commits counts no more
     uint64_t size_max            # bytes
-    uint64_t n_slots
+    uint64_t n_slots             # messages that may be committed and not taken over yet
+    uint64_t ring                # slots: ring_slots(n_slots)
     uint64_t stride              # bytes
     uint64_t space_rung          # value of header.space_waiting that we last rang for
     uint64_t ack_index           # acknowledged is raised to ack_count once all delivered my messages below this index
@@ -50,6 +51,7 @@ cdef class InboxWriter:
     cdef uint32_t forks                 # of this process when it was opened
     cdef readonly uint64_t size_max     # bytes
     cdef readonly uint64_t slots_count
+    cdef uint64_t mask                  # slots of the ring, less one
     cdef uint64_t stride, next          # next: messages committed by this writer
     cdef uint64_t limit                 # messages that may be committed before `freed` must be read again
     cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`

@@ -34,6 +34,7 @@ from spindle_core.layout cimport (
     inbox_header,
     inbox_progress,
     slot_header,
+    ring_slots,
     slot_stride,
 )
 from spindle_core.memory cimport Mapping, forks
@@ -67,7 +68,7 @@ cdef class Inbox:
             raise ValueError(f"writer_id {writer_id}: must be between 0 and 65535")
         cdef uint64_t stride = slot_stride(size_max)
         cdef inbox_t *s = &self.state
-        self.ring = Mapping.create("spindle-inbox", INBOX_SLOTS_OFFSET + stride * slots)
+        self.ring = Mapping.create("spindle-inbox", INBOX_SLOTS_OFFSET + stride * ring_slots(slots))
         self.progress = Mapping.create("spindle-inbox-progress", 4096)
         self.progress.seal_writes()
         self.ring_fd, self.space_fd = make_ends()
@@ -77,6 +78,7 @@ cdef class Inbox:
         s.progress = <inbox_progress *>self.progress.base
         s.size_max = size_max
         s.n_slots = slots
+        s.ring = ring_slots(slots)
         s.stride = stride
         s.ring_fd = self.ring_fd
         s.writer_id = writer_id
@@ -183,8 +185,9 @@ cdef class InboxWriter:
         self.slots_count = self.seen.slots
         self.stride = slot_stride(self.size_max)
         if (not 1 <= self.size_max <= MESSAGE_SIZE_MAX or not 1 <= self.slots_count <= WINDOW_MAX
-                or ring.size < INBOX_SLOTS_OFFSET + self.stride * self.slots_count):
+                or ring.size < INBOX_SLOTS_OFFSET + self.stride * ring_slots(self.slots_count)):
             raise ValueError("the inbox is smaller than its geometry says")
+        self.mask = ring_slots(self.slots_count) - 1
         self.slots = ring.base + INBOX_SLOTS_OFFSET
         self.ring_view = memoryview(ring)
         self.next = u64_load_relaxed(&self.header.committed)
@@ -221,7 +224,7 @@ cdef class InboxWriter:
                 raise WriteTimeout(
                     f"no free slot within {timeout_s:g} s: all {self.slots_count} are waiting for the group"
                     " (a reader that keeps all and doesn't take holds its writers back)")
-        return self.slots + (self.next % self.slots_count) * self.stride
+        return self.slots + (self.next & self.mask) * self.stride
 
     cdef int await_progress(self, uint64_t until, double timeout_s) except -1:
         """Waits until so many slots have been freed; 1 when it has, 0 on timeout. The GIL is released."""
@@ -412,7 +415,7 @@ cdef class InboxWriter:
         cdef slot_header *h
         if not self.claimed:
             raise ValueError("no claim is open")
-        h = <slot_header *>(self.slots + (self.next % self.slots_count) * self.stride)
+        h = <slot_header *>(self.slots + (self.next & self.mask) * self.stride)
         if size is not None:
             if not 0 <= size <= h.size:
                 raise ValueError(f"commit of {size} bytes: {h.size} were claimed")
@@ -503,8 +506,8 @@ cdef class InboxWriter:
         if self.ring.base == NULL or self.progress.base == NULL:
             return out
         for k in range(first, self.next):
-            h = <slot_header *>(self.slots + (k % self.slots_count) * self.stride)
-            if h.index != k or (self.claimed and k + self.slots_count == self.next):
+            h = <slot_header *>(self.slots + (k & self.mask) * self.stride)
+            if h.index != k or (self.claimed and k + self.mask + 1 == self.next):
                 out.append((k, 0, None))
             else:
                 out.append((k, h.source_ns, PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)))

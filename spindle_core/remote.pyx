@@ -105,7 +105,7 @@ cdef class Outbox(Inbox):
         if end > until:
             end = until
         while self.taken < end:
-            h = <slot_header *>(s.slots + (self.taken % s.n_slots) * s.stride)
+            h = <slot_header *>(s.slots + (self.taken & (s.ring - 1)) * s.stride)
             bytes_taken += h.size
             if out and bytes_taken > bytes_max:
                 break
@@ -121,7 +121,7 @@ cdef class Outbox(Inbox):
         cdef inbox_t *s = &self.state
         cdef uint64_t k = s.consumed
         while (k < self.taken
-               and (<slot_header *>(s.slots + (k % s.n_slots) * s.stride)).source_ns <= last_ns):
+               and (<slot_header *>(s.slots + (k & (s.ring - 1)) * s.stride)).source_ns <= last_ns):
             k += 1
         return k
 
@@ -133,7 +133,7 @@ cdef class Outbox(Inbox):
         self.taken = index
         self.last_ns = self.freed_ns
         if index > s.consumed:
-            self.last_ns = (<slot_header *>(s.slots + ((index - 1) % s.n_slots) * s.stride)).source_ns
+            self.last_ns = (<slot_header *>(s.slots + ((index - 1) & (s.ring - 1)) * s.stride)).source_ns
 
     def settle(self, uint64_t acknowledged, uint64_t persisted):
         """Every member has delivered so many messages, and so many are on disk. ValueError beyond what was taken."""
@@ -147,7 +147,7 @@ cdef class Outbox(Inbox):
         u64_store_release(&s.progress.persisted, persisted)
         freed = min(acknowledged, persisted) if self.keep else acknowledged
         if freed > s.consumed:
-            self.freed_ns = (<slot_header *>(s.slots + ((freed - 1) % s.n_slots) * s.stride)).source_ns
+            self.freed_ns = (<slot_header *>(s.slots + ((freed - 1) & (s.ring - 1)) * s.stride)).source_ns
             s.consumed = freed
             # SYNC POINT: reuse. Pairs with InboxWriter.free_slot(): these slots are done with.
             u64_store_release(&s.progress.consumed, freed)

@@ -1,4 +1,4 @@
-"""Small-message multicast: a ring of `window` slots in the sender's row (paper, section 2.3).
+"""Small-message multicast: a ring of slots in the sender's row, for a window of messages (paper, section 2.3).
 
 Claim an index, fill its slot, publish it by raising the count that guards it; every member delivers it; when all
 have, the slot is reused. Indices are given out in order to applications, inboxes and nulls alike, so a null can never
@@ -21,7 +21,7 @@ from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
 
 
 cdef slot_header *slot_of(char *slots, subgroup_t *s, uint64_t index) noexcept nogil:
-    return <slot_header *>(slots + (index % s.window) * s.stride)
+    return <slot_header *>(slots + (index & (s.ring - 1)) * s.stride)
 
 
 cdef uint64_t delivered_min(subgroup_t *s) noexcept nogil:
@@ -75,14 +75,14 @@ cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil:
     """Messages index..index+n-1 are filled, in whatever order claims are committed."""
     cdef uint64_t i
     for i in range(index, index + n):
-        s.ready[i % s.window] = i + 1
+        s.ready[i & (s.ring - 1)] = i + 1
 
 
 cdef void advance_committed(subgroup_t *s) noexcept nogil:
     """Everything filled without a gap is committed."""
     cdef uint64_t i = s.committed
     cdef slot_header *h
-    while i < s.claimed and s.ready[i % s.window] == i + 1:
+    while i < s.claimed and s.ready[i & (s.ring - 1)] == i + 1:
         h = slot_of(s.senders[s.my_sender].slots, s, i)
         if h.kind == SLOT_NULL:
             s.nulls_unpublished += h.run

@@ -61,7 +61,8 @@ cdef struct sender_t:
 cdef struct subgroup_t:
     node_t *node                 # that it belongs to
     uint32_t topic_id, level, n_members, n_senders
-    uint64_t window              # slots
+    uint64_t window              # messages that may be claimed and not delivered everywhere yet
+    uint64_t ring                # slots in each sender's row: ring_slots(window)
     uint64_t size_max, stride    # bytes
     uint32_t place               # position in the view's list: where its columns are
     uint32_t *members            # row ranks, ascending

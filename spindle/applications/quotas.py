@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from spindle.config.keys import size_text
 from spindle.errors import SpindleError, TopicLimit
-from spindle.group.topics import SLOT_OVERHEAD, TopicSpec
+from spindle.group.layout import sender_bytes
+from spindle.group.topics import TopicSpec
 from spindle.security.access import NetworkPeer
 from spindle.security.identity import NODE
 
@@ -76,7 +77,7 @@ class Quota:
         known = {*existing, *self._deciding}
         self.topics = {name: size for name, size in self.topics.items() if name in known}
         self._check_topic(spec)
-        self.topics[spec.name] = ring_bytes(spec)
+        self.topics[spec.name] = sender_bytes(spec)
         self._deciding.append(spec.name)
         try:
             yield
@@ -91,7 +92,7 @@ class Quota:
         if len(self.topics) >= limit:
             raise TopicLimit(f"topic {spec.name!r}: {self.who} has declared {limit} topics, the limit: raise [limits] "
                              "max_topics_per_user in the node's configuration")
-        self._check_bytes(ring_bytes(spec))
+        self._check_bytes(sender_bytes(spec))
 
     def _check_bytes(self, more: int) -> None:
         limit = self.config.max_bytes_per_user
@@ -146,8 +147,3 @@ class Quotas:
         for other in [key for key, quota in self._quotas.items() if quota.idle and key != name]:
             del self._quotas[other]
         return self._quotas.setdefault(name, Quota(name, self._config))
-
-
-def ring_bytes(spec: TopicSpec) -> int:
-    """Of one sender's ring, about."""
-    return spec.window * (spec.size_max + SLOT_OVERHEAD)

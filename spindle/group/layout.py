@@ -13,7 +13,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from spindle.errors import TopicLimit
-from spindle.group.topics import SLOT_OVERHEAD
+from spindle.group.topics import ring_bytes
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -24,18 +24,18 @@ RING_BYTES_MAX = 4 << 30  # of one sender of one topic
 ROW_BYTES_MAX = 64 << 30  # all rings of a row; address space, touched only as far as used
 
 
-def ring_bytes(spec: TopicSpec) -> int:
+def sender_bytes(spec: TopicSpec) -> int:
     """Memory of one sender's ring, bytes (an upper bound)."""
-    return spec.window * (spec.size_max + SLOT_OVERHEAD)
+    return ring_bytes(spec.window, spec.size_max)
 
 
 def check_memory(topics: tuple[Topic, ...], spec: TopicSpec) -> None:
     """Raise TopicLimit if `spec`, its window chosen, cannot be added to `topics`."""
-    ring = ring_bytes(spec)
+    ring = sender_bytes(spec)
     if ring > RING_BYTES_MAX:
         raise TopicLimit(f"topic {spec.name!r} needs {ring} bytes for each sender (window {spec.window} of "
                          f"{spec.size_max} bytes), limit {RING_BYTES_MAX}; choose a smaller window or size_max")
-    row = ring + sum(ring_bytes(topic.spec) for topic in topics)
+    row = ring + sum(sender_bytes(topic.spec) for topic in topics)
     if row > ROW_BYTES_MAX:
         raise TopicLimit(f"with topic {spec.name!r} the rings of one node need {row} bytes, limit {ROW_BYTES_MAX}; "
                          "choose smaller windows or fewer topics")

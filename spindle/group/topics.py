@@ -30,6 +30,14 @@ INBOX_SLOTS_MIN = 4
 INBOX_SLOTS_MAX = 1024
 
 
+def ring_bytes(window: int, size_max: int) -> int:
+    """Memory of a ring for `window` messages of `size_max` bytes, bytes (an upper bound).
+
+    A ring has the next power of two of slots (ring_slots() of the core), however many of them may be used at once.
+    """
+    return (1 << max(0, window - 1).bit_length()) * (size_max + SLOT_OVERHEAD)
+
+
 def choose_window(size_max: int) -> int:
     """Slots of a ring for messages of `size_max` bytes, so that the ring of one sender stays in cache."""
     stride = size_max + SLOT_OVERHEAD

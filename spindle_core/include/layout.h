@@ -130,6 +130,12 @@ _Static_assert(sizeof(struct slot_header) == 32, "slot header");
 /* Place of the lowest bit that is set, of a word that has one. */
 static inline uint32_t first_bit(uint64_t bits) { return (uint32_t)__builtin_ctzll(bits); }
 static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+/* A ring has the next power of two of slots, so that finding one takes no division; how many may be claimed at once is
+ * its window all the same. */
+static inline uint64_t ring_slots(uint64_t window)
+{
+    return window < 2 ? 1 : UINT64_C(1) << (64 - __builtin_clzll(window - 1));
+}
 static inline uint64_t slot_stride(uint64_t size_max) { return align_up(sizeof(struct slot_header) + size_max, CACHE_LINE); }
 
 /* ---- doorbell -------------------------------------------------------------------------------------------------- */

@@ -72,7 +72,7 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         n = most
     while n:
         n -= 1
-        theirs = <slot_header *>(box.slots + (box.consumed % box.n_slots) * box.stride)
+        theirs = <slot_header *>(box.slots + (box.consumed & (box.ring - 1)) * box.stride)
         box.consumed += 1
         taken += 1
         size = u32_load_relaxed(&theirs.size)   # once: the application can change it at any time
@@ -182,11 +182,11 @@ cdef inline bint worth_waking(subgroup_t *s) noexcept nogil:
 
 cdef bint push_slots(node_t *node, subgroup_t *s, uint64_t end) noexcept nogil:
     """The slots of messages piece_pushed..end-1, whole: at most two ranges."""
-    cdef uint64_t start = s.piece_pushed % s.window, n = end - s.piece_pushed, run
+    cdef uint64_t start = s.piece_pushed & (s.ring - 1), n = end - s.piece_pushed, run
     cdef uint32_t lane = slots_lane(s.place)
-    if n > s.window:
-        n = s.window              # a run of nulls longer than the ring: it has one slot only
-    run = s.window - start
+    if n > s.ring:
+        n = s.ring                # a run of nulls longer than the ring: it has one slot only
+    run = s.ring - start
     if run > n:
         run = n
     push_more(node, s, s.slots_offset + start * s.stride, run * s.stride, lane)
@@ -256,7 +256,7 @@ cdef void publish(node_t *node, subgroup_t *s) noexcept nogil:
         s.piece_pushed = s.pushed
         # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
         u64_store_release(&s.mine.published, s.piece_end)
-    if node.fabric.range_cost >= s.window * s.stride:
+    if node.fabric.range_cost >= s.ring * s.stride:
         whole = push_slots(node, s, s.piece_end)
     else:
         whole = push_used(node, s, s.piece_end)

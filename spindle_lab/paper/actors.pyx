@@ -177,7 +177,7 @@ cdef topic_t *topic_at(actor_t *a, uint64_t offset) noexcept nogil:
         if a.node.subgroups[i].counts_offset <= offset < a.node.subgroups[i].counts_offset + 64:
             return &a.topics[i]
         if 0 <= <int64_t>(offset - a.node.subgroups[i].slots_offset) < <int64_t>(
-                a.node.subgroups[i].window * a.node.subgroups[i].stride):
+                a.node.subgroups[i].ring * a.node.subgroups[i].stride):
             return &a.topics[i]
     return NULL
 

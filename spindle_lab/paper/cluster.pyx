@@ -201,7 +201,7 @@ cdef class Cluster:
         epoch = self.epochs[0]
         for i in range(self.n_topics):
             net.areas[i].begin = epoch.node.subgroups[i].slots_offset
-            net.areas[i].end = net.areas[i].begin + epoch.node.subgroups[i].window * epoch.node.subgroups[i].stride
+            net.areas[i].end = net.areas[i].begin + epoch.node.subgroups[i].ring * epoch.node.subgroups[i].stride
             net.areas[i].stride = epoch.node.subgroups[i].stride
         net.n_areas = self.n_topics
         places = {spec.topic_id: place for place, spec in enumerate(topics)}

@@ -24,7 +24,7 @@ from spindle.errors import (
 from spindle.group.codec import event_from_wire, event_to_wire, spec_from_wire, spec_to_wire
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import ENDPOINT_ADDED, Event, ViewInfo
-from spindle.group.layout import ring_bytes, subgroups_of
+from spindle.group.layout import sender_bytes, subgroups_of
 from spindle.group.levels import Level
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.group.view import Member, Topic, View
@@ -267,7 +267,7 @@ def view(data: bytes) -> None:
     assert decode_proposal(encode_proposal(found, BASE, 9), BASE, 9) == found
     for topic in found.topics:
         assert topic.donor is None or topic.donor in found.node_ids
-    if not found.members or sum(ring_bytes(topic.spec) for topic in found.topics) > EPOCH_BYTES_MAX:
+    if not found.members or sum(sender_bytes(topic.spec) for topic in found.topics) > EPOCH_BYTES_MAX:
         return
     engine = Engine(found.node_ids[0], incarnation=found.members[0].incarnation)
     try:

@@ -506,3 +506,21 @@ def test_what_the_node_has_taken_over_is_in_doubt_until_all_have_it() -> None:
     cluster.settle()
     cluster.engines[0].step_once()
     assert writer.unacknowledged() == []
+
+
+def test_what_a_claim_is_written_over_is_told_as_gone() -> None:
+    """Goal: payloads in doubt are those that were written. An inbox of five messages has a ring of eight slots: the
+    ninth message is written where the first one was, and not earlier.
+
+    Method: the node takes everything over, and nobody else has it; at the end a claim is open on a slot.
+    """
+    cluster = Cluster(2, window=64)
+    writer = cluster.writer(0, slots=5)
+    for messages in ([b"0", b"1", b"2", b"3", b"4"], [b"5", b"6", b"7"], [b"8", b"9", b"10", b"11", b"12"]):
+        writer.write_many(messages, timeout_s=0)
+        cluster.engines[0].step_once()
+    there = [b"%d" % k for k in range(5, 13)]
+    assert [payload for _, _, payload in writer.unacknowledged()] == [None] * 5 + there
+    writer.claim(4, 0)
+    assert [payload for _, _, payload in writer.unacknowledged()] == [None] * 6 + there[1:]
+    writer.abort()

@@ -45,6 +45,7 @@ from spindle_core.layout cimport (
     log_header,
     log_record,
     record_stride,
+    ring_slots,
     row_header,
     slot_header,
     slot_stride,
@@ -126,6 +127,7 @@ cdef void build_subgroup(world_t *w, uint32_t place) noexcept nogil:
     s.topic_id = s.place = place
     s.level = LEVEL_ATOMIC if place == 0 else LEVEL_UNORDERED
     s.window = WINDOW
+    s.ring = ring_slots(WINDOW)
     s.size_max = MESSAGE_SIZE
     s.stride = slot_stride(MESSAGE_SIZE)
     s.n_members = s.n_senders = NODES
@@ -139,7 +141,7 @@ cdef void build_subgroup(world_t *w, uint32_t place) noexcept nogil:
     s.members_received_by_sender = <uint64_t **>zeroed(NODES * sizeof(void *))
     s.wanted_rung = <uint64_t *>zeroed(NODES * sizeof(uint64_t))
     s.senders = <sender_t *>zeroed(NODES * sizeof(sender_t))
-    s.ready = <uint64_t *>zeroed(WINDOW * sizeof(uint64_t))
+    s.ready = <uint64_t *>zeroed(ring_slots(WINDOW) * sizeof(uint64_t))
     s.inboxes = <inbox_t **>zeroed(INBOXES_MAX * sizeof(void *))
     for k in range(NODES):
         s.members[k] = s.senders[k].rank = s.senders[k].node_id = k
@@ -167,10 +169,11 @@ cdef void build_inbox(world_t *w) noexcept nogil:
     cdef inbox_t *box = &w.inbox
     box.header = w.inbox_mine = <inbox_header *>zeroed(4096)
     box.progress = <inbox_progress *>zeroed(4096)
-    box.slots = <char *>zeroed(INBOX_SLOTS * slot_stride(MESSAGE_SIZE))
+    box.slots = <char *>zeroed(ring_slots(INBOX_SLOTS) * slot_stride(MESSAGE_SIZE))
     box.size_max = MESSAGE_SIZE
     box.stride = slot_stride(MESSAGE_SIZE)
     box.n_slots = INBOX_SLOTS
+    box.ring = ring_slots(INBOX_SLOTS)
     box.ring_fd = -1
     w.node.subgroups[0].inboxes[0] = box
     w.node.subgroups[0].n_inboxes = 1
@@ -244,7 +247,7 @@ cdef bint write_some(world_t *w) noexcept nogil:
     cdef uint64_t first = w.sent[0]
     cdef slot_header *h
     while w.sent[0] < messages and w.sent[0] < limit and w.sent[0] < first + 5:
-        h = <slot_header *>(w.inbox.slots + (w.sent[0] % INBOX_SLOTS) * w.inbox.stride)
+        h = <slot_header *>(w.inbox.slots + (w.sent[0] & (ring_slots(INBOX_SLOTS) - 1)) * w.inbox.stride)
         h.index = w.sent[0]
         h.size = MESSAGE_SIZE
         h.kind = SLOT_DATA

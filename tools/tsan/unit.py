@@ -3,9 +3,9 @@
 ThreadSanitizer can't see through CPython, which isn't built with it. So the nogil part of each module goes into one
 source together with harness.pyx, whose main() starts threads on the production functions and no interpreter.
 
-The parts are those of the hot path, and the shared-memory fabric up to where its Python side begins. Their functions are
-no longer imported but there; structs and inline functions still come from the .pxd files. What Cython would set when the module is imported is set
-by set_constants(), because it never is.
+The parts are those of the hot path, and the shared-memory fabric up to where its Python side begins. Their functions
+are no longer imported but there; structs and inline functions still come from the .pxd files. What Cython would set
+when the module is imported is set by set_constants(), because it never is.
 """
 
 from __future__ import annotations

@@ -199,13 +199,13 @@ def nodes_to_come(machine: Machine) -> int:
 
 def pinned_bytes(machine: Machine) -> tuple[int, int]:
     """(nodes, bytes that one topic of the default size pins on this node if all nodes write it)."""
-    from spindle.group.layout import ring_bytes
+    from spindle.group.layout import sender_bytes
     from spindle.group.topics import TopicSpec
 
     config = machine.config
     nodes = nodes_to_come(machine)
     spec = TopicSpec("any").with_window(config.default_size_max, config.default_window)
-    return nodes, nodes * ring_bytes(spec)
+    return nodes, nodes * sender_bytes(spec)
 
 
 def check_locked_memory(machine: Machine) -> Check | None:

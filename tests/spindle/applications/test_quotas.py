@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from spindle.applications.quotas import CHANGES_AT_ONCE_S, Quota, Quotas, ring_bytes
+from spindle.applications.quotas import CHANGES_AT_ONCE_S, Quota, Quotas
 from spindle.config.settings import AccessRule, NodeConfig
 from spindle.errors import AccessDenied, SpindleError, TopicLimit
+from spindle.group.layout import sender_bytes
 from spindle.group.topics import TopicSpec
 from spindle.security.access import NetworkPeer, PeerCredentials, Permissions
 from spindle.security.identity import Identity
@@ -111,7 +112,7 @@ def test_a_topic_on_which_the_group_decides_counts_already() -> None:
     with quota.declaring(spec, []), quota.declaring(TopicSpec("b", size_max=100, window=8), []):
         with pytest.raises(TopicLimit), quota.declaring(TopicSpec("c", window=8), []):
             raise AssertionError
-    assert quota.topics == {"a": ring_bytes(spec), "b": ring_bytes(spec)}
+    assert quota.topics == {"a": sender_bytes(spec), "b": sender_bytes(spec)}
     with pytest.raises(RuntimeError), quota.declaring(TopicSpec("c", window=8), ["a"]):
         raise RuntimeError
     assert set(quota.topics) == {"a"}

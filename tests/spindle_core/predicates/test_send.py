@@ -90,6 +90,25 @@ def test_a_full_ring_is_a_stall_and_not_a_loss() -> None:
     assert reader.take(9) == [b"%d" % k for k in range(8)] and writer.acknowledged == 8
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 5, 8, 9])
+def test_a_window_is_exact_whatever_its_ring_holds(window: int) -> None:
+    """Goal: a ring has the next power of two of slots; how many messages wait for a slow member is agreed all the same.
+
+    Method: the other member doesn't run; over many times round the ring everything arrives as it was written.
+    """
+    cluster = Cluster(2, window=window, senders=[0])
+    reader, writer = cluster.reader(1), cluster.writer(0, slots=64)
+    for first in range(0, 60, 20):
+        messages = [b"%d" % (first + k) for k in range(20)]
+        taken = writer.consumed
+        writer.write_many(messages, timeout_s=0)
+        for _ in range(4):
+            cluster.engines[0].step_once()
+        assert writer.consumed - taken == window
+        cluster.settle()
+        assert reader.take(99) == messages
+
+
 def test_a_removed_inbox_is_left_alone() -> None:
     """Goal: what was taken over from an inbox goes out, the rest stays, and goes out when it is added again."""
     cluster = Cluster(1, window=2)
