@@ -5,6 +5,8 @@ Method: nodes on one event loop; the giver is made to stop in the middle of its 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +18,8 @@ from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
 from spindle.restart import pieces
 from spindle.restart.giving import Giving
+from spindle.topics.local_topic import LocalTopic
+from spindle.topics.ports import ReaderPort
 from tests.spindle.node.test_node import Group, take, until, with_group, write
 from tests.spindle.ports import reader_of, writer_of
 
@@ -61,20 +65,27 @@ async def test_the_donor_of_a_volatile_topic_dies(group: Group) -> None:
     await nodes[0].stop()
 
 
-@with_group
-async def test_the_last_donor_of_a_volatile_topic_dies(group: Group) -> None:
-    """The opening ends, and the topic goes on with what came live. A beginning of the history is left out: what came
-    after it is lost, and nobody is shown a hole."""
-    nodes = await group.three()
+@contextlib.asynccontextmanager
+async def a_beginning_of_a_history(nodes: list[Node]) -> AsyncIterator[tuple[asyncio.Future[ReaderPort], LocalTopic]]:
+    """The last node has the first of two messages that only the first node kept, and waits for the other one: its
+    reader that opens, and its topic."""
     begun = asyncio.Event()
     await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
-    writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
-    await write(writer, b"alone", b"lost")
+    await write(writer_of(nodes[0], await nodes[0].open_writer("t")), b"alone", b"lost")
     with patch.object(pieces, "CHUNK_MESSAGES", 1), stopping_streams(nodes[0], begun):
         opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
         await begun.wait()
         local = nodes[2]._changes.topics.local["t"]
         await until(lambda: local.log is not None and local.log.delivered == 1, "a beginning of the history")
+        yield opening, local
+
+
+@with_group
+async def test_the_last_donor_of_a_volatile_topic_dies(group: Group) -> None:
+    """The opening ends, and the topic goes on with what came live. A beginning of the history is left out: what came
+    after it is lost, and nobody is shown a hole."""
+    nodes = await group.three()
+    async with a_beginning_of_a_history(nodes) as (opening, _):
         nodes[0].fail(Died("on purpose"))
         reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
     writer = writer_of(nodes[1], await nodes[1].open_writer("t"))
@@ -88,15 +99,7 @@ async def test_who_gives_on_what_it_has_not_got_whole_withdraws_it(group: Group)
     """Goal: nobody is shown a hole (seed 212379). Method: the last donor dies when a member that gets the history from
     it has promised what it has to the next one."""
     nodes = await group.three()
-    begun = asyncio.Event()
-    await nodes[0].declare_topic(TopicSpec("t", level=Level.VOLATILE, size_max=2000))
-    writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
-    await write(writer, b"alone", b"lost")
-    with patch.object(pieces, "CHUNK_MESSAGES", 1), stopping_streams(nodes[0], begun):
-        opening = asyncio.ensure_future(nodes[2].open_reader("t", keep_all=True, from_history=True))
-        await begun.wait()
-        local = nodes[2]._changes.topics.local["t"]
-        await until(lambda: local.log is not None and local.log.delivered == 1, "a beginning of the history")
+    async with a_beginning_of_a_history(nodes) as (opening, local):
         promised = local.donate()
         nodes[0].fail(Died("on purpose"))
         reader = reader_of(nodes[2], await asyncio.wait_for(opening, 10))
