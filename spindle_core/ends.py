@@ -62,8 +62,9 @@ def make_ends() -> tuple[int, int]:
 
     Nothing can be sent the other way: the ringing end would hold it, descriptors included, until it is closed.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     try:
+        ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 0)  # the least: a few rings that nobody has looked at
         ours.shutdown(socket.SHUT_RD)
     except OSError:

@@ -10,6 +10,7 @@ who were handed a descriptor of it share, so a node neither reads nor writes an 
 - Nodes of one host ring each other through an eventfd of the ringing node, in an epoll that it hands to the other one.
 - What remains are eventfds that never leave the process.
 """
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport uint64_t
 
 
@@ -117,7 +118,7 @@ cdef inline void end_ring(int fd) noexcept nogil:
 
 
 cdef inline void end_clear(int fd) noexcept nogil:
-    """Takes what was rung at this end."""
+    """Takes all that was rung at this end: it isn't readable any more."""
     cdef char rung
     cdef int _
     if fd >= 0:
@@ -132,15 +133,31 @@ cdef inline void end_wake(int fd) noexcept nogil:
         c_shutdown(fd, SHUT_RD)
 
 
+cdef inline void end_take(int fd) noexcept nogil:
+    """Takes one ring. Others that nobody has looked at end later waits, which then find nothing: rare, and cheaper than
+    asking after each wait whether there are any."""
+    cdef char rung
+    c_recv(fd, &rung, 1, MSG_DONTWAIT)
+
+
 cdef inline int end_wait(int fd, int timeout_ms) noexcept nogil:
-    """Blocks until this end is rung (1), timeout (0; -1 ms waits for ever) or a signal (-1); clears it."""
+    """Blocks until this end is rung (1), timeout (0; -1 ms waits for ever) or a signal (-1); takes that ring.
+
+    Without a timeout it is one system call. (Who has an end may have made it non-blocking: then it is polled.)
+    """
     cdef pollfd p
+    cdef char rung
     cdef int r
+    if timeout_ms < 0 and fd >= 0:
+        if c_recv(fd, &rung, 1, 0) >= 0:
+            return 1
+        if errno != EAGAIN:
+            return -1
     p.fd = fd
     p.events = POLLIN
     p.revents = 0
     r = poll(&p, 1, timeout_ms)
     if r > 0:
-        end_clear(fd)
+        end_take(fd)
         return 1
     return r

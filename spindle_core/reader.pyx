@@ -21,7 +21,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
 )
 from spindle_core.bell cimport ring_once
-from spindle_core.events cimport c_close, end_clear, end_wait, end_wake, poll, wait_two
+from spindle_core.events cimport c_close, end_clear, end_take, end_wait, end_wake, poll, wait_two
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CACHE_LINE,
@@ -472,7 +472,7 @@ cdef class LogReader:
         with nogil:
             result = wait_two(data_fd, other_fd, timeout_ms)
             if result & 1:
-                end_clear(data_fd)
+                end_take(data_fd)
         PyErr_CheckSignals()
         return result
 
