@@ -27,19 +27,10 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from spindle.client.channel import THREAD_END_S, Dispatcher, _again
+from spindle.client.finding import Finder
 from spindle.client.nodes import NodeAddresses, close_quietly
-from spindle.client.remote_link import Call, Link, Lost, open_link
-from spindle.errors import (
-    AccessDenied,
-    ConfigError,
-    NoDaemon,
-    NodeStopped,
-    ProtocolMismatch,
-    SpindleError,
-    TopicUnknown,
-    WireError,
-    error_from_wire,
-)
+from spindle.client.remote_link import Call, Link, Lost
+from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError, error_from_wire
 from spindle.group.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.group.events import GONE, MISSED, TURNED, Event
 from spindle.proto import attach_pb2 as pb
@@ -52,11 +43,9 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S = 30.0
 SILENCE_S = 4.0
-CONNECT_TIMEOUT_S = 3.0  # for one node, if there are others
 PAUSE_S, PAUSE_MAX_S = 0.05, 0.5  # between two rounds of looking for a node; doubles
 CLOSE_FLUSH_S = 2.0  # how long a closing writer waits until what it had committed is delivered
 IDLE_S = 1.0
-CLIENT_BYTES = 16
 
 
 class RemoteChannel:
@@ -67,13 +56,8 @@ class RemoteChannel:
 
         self.domain_id = domain_id
         self.bell = Bell()
-        self._nodes = nodes
-        self._trust = nodes.trust()
-        self._name = name
+        self._finder = Finder(nodes, domain_id, name)
         self._patience_s = patience_s
-        self._client = os.urandom(CLIENT_BYTES)
-        self._turn = 0
-        self._next = 0  # of the addresses: where to look first
         self._pid = os.getpid()
         self._forked = False
         self._changed = threading.Condition(threading.RLock())
@@ -98,7 +82,7 @@ class RemoteChannel:
         pause_s = PAUSE_S
         while True:
             try:
-                self._link = self._last = self._serving = self._find(max(0.1, deadline - time.monotonic()))
+                self._link = self._last = self._serving = self._finder.find(max(0.1, deadline - time.monotonic()))
                 break
             except SpindleError as error:
                 # A site that is just starting is waited for, as the others' time allows.
@@ -213,40 +197,38 @@ class RemoteChannel:
 
     def open_writer(self, writer: RemoteWriter) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        body = {"open_writer": writer.request()}
-        link: Link | None = None
         while True:
-            link = self._present(deadline, body, link)
-            try:
-                opened = self._open_there(link, deadline, writer, **body).writer
-            except Lost:
-                continue
-            with self._or_given_back(link, opened.port), self._changed:
+            link, opened = self._opened_at(deadline, writer, open_writer=writer.request())
+            with self._or_given_back(link, opened.writer.port), self._changed:
                 if link.lost:
                     continue
-                writer.opened(opened)
-                link.writers[opened.port] = writer
+                writer.opened(opened.writer)
+                link.writers[opened.writer.port] = writer
                 self._writers += (writer,)
-            return topic_from_wire(opened.topic)
+            return topic_from_wire(opened.writer.topic)
 
     def open_reader(self, reader: RemoteReader, wanted: pb.OpenReader) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        body = {"open_reader": wanted}
+        while True:
+            link, opened = self._opened_at(deadline, reader, open_reader=wanted)
+            with self._or_given_back(link, opened.reader.port), self._changed:
+                if link.lost:
+                    continue
+                reader.opened(opened.reader)
+                link.readers[opened.reader.port] = reader
+                self._readers += (reader,)
+            self.bell.ring()
+            return topic_from_wire(opened.reader.topic)
+
+    def _opened_at(self, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> tuple[Link, pb.Reply]:
+        """The node that has opened it, which may be over by now, and what it says. Raises as request()."""
         link: Link | None = None
         while True:
             link = self._present(deadline, body, link)
             try:
-                opened = self._open_there(link, deadline, reader, **body).reader
+                return link, self._open_there(link, deadline, port, **body)
             except Lost:
                 continue
-            with self._or_given_back(link, opened.port), self._changed:
-                if link.lost:
-                    continue
-                reader.opened(opened)
-                link.readers[opened.port] = reader
-                self._readers += (reader,)
-            self.bell.ring()
-            return topic_from_wire(opened.topic)
 
     @contextlib.contextmanager
     def _or_given_back(self, link: Link, port: int) -> Iterator[None]:
@@ -430,11 +412,12 @@ class RemoteChannel:
         """The next node, with all ports open there. Raises why there is none."""
         deadline = None if self._patience_s is None else time.monotonic() + self._patience_s
         pause_s, tried = PAUSE_S, 0
-        self._next = (self._next + 1) % len(self._nodes.addresses)
+        self._finder.pass_over()
         while True:
             link: Link | None = None
             try:
-                link = self._find(REQUEST_TIMEOUT_S if deadline is None else max(1.0, deadline - time.monotonic()))
+                link = self._finder.find(
+                    REQUEST_TIMEOUT_S if deadline is None else max(1.0, deadline - time.monotonic()))
                 with self._changed:
                     self._last = link
                     if self._closing.is_set():  # close() may have looked for a connection before this one
@@ -447,12 +430,12 @@ class RemoteChannel:
             except (Lost, SpindleError, OSError) as problem:  # one that times out, or what this program has too few of
                 if link is not None:
                     self._lose(link)
-                    self._next = (self._next + 1) % len(self._nodes.addresses)
+                    self._finder.pass_over()
                     tried += 1
                 if self._closing.is_set():
                     raise NodeStopped("this session was closed") from None
                 final = isinstance(problem, (PermissionError, ValueError, ProtocolMismatch))
-                if link is not None and not final and tried % len(self._nodes.addresses):
+                if link is not None and not final and tried % len(self._finder):
                     continue  # lost while turning to it: the others are tried at once
                 if final or (deadline is not None and time.monotonic() + pause_s > deadline):
                     raise NodeStopped(
@@ -460,32 +443,6 @@ class RemoteChannel:
                         "received can be taken; attach again once one does") from None
             self._closing.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
-
-    def _find(self, timeout_s: float) -> Link:
-        """A link to the first node that serves, from `_next` on. Raises why none does."""
-        addresses = self._nodes.addresses
-        problems: list[SpindleError] = []
-        each_s = timeout_s if len(addresses) == 1 else min(CONNECT_TIMEOUT_S, timeout_s)
-        for k in range(len(addresses)):
-            number = (self._next + k) % len(addresses)
-            try:
-                link = self._open(addresses[number], each_s)
-            except (SpindleError, OSError) as error:
-                problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
-            else:
-                self._next = number
-                return link
-        for kind in (AccessDenied, ProtocolMismatch, ConfigError, NodeStopped):
-            for problem in problems:
-                if isinstance(problem, kind):
-                    raise problem
-        raise NoDaemon(f"no node of domain {self.domain_id} serves: {'; '.join(map(str, problems))}. Start one, or "
-                       "check the addresses ($SPINDLE_NODES)")
-
-    def _open(self, address: str, timeout_s: float) -> Link:
-        self._turn += 1
-        begin = rb.Begin(client=self._client, turn=self._turn)
-        return open_link(address, self._trust, self.domain_id, self._name, begin, timeout_s)
 
     def _resume(self, link: Link) -> None:
         """Opens there what is open here: readers first, so that nothing is delivered between a writer and them. What is

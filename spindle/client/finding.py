@@ -1,0 +1,62 @@
+"""Which of a site's nodes serves a session: they are tried in order, from the one behind that which was lost."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from spindle.client.remote_link import Link, open_link
+from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeStopped, ProtocolMismatch, SpindleError
+from spindle.proto import relay_pb2 as rb
+
+if TYPE_CHECKING:
+    from spindle.client.nodes import NodeAddresses
+
+CONNECT_TIMEOUT_S = 3.0  # for one node, if there are others
+CLIENT_BYTES = 16
+
+
+class Finder:
+    """Opens the links of one session, which nodes know by its `client` and tell apart by their turns. For one thread at
+    a time."""
+
+    def __init__(self, nodes: NodeAddresses, domain_id: int, name: str) -> None:
+        self._addresses = nodes.addresses
+        self._trust = nodes.trust()
+        self._domain_id = domain_id
+        self._name = name
+        self._client = os.urandom(CLIENT_BYTES)
+        self._turn = 0
+        self._next = 0  # of the addresses: where to look first
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def pass_over(self) -> None:
+        """The node that was found last is no good: the search goes on behind it."""
+        self._next = (self._next + 1) % len(self._addresses)
+
+    def find(self, timeout_s: float) -> Link:
+        """A link to the first node that serves. Raises why none does."""
+        problems: list[SpindleError] = []
+        each_s = timeout_s if len(self._addresses) == 1 else min(CONNECT_TIMEOUT_S, timeout_s)
+        for k in range(len(self._addresses)):
+            number = (self._next + k) % len(self._addresses)
+            try:
+                link = self._open(self._addresses[number], each_s)
+            except (SpindleError, OSError) as error:
+                problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
+            else:
+                self._next = number
+                return link
+        for kind in (AccessDenied, ProtocolMismatch, ConfigError, NodeStopped):
+            for problem in problems:
+                if isinstance(problem, kind):
+                    raise problem
+        raise NoDaemon(f"no node of domain {self._domain_id} serves: {'; '.join(map(str, problems))}. Start one, or "
+                       "check the addresses ($SPINDLE_NODES)")
+
+    def _open(self, address: str, timeout_s: float) -> Link:
+        self._turn += 1
+        begin = rb.Begin(client=self._client, turn=self._turn)
+        return open_link(address, self._trust, self._domain_id, self._name, begin, timeout_s)
