@@ -3,8 +3,7 @@
 The log is mapped read-only and shared by all readers of the topic on this host; each has a position of its own in a
 page that only it writes. Reading never takes a lock and never makes a system call; only waiting for data does.
 
-Rules: nothing is returned that could have been overwritten while it was copied (a second look at the oldest position
-follows every copy). A reader that keeps all is never overtaken; another counts what it `lost`.
+How it gets from one record to the next is in log_position.pyx: here is what it gives out, and how it waits.
 """
 import time
 
@@ -12,43 +11,33 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.arming cimport arm_cursor
 from spindle_core.atomics cimport (
-    fence_load_load,
     fence_store_load,
-    u32_load_relaxed,
     u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
     u64_store_relaxed,
 )
 from spindle_core.bell cimport ring_once
-from spindle_core.events cimport c_close, end_clear, end_take, end_wait, end_wake, poll, wait_two
+from spindle_core.events cimport c_close, end_clear, end_take, end_wait, end_wake, wait_two
 from spindle_core.layout cimport (
     BELL_MAGIC,
-    CACHE_LINE,
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
     LOG_DATA,
-    LOG_JUMP,
-    LOG_MAGIC,
     LOG_RING_OFFSET,
     bell_page,
     cursor_page,
     cursor_start,
-    log_header,
     log_record,
     record_stride,
 )
 from spindle_core.memory cimport Mapping, forks
 from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
 
-from spindle_core.errors import CoreError, ForkedChild, NodeGone
+from spindle_core.errors import ForkedChild, NodeGone
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-
-
-cdef int LOOKS_MAX = 1000            # at a guard that is changing, before giving the core away
-cdef int UNSETTLED_MAX_MS = 1000
 
 
 cdef int check_info_type(type info_type) except -1:
@@ -71,8 +60,6 @@ cdef class LogReader:
 
     def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1,
                  place=(0, 0), bint skips=False):
-        cdef cursor_start *start
-        self.log = log
         self.cursor = cursor
         self.bell = bell
         self.data_fd = data_fd
@@ -80,29 +67,15 @@ cdef class LogReader:
         self.forks = forks
         if log.base == NULL or cursor.base == NULL or not cursor.writable or (bell is not None and bell.base == NULL):
             raise ValueError("a reader needs its cursor writable, and its log and the doorbell open")
-        self.header = <log_header *>log.base
         self.page = <cursor_page *>cursor.base
-        if self.header.magic != LOG_MAGIC or self.page.magic != CURSOR_MAGIC:
-            raise ValueError("these mappings are not a delivery log and a cursor of this version")
+        if self.page.magic != CURSOR_MAGIC:
+            raise ValueError("this mapping is not a cursor of this version")
         if bell is not None:
             self.node_bell = <bell_page *>bell.base
             if self.node_bell.magic != BELL_MAGIC:
                 raise ValueError("this mapping is not a doorbell of this version")
-        self.capacity = self.header.capacity
-        if log.size < LOG_RING_OFFSET or not CACHE_LINE <= self.capacity <= log.size - LOG_RING_OFFSET:
-            raise ValueError("the log is smaller than it says")
-        self.ring = log.base + LOG_RING_OFFSET
+        self.begin(log, <cursor_start *>(cursor.base + CURSOR_START_OFFSET), place, skips)
         self.log_view = memoryview(log).toreadonly()
-        start = <cursor_start *>(cursor.base + CURSOR_START_OFFSET)
-        self.position = start.position
-        self.offset = start.offset
-        self.index = start.index
-        self.keep_all = start.keep_all
-        self.tail = self.position
-        self.next_view, self.next_sequence = place
-        self.skips = skips
-        if self.offset > self.capacity or self.offset % CACHE_LINE or self.capacity % CACHE_LINE:
-            raise ValueError("the cursor doesn't point to a record: the node has to place it first")
 
     cdef int usable(self) except -1:
         if self.forks != forks:
@@ -116,102 +89,6 @@ cdef class LogReader:
     cdef int refuse_child(self) except -1:
         raise ForkedChild("this reader was opened before fork(), in the parent, and doesn't work in the child: attach"
                           " again there (with multiprocessing, prefer the start method 'spawn')")
-
-    cdef uint64_t last_tail(self) noexcept:
-        """How far the log has got, or had got when it was frozen for this reader."""
-        return self.frozen_tail if self.frozen else u64_load_acquire(&self.header.tail)
-
-    cdef bint look(self) noexcept:
-        """Looks how far the log has got; True if there is something to read."""
-        # SYNC POINT: deliver. Pairs with log_publish(): records are whole before the tail.
-        self.tail = self.last_tail()
-        if self.position >= self.tail:
-            return False
-        # SYNC POINT: return. Pairs with return_to_hot(): we had everything when the log went back to its start.
-        if u64_load_relaxed(&self.header.hot_position) == self.position:
-            self.offset = 0
-        return True
-
-    cdef log_record *peek(self, uint64_t *size) except? NULL:
-        """The next record and its payload's size; NULL when everything delivered so far has been read.
-
-        A record that isn't what its predecessor promises has been overwritten: then the oldest one is next. What is
-        copied from it must be followed by a look at still_there().
-        """
-        cdef log_record *r
-        cdef bint before
-        while True:
-            if self.position >= self.tail and not self.look():
-                return NULL
-            if self.offset >= self.capacity:
-                self.offset = 0
-            r = <log_record *>(self.ring + self.offset)
-            size[0] = u32_load_relaxed(&r.size)   # once: it may change under us
-            if r.position == self.position:
-                if r.kind == LOG_DATA and size[0] <= self.capacity - self.offset - sizeof(log_record):
-                    if not self.skips:
-                        return r
-                    before = r.view_id < self.next_view or (
-                        r.view_id == self.next_view and r.sequence < self.next_sequence)
-                    if self.still_there(self.position):
-                        if not before:
-                            self.skips = False
-                            return r
-                        self.advance(size[0])
-                        continue
-                if r.kind == LOG_JUMP and self.offset and self.still_there(self.position):
-                    self.offset = 0
-                    continue
-            self.overtaken()
-
-    cdef bint still_there(self, uint64_t position) noexcept:
-        """False if the record copied from `position` may have been overwritten meanwhile."""
-        if self.keep_all and not self.gone:
-            return True   # a node that is gone may have gone on without us, if only for a moment
-        # SYNC POINT: overtake. Pairs with publish_oldest(): it is raised before anything behind it is overwritten.
-        fence_load_load()
-        return u64_load_acquire(&self.header.oldest_position) <= position
-
-    cdef int overtaken(self) except -1:
-        """Goes on with the oldest record there is, and counts what that skips."""
-        cdef log_header *h = self.header
-        cdef uint64_t version, position, offset, index
-        cdef int looks = 0
-        # What we saw overwritten was seen before what we look at now.
-        fence_load_load()
-        while True:
-            version = u64_load_acquire(&h.version)
-            position = u64_load_relaxed(&h.oldest_position)
-            offset = u64_load_relaxed(&h.oldest_offset)
-            index = u64_load_relaxed(&h.oldest_index)
-            fence_load_load()
-            if not version & 1 and u64_load_relaxed(&h.version) == version:
-                break
-            looks += 1
-            if looks > LOOKS_MAX:
-                # The node changes it within nanoseconds, unless it is kept from running, or was killed just there.
-                if looks > LOOKS_MAX + UNSETTLED_MAX_MS:
-                    raise CoreError(f"the delivery log has been changing for {UNSETTLED_MAX_MS} ms: its node has died")
-                with nogil:
-                    poll(NULL, 0, 1)
-        if position <= self.position or offset > self.capacity or offset % CACHE_LINE:
-            raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the"
-                            " daemon")
-        self.lost += index - self.index
-        self.position = position
-        self.offset = offset
-        self.index = index
-        return 0
-
-    cdef void advance(self, uint64_t size) noexcept:
-        self.position += record_stride(size)
-        self.offset += record_stride(size)
-        self.index += 1
-
-    cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept:
-        self.next_view = view_id
-        self.next_sequence = sequence + 1
-        self.advance(size)
 
     cdef void publish_position(self) noexcept:
         if self.forks != forks:
@@ -385,22 +262,11 @@ cdef class LogReader:
 
     def skip_to_last(self, uint64_t depth):
         """KEEP_LAST(depth): skips all but the newest `depth` messages; returns how many were skipped (not `lost`)."""
-        cdef uint64_t count, target, view_id, sequence, size = 0, skipped = 0
-        cdef log_record *r
+        cdef uint64_t count, skipped
         self.usable()
         self.look()
         count = self.frozen_count if self.frozen else u64_load_relaxed(&self.header.count)
-        target = count - depth if count > depth else 0
-        while self.index < target:
-            r = self.peek(&size)
-            if r == NULL or self.index >= target:
-                break            # the second: peek() found that the log had gone further than that
-            view_id, sequence = r.view_id, r.sequence
-            if not self.still_there(self.position):
-                self.overtaken()
-                continue
-            self.taken(size, view_id, sequence)
-            skipped += 1
+        skipped = self.skip_until(count - depth if count > depth else 0)
         self.publish_position()
         return skipped
 
@@ -500,32 +366,15 @@ cdef class LogReader:
 
         For a log whose node is gone: it may have been killed at any moment, or live on for one.
         """
-        cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
-        cdef uint64_t next_view = self.next_view, next_sequence = self.next_sequence, tail = self.tail, size = 0
-        cdef uint64_t view_id, sequence
-        cdef bint skips = self.skips
-        cdef log_record *r
-        if not self.frozen and not self.closed:
+        cdef uint64_t view_id = self.next_view, sequence = self.next_sequence
+        if self.closed:
+            return view_id, sequence
+        if not self.frozen:
             self.gone = True
             self.frozen_tail = u64_load_acquire(&self.header.tail)
             self.frozen = True
-        if self.closed:
-            return next_view, next_sequence
-        try:
-            while True:
-                r = self.peek(&size)
-                if r == NULL:
-                    break
-                view_id, sequence = r.view_id, r.sequence
-                if not self.still_there(self.position):
-                    self.overtaken()
-                    continue
-                self.taken(size, view_id, sequence)
-            self.frozen_count = self.index
-            return self.next_view, self.next_sequence
-        finally:
-            self.position, self.offset, self.index, self.lost, self.tail = position, offset, index, lost, tail
-            self.next_view, self.next_sequence, self.skips = next_view, next_sequence, skips
+        self.find_end(&self.frozen_count, &view_id, &sequence)
+        return view_id, sequence
 
     @property
     def is_gone(self):

@@ -1,0 +1,32 @@
+"""Where a reader stands in a delivery log. See log_position.pyx."""
+from libc.stdint cimport uint64_t
+
+from spindle_core.layout cimport cursor_start, log_header, log_record
+from spindle_core.memory cimport Mapping
+
+
+cdef class LogPosition:
+    cdef readonly Mapping log
+    cdef log_header *header
+    cdef char *ring
+    cdef uint64_t capacity
+    cdef uint64_t position, offset, index    # of the next record to read
+    cdef uint64_t tail                       # the last one seen: everything before it is whole
+    cdef readonly uint64_t lost              # messages overtaken or skipped, ever
+    cdef readonly bint keep_all
+    cdef readonly uint64_t next_view, next_sequence  # place in the order behind the last message taken
+    cdef bint skips                          # messages before that place may still come: we have had them
+    cdef bint frozen                         # nothing beyond these two is read any more
+    cdef uint64_t frozen_tail, frozen_count
+    cdef bint gone                           # the node is
+
+    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips) except -1
+    cdef uint64_t last_tail(self) noexcept
+    cdef bint look(self) noexcept
+    cdef log_record *peek(self, uint64_t *size) except? NULL
+    cdef bint still_there(self, uint64_t position) noexcept
+    cdef int overtaken(self) except -1
+    cdef void advance(self, uint64_t size) noexcept
+    cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept
+    cdef uint64_t skip_until(self, uint64_t target) except? 0
+    cdef int find_end(self, uint64_t *count, uint64_t *view_id, uint64_t *sequence) except -1

@@ -1,0 +1,177 @@
+"""Where a reader stands in a delivery log, and the way from one record to the next.
+
+Rules: nothing is believed that could have been overwritten while it was copied (still_there() follows every copy). Who
+keeps all is never overtaken; who doesn't goes on with the oldest record there is, and what that skips is `lost`.
+"""
+from libc.stdint cimport uint64_t
+
+from spindle_core.atomics cimport fence_load_load, u32_load_relaxed, u64_load_acquire, u64_load_relaxed
+from spindle_core.events cimport poll
+from spindle_core.layout cimport (
+    CACHE_LINE,
+    LOG_DATA,
+    LOG_JUMP,
+    LOG_MAGIC,
+    LOG_RING_OFFSET,
+    cursor_start,
+    log_header,
+    log_record,
+    record_stride,
+)
+from spindle_core.memory cimport Mapping
+
+from spindle_core.errors import CoreError
+
+cdef int LOOKS_MAX = 1000            # at a guard that is changing, before giving the core away
+cdef int UNSETTLED_MAX_MS = 1000
+
+
+cdef class LogPosition:
+    """What a LogReader is made of below what it gives out; see the module."""
+
+    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips) except -1:
+        """Stands where the node has placed it. Raises ValueError for what is no log, or no place in one."""
+        self.log = log
+        self.header = <log_header *>log.base
+        if self.header.magic != LOG_MAGIC:
+            raise ValueError("this mapping is not a delivery log of this version")
+        self.capacity = self.header.capacity
+        if log.size < LOG_RING_OFFSET or not CACHE_LINE <= self.capacity <= log.size - LOG_RING_OFFSET:
+            raise ValueError("the log is smaller than it says")
+        self.ring = log.base + LOG_RING_OFFSET
+        self.position = start.position
+        self.offset = start.offset
+        self.index = start.index
+        self.keep_all = start.keep_all
+        self.tail = self.position
+        self.next_view, self.next_sequence = place
+        self.skips = skips
+        if self.offset > self.capacity or self.offset % CACHE_LINE or self.capacity % CACHE_LINE:
+            raise ValueError("the cursor doesn't point to a record: the node has to place it first")
+        return 0
+
+    cdef uint64_t last_tail(self) noexcept:
+        """How far the log has got, or had got when it was frozen for this reader."""
+        return self.frozen_tail if self.frozen else u64_load_acquire(&self.header.tail)
+
+    cdef bint look(self) noexcept:
+        """Looks how far the log has got; True if there is something to read."""
+        # SYNC POINT: deliver. Pairs with log_publish(): records are whole before the tail.
+        self.tail = self.last_tail()
+        if self.position >= self.tail:
+            return False
+        # SYNC POINT: return. Pairs with return_to_hot(): we had everything when the log went back to its start.
+        if u64_load_relaxed(&self.header.hot_position) == self.position:
+            self.offset = 0
+        return True
+
+    cdef log_record *peek(self, uint64_t *size) except? NULL:
+        """The next record and its payload's size; NULL when everything delivered so far has been read.
+
+        A record that isn't what its predecessor promises has been overwritten: then the oldest one is next. What is
+        copied from it must be followed by a look at still_there().
+        """
+        cdef log_record *r
+        cdef bint before
+        while True:
+            if self.position >= self.tail and not self.look():
+                return NULL
+            if self.offset >= self.capacity:
+                self.offset = 0
+            r = <log_record *>(self.ring + self.offset)
+            size[0] = u32_load_relaxed(&r.size)   # once: it may change under us
+            if r.position == self.position:
+                if r.kind == LOG_DATA and size[0] <= self.capacity - self.offset - sizeof(log_record):
+                    if not self.skips:
+                        return r
+                    before = r.view_id < self.next_view or (
+                        r.view_id == self.next_view and r.sequence < self.next_sequence)
+                    if self.still_there(self.position):
+                        if not before:
+                            self.skips = False
+                            return r
+                        self.advance(size[0])
+                        continue
+                if r.kind == LOG_JUMP and self.offset and self.still_there(self.position):
+                    self.offset = 0
+                    continue
+            self.overtaken()
+
+    cdef bint still_there(self, uint64_t position) noexcept:
+        """False if the record copied from `position` may have been overwritten meanwhile."""
+        if self.keep_all and not self.gone:
+            return True   # a node that is gone may have gone on without us, if only for a moment
+        # SYNC POINT: overtake. Pairs with publish_oldest(): it is raised before anything behind it is overwritten.
+        fence_load_load()
+        return u64_load_acquire(&self.header.oldest_position) <= position
+
+    cdef int overtaken(self) except -1:
+        """Goes on with the oldest record there is, and counts what that skips."""
+        cdef log_header *h = self.header
+        cdef uint64_t version, position, offset, index
+        cdef int looks = 0
+        # What we saw overwritten was seen before what we look at now.
+        fence_load_load()
+        while True:
+            version = u64_load_acquire(&h.version)
+            position = u64_load_relaxed(&h.oldest_position)
+            offset = u64_load_relaxed(&h.oldest_offset)
+            index = u64_load_relaxed(&h.oldest_index)
+            fence_load_load()
+            if not version & 1 and u64_load_relaxed(&h.version) == version:
+                break
+            looks += 1
+            if looks > LOOKS_MAX:
+                # The node changes it within nanoseconds, unless it is kept from running, or was killed just there.
+                if looks > LOOKS_MAX + UNSETTLED_MAX_MS:
+                    raise CoreError(f"the delivery log has been changing for {UNSETTLED_MAX_MS} ms: its node has died")
+                with nogil:
+                    poll(NULL, 0, 1)
+        if position <= self.position or offset > self.capacity or offset % CACHE_LINE:
+            raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the"
+                            " daemon")
+        self.lost += index - self.index
+        self.position = position
+        self.offset = offset
+        self.index = index
+        return 0
+
+    cdef void advance(self, uint64_t size) noexcept:
+        self.position += record_stride(size)
+        self.offset += record_stride(size)
+        self.index += 1
+
+    cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept:
+        self.next_view = view_id
+        self.next_sequence = sequence + 1
+        self.advance(size)
+
+    cdef uint64_t skip_until(self, uint64_t target) except? 0:
+        """Goes on to the message with index `target`, or to the end; returns how many messages that skips."""
+        cdef uint64_t view_id, sequence, size = 0, skipped = 0
+        cdef log_record *r
+        while self.index < target:
+            r = self.peek(&size)
+            if r == NULL or self.index >= target:
+                break            # the second: peek() found that the log had gone further than that
+            view_id, sequence = r.view_id, r.sequence
+            if not self.still_there(self.position):
+                self.overtaken()
+                continue
+            self.taken(size, view_id, sequence)
+            skipped += 1
+        return skipped
+
+    cdef int find_end(self, uint64_t *count, uint64_t *view_id, uint64_t *sequence) except -1:
+        """How many messages there are up to the end, and the place in the order that comes after all of them. Stands
+        where it stood afterwards."""
+        cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
+        cdef uint64_t next_view = self.next_view, next_sequence = self.next_sequence, tail = self.tail
+        cdef bint skips = self.skips
+        try:
+            self.skip_until(<uint64_t>-1)
+            count[0], view_id[0], sequence[0] = self.index, self.next_view, self.next_sequence
+        finally:
+            self.position, self.offset, self.index, self.lost, self.tail = position, offset, index, lost, tail
+            self.next_view, self.next_sequence, self.skips = next_view, next_sequence, skips
+        return 0
