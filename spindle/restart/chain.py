@@ -5,6 +5,8 @@ Words:
   group (see `spindle.restart.ledger.view_floor`), so orders of one topic always compare.
 - A *life* of a topic begins when its members take it up from journals (or from nothing), and ends when the last of them
   is gone. Journals whose lives are the same are prefixes of one sequence; where their lives part, so do their messages.
+  All who have a life have the same ones before it. Of these only the last LIVES_MAX are kept, however often a topic is
+  opened again: whoever was away for longer begins anew, with what the others have.
 - *Holders* are the members of the topic from one view on, until its members change. All of them have on disk whatever
   was acknowledged as persisted while they were the holders, since an acknowledgement needs every member.
 
@@ -18,6 +20,7 @@ from collections.abc import Collection, Mapping
 
 Order = tuple[int, int]  # view id, sequence number
 NOTHING: Order = (-1, -1)  # before every message
+LIVES_MAX = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +125,16 @@ class Missing:
 
 def agreed_end(lives: tuple[Life, ...], end: Order, others: tuple[Life, ...], others_end: Order) -> Order:
     """The last message that two journals have in common, given their lives and their ends."""
-    same = 0
-    while same < min(len(lives), len(others)) and lives[same] == others[same]:
-        same += 1
-    if same == 0:
+    last = next((life for life in reversed(lives) if life in others), None)
+    if last is None:
         return NOTHING
-    here = min(end, lives[same].after) if same < len(lives) else end
-    there = min(others_end, others[same].after) if same < len(others) else others_end
-    return min(here, there)
+    return min(_end_of(last, lives, end), _end_of(last, others, others_end))
+
+
+def _end_of(life: Life, lives: tuple[Life, ...], end: Order) -> Order:
+    """Where one of these lives ended, in a journal that goes up to `end`."""
+    following = lives.index(life) + 1
+    return min(end, lives[following].after) if following < len(lives) else end
 
 
 def place_in(lives: tuple[Life, ...], group_id: int, place: Order) -> Order | None:
@@ -146,8 +151,10 @@ def place_in(lives: tuple[Life, ...], group_id: int, place: Order) -> Order | No
 
 
 def begin_life(lives: tuple[Life, ...], end: Order, name: str, view_id: int) -> tuple[Life, ...]:
-    """The lives of a topic that goes on after `end` with view `view_id`. Lives without a message are left out."""
-    return (*(life for life in lives if life.after < end), Life(name, view_id, end))
+    """The lives of a topic that goes on after `end` with view `view_id`. Those without a message are left out, and so
+    are the oldest of too many."""
+    before = [life for life in lives if life.after < end]
+    return (*before[max(0, len(before) + 1 - LIVES_MAX):], Life(name, view_id, end))
 
 
 def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = "majority") -> Decision | Missing:
@@ -164,7 +171,8 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
     # Of the voters one may have come further, on its way to be whole among newer holders.
     lives = max((usable[node_id].standing.lives for node_id in chosen), default=(),
                 key=lambda one: (one[-1].first_view if one else -1, len(one)))
-    same = {node_id: one for node_id, one in usable.items() if one.end != NOTHING and one.standing.lives == lives}
+    newest = lives[-1:]  # who has had that one has had the same ones before it
+    same = {node_id: one for node_id, one in usable.items() if one.end != NOTHING and one.standing.lives[-1:] == newest}
     end = max((one.end for one in same.values()), default=NOTHING)
     if end[0] >= view_id:
         return Missing(f"its journals go up to view {end[0]}, but the group is at view {view_id} only; start the nodes "

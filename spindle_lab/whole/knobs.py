@@ -25,6 +25,7 @@ KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("spindle.restart.catching_up", "WAITING_MAX", (1, 3000)),
     ("spindle.topics.local_topic", "APPEND_BYTES", (1, 3000)),
     ("spindle.restart.disk", "COPY_BYTES", (1, 600)),
+    ("spindle.restart.chain", "LIVES_MAX", (2, 3)),
     ("spindle.journal.writer", "COMMIT_BYTES", (1, 2000)),
     ("spindle.journal.writer", "TAKE_MAX", (1, 3)),
     ("spindle.journal.writer", "COMMITS_MAX", (2, 9)),

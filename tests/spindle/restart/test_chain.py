@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from spindle.restart.chain import (
+    LIVES_MAX,
     NOTHING,
     Decision,
     Holders,
@@ -24,6 +25,7 @@ from spindle.restart.chain import (
 FIRST = Life("a.0", 0)
 SECOND = Life("b.6", 6, (5, 80))
 OTHER = Life("c.6", 6, (5, 80))
+THIRD = Life("d.8", 8, (6, 50))
 THREE = Holders(2, (1, 2, 3))
 
 
@@ -42,6 +44,9 @@ def whole(holders: Holders, end: tuple[int, int], lives: tuple[Life, ...] = (FIR
         ((FIRST, SECOND), (6, 9), (FIRST, OTHER), (7, 3), (5, 80)),
         ((SECOND,), (6, 9), (OTHER,), (7, 3), NOTHING),  # nothing in common
         ((), NOTHING, (FIRST,), (5, 70), NOTHING),
+        ((SECOND,), (6, 9), (FIRST, SECOND), (7, 3), (6, 9)),  # one has forgotten the oldest life
+        ((SECOND, THIRD), (9, 1), (FIRST, SECOND), (7, 3), (6, 50)),
+        ((THIRD,), (9, 1), (FIRST, SECOND), (7, 3), NOTHING),  # and here all that the other one knows
     ],
 )
 def test_what_two_journals_share(lives, end, others, others_end, agreed) -> None:  # type: ignore[no-untyped-def]
@@ -73,6 +78,31 @@ def test_a_topic_that_died_twice_in_one_group() -> None:
 def test_lives_without_a_message_are_left_out() -> None:
     assert begin_life((FIRST, SECOND), (5, 80), "d.9", 9) == (FIRST, Life("d.9", 9, (5, 80)))
     assert begin_life((FIRST, SECOND), (6, 0), "d.9", 9) == (FIRST, SECOND, Life("d.9", 9, (6, 0)))
+
+
+def test_a_topic_that_is_opened_again_and_again_keeps_a_bounded_list_of_lives() -> None:
+    """Goal: what is kept, sent and compared stays bounded; of whoever was away for a while it is known what both have,
+    and who was away for longer begins anew.
+
+    Method: a thousand lives with a message each, and journals that end in each of them.
+    """
+    lives: tuple[Life, ...] = ()
+    journals = []
+    for view_id in range(1000):
+        lives = begin_life(lives, (view_id - 1, 5) if view_id else NOTHING, f"a.{view_id}", view_id)
+        journals.append(lives)
+    assert max(map(len, journals)) == LIVES_MAX == len(lives)
+    for view_id, away in enumerate(journals):
+        agreed = agreed_end(lives, (999, 5), away, (view_id, 7))
+        assert agreed == ((view_id, 5) if view_id > 999 - LIVES_MAX else NOTHING)
+
+
+def test_who_has_forgotten_more_lives_than_others_has_the_same_journal() -> None:
+    """The one that goes furthest is the source, whether its list is shorter or not."""
+    answers = {1: whole(THREE, (7, 3), (FIRST, SECOND)), 2: whole(THREE, (7, 9), (SECOND,)), 3: Summary()}
+    decision = decide(answers, "d.9", 9, "any")
+    assert isinstance(decision, Decision)
+    assert (decision.source, decision.end) == (2, (7, 9)) and decision.lives[-1] == Life("d.9", 9, (7, 9))
 
 
 def test_nobody_has_it_so_it_begins() -> None:

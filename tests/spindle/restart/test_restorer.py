@@ -6,11 +6,13 @@ restart must not do before somebody else has done his part is also shown step by
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from spindle.restart import chain
 from spindle.restart.chain import NOTHING, Holders, Life, Standing, Summary
 from spindle.restart.restorer import Ask, Fill, Record, Restorer, Settle, Step
 from tests.spindle.restart.model import World
@@ -68,19 +70,21 @@ def bring_back(world: World) -> None:
 
 @pytest.mark.parametrize("mode", ["majority", "all", "any"])
 @settings(deadline=None, max_examples=150)
-@given(seed=st.integers(0, 1 << 48), count=st.integers(1, 5), steps=st.integers(20, 400))
-@example(seed=336795984, count=5, steps=45)
-def test_nothing_acknowledged_is_lost(mode: str, seed: int, count: int, steps: int) -> None:
+@given(seed=st.integers(0, 1 << 48), count=st.integers(1, 5), steps=st.integers(20, 400),
+       lives_max=st.sampled_from((2, 3, chain.LIVES_MAX)))
+@example(seed=336795984, count=5, steps=45, lives_max=chain.LIVES_MAX)
+def test_nothing_acknowledged_is_lost(mode: str, seed: int, count: int, steps: int, lives_max: int) -> None:
     world = World(count, random.Random(seed), mode)
-    bring_back(world)  # every node knows that the topic exists: none begins it anew on its own
-    for _ in range(steps):
-        step(world, faults=True)
-    bring_back(world)
-    contents = [node.content for node in world.nodes.values()]
-    assert all(content == contents[0] for content in contents)
-    for _ in range(50):
-        world.write()
-        world.sync(world.rng.choice(world.members), 5)
+    with patch.object(chain, "LIVES_MAX", lives_max):
+        bring_back(world)  # every node knows that the topic exists: none begins it anew on its own
+        for _ in range(steps):
+            step(world, faults=True)
+        bring_back(world)
+        contents = [node.content for node in world.nodes.values()]
+        assert all(content == contents[0] for content in contents)
+        for _ in range(50):
+            world.write()
+            world.sync(world.rng.choice(world.members), 5)
 
 
 def restarting() -> Restorer:

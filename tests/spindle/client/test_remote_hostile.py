@@ -1,0 +1,183 @@
+"""Sessions with nodes on other hosts: applications that say what they like, and those beside them.
+
+Method: a daemon on a host of its own; applications that write their frames themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spindle.client.remote import attach_remote
+from spindle.group.codec import PROTOCOL_VERSION
+from spindle.proto import attach_pb2 as pb
+from spindle.proto import opening_pb2
+from spindle.proto import relay_pb2 as rb
+from spindle.transport.opening import MAGIC
+from tests.spindle.client.remote_site import LONG_S, declare
+from tests.spindle.hosts import Host
+from tests.support import wait_until
+
+
+class Hostile:
+    """An application that says what it likes, without keys on loopback."""
+
+    def __init__(self, address: str, begin: bool = True, received_max: int = 0) -> None:
+        host, port = address.rsplit(":", 1)
+        self.sock = socket.socket()
+        if received_max:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_max)
+        self.sock.settimeout(LONG_S)
+        self.sock.connect((host, int(port)))
+        self.sock.sendall(b"SPNC")
+        self.send(opening_pb2.Opening(magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION,
+                                      name="hostile").SerializeToString())
+        assert opening_pb2.OpeningReply.FromString(self.receive()).kind == ""
+        assert pb.NodeFrame.FromString(rb.NodeSide.FromString(self.receive()).node).WhichOneof("body") == "welcome"
+        if begin:
+            self.say(begin=rb.Begin(client=os.urandom(16), turn=1))
+
+    def send(self, body: bytes) -> None:
+        self.sock.sendall(struct.pack("<IHH", len(body), 0, 0) + body)
+
+    def say(self, **side: Any) -> None:
+        self.send(rb.ClientSide(**side).SerializeToString())
+
+    def request(self, **body: Any) -> pb.NodeFrame:
+        self.say(request=pb.Request(number=1, **body).SerializeToString())
+        while True:
+            side = rb.NodeSide.FromString(self.receive())
+            if side.WhichOneof("body") == "node":
+                return pb.NodeFrame.FromString(side.node)
+
+    def receive(self) -> bytes:
+        length, _, _ = struct.unpack("<IHH", self._exactly(8))
+        return self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self.sock.recv(count - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def cut_off(self) -> str:
+        """What the node said last, when it has closed."""
+        last = ""
+        try:
+            while True:
+                side = rb.NodeSide.FromString(self.receive())
+                frame = pb.NodeFrame.FromString(side.node)
+                last = frame.refusal.text or last
+        except (EOFError, ConnectionError):
+            return last
+        finally:
+            self.sock.close()
+
+
+def open_writer(hostile: Hostile, slots: int = 4) -> int:
+    answer = hostile.request(open_writer=pb.OpenWriter(topic="t", slots=slots, relayed=1 << 20))
+    assert answer.reply.writer.slots == slots
+    return answer.reply.writer.port
+
+
+def messages(port: int, *stamps: int, size: int = 1) -> dict[str, Any]:
+    return {"messages": rb.Messages(port=port, messages=[rb.Message(payload=bytes(size), source_ns=one)
+                                                         for one in stamps])}
+
+
+HOSTILE: dict[str, tuple[Callable[[Hostile], None], str]] = {
+    "nonsense": (lambda one: one.send(b"\xff" * 50), "can't be read"),
+    "a nonsense request": (lambda one: one.say(request=b"\xff" * 50), "can't be read"),
+    "too long": (lambda one: one.sock.sendall(struct.pack("<IHH", 1 << 30, 0, 0)), "over the limit"),
+    "descriptors": (lambda one: one.sock.sendall(struct.pack("<IHH", 1, 1, 0) + b"x"), "over the network"),
+    "twice begun": (lambda one: one.say(begin=rb.Begin(client=bytes(16), turn=2)), "comes once"),
+    "messages for nobody": (lambda one: one.say(**messages(7, 1)), "no writer"),
+    "too many": (lambda one: one.say(**messages(open_writer(one), *range(1, 2000))), "refused: no free slot"),
+    "too large": (lambda one: one.say(**messages(open_writer(one), 1, size=1001)), "refused: a message of 1001"),
+    "falling stamps": (lambda one: one.say(**messages(open_writer(one), 5, 5)), "refused: source timestamp"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_who_says_nonsense_is_cut_off_and_told(remote_host: Host, how: str) -> None:
+    """And whoever else is there doesn't notice."""
+    do, why = HOSTILE[how]
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest)
+        reader, writer = honest.open_reader("t", keep_all=True, from_history=False), honest.open_writer("t")
+        hostile = Hostile(remote_host.address)
+        do(hostile)
+        assert why in hostile.cut_off()
+        time.sleep(0.05)
+        reader.log.take(10_000)
+        writer.inbox.write(b"here")
+        wait_until(lambda: b"here" in reader.log.take(10_000), LONG_S)
+
+
+def test_requests_that_make_no_sense_are_refused(remote_host: Host) -> None:
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest)
+    hostile = Hostile(remote_host.address)
+    for identity in (0, 5, 1 << 50):
+        wanted = pb.OpenWriter(topic="t", relayed=identity)
+        assert "identity" in hostile.request(open_writer=wanted).refusal.text
+    port = open_writer(hostile)
+    again = pb.OpenWriter(topic="t", relayed=1 << 20)
+    assert "open already" in hostile.request(open_writer=again).refusal.text
+    assert hostile.request(close_port=pb.ClosePort(port=port)).reply.WhichOneof("body") == "done"
+    hostile.say(**messages(port, 9))  # it had not heard yet
+    assert hostile.request(get_view=pb.GetView()).reply.view.my_rank == 0
+    hostile.sock.close()
+    early = Hostile(remote_host.address, begin=False)
+    early.say(request=pb.Request(number=1, get_view=pb.GetView()).SerializeToString())
+    assert "before Begin" in early.cut_off()
+
+
+def test_readers_that_close_while_another_waits_for_the_line(remote_host: Host) -> None:
+    """Goal: the others go on. Method: an application that doesn't read for a while, so that its node waits in the
+    middle of its readers, and that then closes those whose turn was next."""
+    count = 4000
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest, "much")
+        slow = Hostile(remote_host.address, received_max=1 << 16)
+        wanted = pb.OpenReader(topic="much", keep_all=True, start_index=-1)
+        first, *others = (slow.request(open_reader=wanted).reply.reader.port for _ in range(5))
+        writer = honest.open_writer("much")
+        for _ in range(count):
+            writer.inbox.write(bytes(900), 0, LONG_S)
+        assert writer.inbox.wait_acknowledged(LONG_S)
+        for port in (first, *others):
+            slow.say(credit=rb.Credit(port=port, bytes=1 << 30))
+        for port in others:
+            slow.say(request=pb.Request(number=port, close_port=pb.ClosePort(port=port)).SerializeToString())
+        wait_until(lambda: honest.status()["topics"][-1]["readers"] == 1, LONG_S)
+        came = pulses = 0
+        while came < count:
+            side = rb.NodeSide.FromString(slow.receive())
+            pulses += side.WhichOneof("body") is None
+            assert pulses < LONG_S, "nothing comes any more"
+            if side.WhichOneof("body") == "deliveries" and side.deliveries.port == first:
+                came += len(side.deliveries.messages)
+        slow.sock.close()
+
+
+def test_a_later_turn_ends_the_earlier_one(remote_host: Host) -> None:
+    client = os.urandom(16)
+    ends = [Hostile(remote_host.address, begin=False) for _ in range(3)]
+    ends[0].say(begin=rb.Begin(client=client, turn=2))
+    assert ends[0].request(get_view=pb.GetView()).reply.view.node_ids
+    ends[1].say(begin=rb.Begin(client=client, turn=3))
+    assert "another node" in ends[0].cut_off()
+    ends[2].say(begin=rb.Begin(client=client, turn=2))
+    assert "another node" in ends[2].cut_off()
+    assert ends[1].request(get_view=pb.GetView()).reply.view.node_ids
+    ends[1].sock.close()
