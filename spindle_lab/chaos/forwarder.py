@@ -130,7 +130,7 @@ class Lines:
 
     def _take(self) -> None:
         """What has come enters its line; what is for no line is nothing to us."""
-        buffer, now_ns = self._buffer, time.monotonic_ns()
+        buffer = self._buffer
         for _ in range(FRAMES_AT_ONCE):
             try:
                 size = self._sock.recv_into(buffer, FRAME_MAX, socket.MSG_DONTWAIT)
@@ -141,7 +141,8 @@ class Lines:
                 continue
             buffer[TO:FROM] = HOST + buffer[RECEIVER:RECEIVER + 1]
             buffer[FROM:KIND] = ADDRESS
-            transit.enter(bytes(self._frame[:size]), now_ns)
+            # Its own time: this process may have been kept from running since the one before, and no line is early.
+            transit.enter(bytes(self._frame[:size]), time.monotonic_ns())
 
     def _send_due(self) -> float | None:
         """Sends what is due; the seconds until more is, None if nothing is under way."""

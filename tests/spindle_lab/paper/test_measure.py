@@ -105,6 +105,13 @@ def test_a_table_is_whole(fabric: str) -> None:
     assert found.finished
 
 
+def test_a_call_whose_cost_vanishes_is_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: over connections posts wait for the end of a pass, whatever a busy machine has made of the measurement."""
+    measured = measure.stream_costs(2)
+    monkeypatch.setattr(measure, "stream_costs", lambda nodes: {**measured, "leave_ns": 0.0})
+    assert measure.tcp_costs()["leave_ns"] > 0
+
+
 def test_an_unknown_fabric_is_named() -> None:
     with pytest.raises(ValueError, match="carrier"):
         measure.network_of("carrier")
