@@ -361,7 +361,7 @@ def tcp_costs(nodes: int = 2) -> dict[str, float]:
             lambda: probes.answers(first, 1, True, ANSWERS), lambda: probes.answers(second, 0, False, ANSWERS)
         )
     stream = stream_costs(nodes)
-    # A busy machine may make the fixed part of a call vanish in that of its bytes; 0 would say that posts leave at once.
+    # A busy machine may make the fixed part of a call vanish in that of its bytes; 0 would say that posts don't wait.
     stream["leave_ns"] = max(LEAVE_NS_MIN, stream["leave_ns"])
     return {
         "post_first_ns": one["post"],

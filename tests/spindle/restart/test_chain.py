@@ -97,6 +97,14 @@ def test_a_topic_that_is_opened_again_and_again_keeps_a_bounded_list_of_lives() 
         assert agreed == ((view_id, 5) if view_id > 999 - LIVES_MAX else NOTHING)
 
 
+def test_a_longer_journal_of_another_life_is_no_source() -> None:
+    """What it has beyond the fork nobody else ever had."""
+    away = Summary(Standing((FIRST, OTHER), None, False, Successor(THREE), 8), (0, 0), (8, 1), 10)
+    ours = {1: whole(THREE, (7, 3), (FIRST, SECOND)), 2: whole(THREE, (7, 2), (FIRST, SECOND)), 3: Summary()}
+    decision = decide({**ours, 4: away}, "d.9", 9)
+    assert isinstance(decision, Decision) and (decision.source, decision.end) == (1, (7, 3))
+
+
 def test_who_has_forgotten_more_lives_than_others_has_the_same_journal() -> None:
     """The one that goes furthest is the source, whether its list is shorter or not."""
     answers = {1: whole(THREE, (7, 3), (FIRST, SECOND)), 2: whole(THREE, (7, 9), (SECOND,)), 3: Summary()}
