@@ -49,8 +49,8 @@ from spindle.journal.relays import Relays, identity_of
 
 RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
 RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
-# Of a file that a later life goes on with. Each opening reads it whole, and what it says of its commits (250 bytes each)
-# stays in memory meanwhile.
+# Of a file that a later life goes on with. Each opening reads it whole, and what it says of its commits (250 bytes of
+# each) stays in memory meanwhile.
 GO_ON_BYTES, GO_ON_COMMITS = 4 << 20, 1024
 U64_MAX = (1 << 64) - 1
 

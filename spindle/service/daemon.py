@@ -34,6 +34,7 @@ from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, No
 from spindle.logs import DAEMON_ENDS, NODE_LEAVES, NODE_STARTS, NODE_STARTS_ANEW, about, start_log
 from spindle.service.sd_notify import ServiceManager, Watchdog
 from spindle.waiting import within
+from spindle_core.memory import share_arenas
 
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
@@ -47,6 +48,7 @@ REJOIN_PAUSE_S, REJOIN_PAUSE_MAX_S = 0.05, 5.0  # before another life; doubles w
 REJOIN_SETTLED_S = 10.0  # a life that lasted so long was no failed attempt
 NOT_YET = (ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped)  # a rejoining node waits until the others are ready
 SAME_REQUEST_S = 0.5  # timeout(1) and some shells signal a process and then its group: that is one request, not two
+ARENAS = 2  # of malloc, for all threads: one holds the interpreter's lock, and few others allocate at all
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # that make it leave
 LOG = logging.getLogger("spindle.daemon")
 
@@ -64,6 +66,7 @@ def run_daemon(config: NodeConfig) -> int:
     face = Face(config)
     start_log(config.log_level, config.log_format, face.context)
     _raise_descriptor_limit()
+    share_arenas(ARENAS)
     loop = new_loop()
     asyncio.set_event_loop(loop)
     try:

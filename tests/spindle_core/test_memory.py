@@ -144,3 +144,37 @@ def test_what_is_never_closed_goes_in_silence_with_the_interpreter() -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert run.stderr == ""
+
+
+def test_threads_share_arenas_and_keep_little_for_themselves() -> None:
+    """Goal: what each of many threads has once needed for a moment doesn't stay with each of them.
+
+    Method: processes with sixteen threads that are there at one time, of which each takes and gives back 2 MB in pieces
+    too small for a mapping of their own; one process has told its threads to share. An arena begins at a multiple of
+    64 MiB.
+    """
+    code = """if True:
+        import sys, threading
+        from spindle_core.memory import share_arenas
+        if sys.argv[1] == "share" and not share_arenas(2):
+            print(0)
+            sys.exit()
+        together = threading.Barrier(16)
+        def work():
+            together.wait()
+            pieces = [bytes(2000) for _ in range(1000)]
+            keeper.append(bytes(2000))
+            pieces.clear()
+            together.wait()
+        keeper = []
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(sum(int(line.split("-")[0], 16) % (64 << 20) == 0 and len(line.split()) == 5
+                  for line in open("/proc/self/maps")))
+    """
+    apart, shared = (int(subprocess.run([sys.executable, "-c", code, how], check=True, capture_output=True).stdout)
+                     for how in ("each", "share"))
+    assert shared < 4 < apart or shared == 0
