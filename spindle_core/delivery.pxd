@@ -1,15 +1,14 @@
 """The delivery log: one writer (the predicate thread), many readers. See delivery.pyx."""
 from libc.stdint cimport uint64_t
 
+from spindle_core.doorbell cimport Doorbell
 from spindle_core.layout cimport cursor_page
 from spindle_core.log cimport log_t
 from spindle_core.memory cimport Mapping
 
 
-cdef class Cursor:
+cdef class Cursor(Doorbell):
     cdef readonly Mapping mapping
-    cdef readonly int ring_fd
-    cdef readonly int data_fd       # the reader's end, until it is handed over
     cdef readonly bint keep_all
     cdef readonly bint from_history
     cdef readonly object start_index

@@ -10,14 +10,14 @@ stays in the cache.
 
 Here is what the node makes and frees; log.pxi appends.
 """
-import os
 import threading
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport realtime_ns, u64_load_relaxed, u64_store_release
-from spindle_core.events cimport c_close, end_ring
+from spindle_core.doorbell cimport Doorbell
+from spindle_core.events cimport end_ring
 from spindle_core.hot_path cimport log_commit, log_publish, log_reserve, log_take_armed
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
@@ -36,12 +36,8 @@ from spindle_core.layout cimport (
 from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
 from spindle_core.memory cimport Mapping
 
-from spindle_core.ends import make_ends
-
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
-
-# ---- Python's side ---------------------------------------------------------------------------------------------------
 
 # What a log still has for a reader that goes on from a place in the order (Cursor.kept).
 KEPT_BEFORE = 1   # a message before that place: everything from there on is or will be in this log
@@ -49,7 +45,7 @@ KEPT_WHOLE = 2    # none, but everything that was ever appended: nothing is miss
 KEPT_LATER = 3    # only later ones: some in between may be gone
 
 
-cdef class Cursor:
+cdef class Cursor(Doorbell):
     """The node's side of one reader: where it stands, and the doorbell that wakes it.
 
     keep_all: holds delivery back rather than lose a message. from_history: starts with the oldest retained message
@@ -59,9 +55,6 @@ cdef class Cursor:
     the reader itself drops what it has had (LogReader, `after`).
     """
 
-    def __cinit__(self):
-        self.ring_fd = self.data_fd = -1
-
     def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None):
         self.keep_all = keep_all
         self.from_history = from_history
@@ -70,28 +63,12 @@ cdef class Cursor:
         self.mapping = Mapping.create("spindle-cursor", 4096)
         self.page = <cursor_page *>self.mapping.base
         self.page.magic = CURSOR_MAGIC
-        self.ring_fd, self.data_fd = make_ends()
-
-    def hand_over(self):
-        """The reader has its end, `data_fd`: the node keeps no copy of it. Idempotent."""
-        if self.data_fd >= 0:
-            os.close(self.data_fd)
-            self.data_fd = -1
+        Doorbell.__init__(self)
 
     def close(self):
         """Frees the memory. Only after DeliveryLog.remove_reader. Idempotent."""
-        if self.ring_fd >= 0:
-            end_ring(self.ring_fd)
-            os.close(self.ring_fd)
-            self.ring_fd = -1
-        self.hand_over()
+        self.hang_up()
         self.mapping.close()
-
-    def __dealloc__(self):
-        if self.ring_fd >= 0:
-            c_close(self.ring_fd)
-        if self.data_fd >= 0:
-            c_close(self.data_fd)
 
 
 cdef class DeliveryLog:

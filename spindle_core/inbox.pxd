@@ -1,6 +1,7 @@
 """Inboxes: a ring of slots per application writer, from which the send predicate takes messages."""
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+from spindle_core.doorbell cimport Doorbell
 from spindle_core.layout cimport bell_page, inbox_header, inbox_progress, slot_header
 from spindle_core.memory cimport Mapping
 
@@ -28,12 +29,10 @@ cdef struct inbox_t:
     uint32_t relay               # as in log_record
 
 
-cdef class Inbox:
+cdef class Inbox(Doorbell):
     cdef inbox_t state
     cdef readonly Mapping ring
     cdef readonly Mapping progress
-    cdef readonly int ring_fd
-    cdef readonly int space_fd           # the writer's end, until it is handed over
 
     cdef inbox_t *pointer(self) noexcept
 

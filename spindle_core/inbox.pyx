@@ -7,7 +7,6 @@ anything. The price is one copy from the inbox into the node's own ring, made wh
 Rules: the node reads every field of the application's memory once, into a local, and checks it there; a slot's
 header that makes no sense is counted as refused and skipped. Messages keep the order of their commits.
 """
-import os
 import threading
 import time
 
@@ -22,7 +21,8 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport ring_once
-from spindle_core.events cimport c_close, end_ring, end_wait, end_wake, sched_yield
+from spindle_core.doorbell cimport Doorbell
+from spindle_core.events cimport c_close, end_wait, end_wake, sched_yield
 from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
@@ -33,13 +33,12 @@ from spindle_core.layout cimport (
     bell_page,
     inbox_header,
     inbox_progress,
-    slot_header,
     ring_slots,
+    slot_header,
     slot_stride,
 )
 from spindle_core.memory cimport Mapping, forks
 
-from spindle_core.ends import make_ends
 from spindle_core.errors import ForkedChild, MessageTooLarge, NodeGone, WriteTimeout
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -49,15 +48,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 cdef int YIELDS = 8  # a full ring is usually drained within microseconds: give the core away before sleeping
 
 
-cdef class Inbox:
+cdef class Inbox(Doorbell):
     """The node's side of one writer's ring: `slots` messages of up to `size_max` bytes.
 
     `relay`: of a writer on a host without a node. Raises ValueError outside 1..MESSAGE_SIZE_MAX bytes, 1..WINDOW_MAX
     slots, 0..65535 writer_id.
     """
-
-    def __cinit__(self):
-        self.ring_fd = self.space_fd = -1
 
     def __init__(self, size_max, slots, writer_id, uint32_t relay=0):
         if not 1 <= size_max <= MESSAGE_SIZE_MAX:
@@ -71,7 +67,7 @@ cdef class Inbox:
         self.ring = Mapping.create("spindle-inbox", INBOX_SLOTS_OFFSET + stride * ring_slots(slots))
         self.progress = Mapping.create("spindle-inbox-progress", 4096)
         self.progress.seal_writes()
-        self.ring_fd, self.space_fd = make_ends()
+        Doorbell.__init__(self)
         memset(s, 0, sizeof(inbox_t))
         s.header = <inbox_header *>self.ring.base
         s.slots = self.ring.base + INBOX_SLOTS_OFFSET
@@ -131,27 +127,11 @@ cdef class Inbox:
     def refused(self):
         return u64_load_relaxed(&self.state.progress.refused) if self.progress.base != NULL else 0
 
-    def hand_over(self):
-        """The writer has its end, `space_fd`: the node keeps no copy of it. Idempotent."""
-        if self.space_fd >= 0:
-            os.close(self.space_fd)
-            self.space_fd = -1
-
     def close(self):
         """Frees the memory. Only after Engine.remove_inbox. Idempotent."""
-        if self.ring_fd >= 0:
-            end_ring(self.ring_fd)
-            os.close(self.ring_fd)
-            self.ring_fd = -1
-        self.hand_over()
+        self.hang_up()
         self.ring.close()
         self.progress.close()
-
-    def __dealloc__(self):
-        if self.ring_fd >= 0:
-            c_close(self.ring_fd)
-        if self.space_fd >= 0:
-            c_close(self.space_fd)
 
 
 cdef class InboxWriter:

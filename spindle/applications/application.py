@@ -352,7 +352,7 @@ class Application:
         inbox = port.inbox
         reply = pb.Reply(writer=pb.WriterOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), writer_id=inbox.writer_id))
-        return reply, [inbox.ring.fd, inbox.progress.fd, inbox.space_fd]
+        return reply, [inbox.ring.fd, inbox.progress.fd, inbox.their_fd]
 
     def _identity(self, wanted: pb.OpenWriter) -> int:
         """Of a writer that is relayed, see `spindle.relay`; those of this host have none."""
@@ -378,7 +378,7 @@ class Application:
         reply = pb.Reply(reader=pb.ReaderOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
             continued=port.continued, ends=map(position_to_wire, port.ends)))
-        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.data_fd]
+        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.their_fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
         """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""

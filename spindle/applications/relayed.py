@@ -236,7 +236,7 @@ class RelayedApplication(Application):
         engine, inbox = self._node.engine, port.inbox
         ring, progress = Mapping.attach(os.dup(inbox.ring.fd), writable=True), Mapping.attach(os.dup(inbox.progress.fd))
         bell = Mapping.attach(os.dup(engine.bell.fd))
-        with Loose.copies(inbox.space_fd, engine.bell_fd) as fds:
+        with Loose.copies(inbox.their_fd, engine.bell_fd) as fds:
             writer = RelayWriter(ring, progress, fds.take(), bell, fds.take())
         intake = Intake(number, writer)
         writer.arm()
@@ -393,5 +393,5 @@ def reader_of(engine: Engine, port: ReaderPort, skips: bool) -> LogReader:
     log = Mapping.attach(os.dup(port.log_mapping.fd))
     cursor = Mapping.attach(os.dup(port.cursor.mapping.fd), writable=True)
     bell = Mapping.attach(os.dup(engine.bell.fd))
-    with Loose.copies(port.cursor.data_fd, engine.bell_fd) as fds:
+    with Loose.copies(port.cursor.their_fd, engine.bell_fd) as fds:
         return LogReader(log, cursor, fds.take(), bell, fds.take(), port.start.place, skips)

@@ -58,7 +58,7 @@ class RemoteWriter:
         self.outbox = Outbox(size_max, slots, 0, keep=logged)
         ring = Mapping.attach(os.dup(self.outbox.ring.fd), writable=True)
         progress, page = Mapping.attach(os.dup(self.outbox.progress.fd)), Mapping.attach(os.dup(bell.page.fd))
-        with Loose.copies(self.outbox.space_fd, bell.fd) as fds:
+        with Loose.copies(self.outbox.their_fd, bell.fd) as fds:
             self.inbox = InboxWriter(ring, progress, fds.take(), page, fds.take())
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
@@ -132,7 +132,7 @@ class RemoteReader:
         def new_reader(place: tuple[int, int]) -> ArrivalReader:
             log, page = Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(bell.page.fd))
             progress = Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
-            with Loose.copies(cursor.data_fd, bell.fd) as fds:
+            with Loose.copies(cursor.their_fd, bell.fd) as fds:
                 return ArrivalReader(log, progress, fds.take(), page, fds.take(), place)
 
         self._new_reader = new_reader

@@ -34,7 +34,7 @@ def local_reader(engine: Engine, log: DeliveryLog, cursor: Cursor) -> LogReader:
 
     of_log, of_cursor = Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
     bell = Mapping.attach(os.dup(engine.bell.fd))
-    with Loose.copies(cursor.data_fd, engine.bell_fd) as fds:
+    with Loose.copies(cursor.their_fd, engine.bell_fd) as fds:
         return LogReader(of_log, of_cursor, fds.take(), bell, fds.take())
 
 

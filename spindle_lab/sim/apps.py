@@ -52,7 +52,7 @@ class Writer:
             life.engine.add_inbox(topic_id, self.inbox)
             self.writer = InboxWriter(
                 Mapping.attach(os.dup(self.inbox.ring.fd), True), Mapping.attach(os.dup(self.inbox.progress.fd)),
-                os.dup(self.inbox.space_fd), Mapping.attach(os.dup(life.engine.bell.fd)), os.dup(life.engine.bell_fd))
+                os.dup(self.inbox.their_fd), Mapping.attach(os.dup(life.engine.bell.fd)), os.dup(life.engine.bell_fd))
 
     def payload(self, size: int) -> bytes:
         return pattern(self.uid, len(self.sent), self.size_max if size < 0 else min(size, self.size_max))
@@ -157,7 +157,7 @@ class Reader:
         engine.add_reader(self._topic_id, cursor)
         return cursor, LogReader(
             Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
-            os.dup(cursor.data_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd))
+            os.dup(cursor.their_fd), Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd))
 
     @property
     def slow(self) -> bool:

@@ -16,7 +16,7 @@ def writer_of(node: Node, port: WriterPort) -> InboxWriter:
     """What the application would make of the descriptors of a writer."""
     return InboxWriter(
         Mapping.attach(os.dup(port.inbox.ring.fd), writable=True), Mapping.attach(os.dup(port.inbox.progress.fd)),
-        os.dup(port.inbox.space_fd), Mapping.attach(os.dup(node.engine.bell.fd)), os.dup(node.engine.bell_fd))
+        os.dup(port.inbox.their_fd), Mapping.attach(os.dup(node.engine.bell.fd)), os.dup(node.engine.bell_fd))
 
 
 def reader_of(node: Node, port: ReaderPort) -> LogReader:

@@ -163,7 +163,7 @@ class Cluster:
         reader = LogReader(
             Mapping.attach(os.dup(log.mapping.fd)),
             Mapping.attach(os.dup(cursor.mapping.fd), True),
-            os.dup(cursor.data_fd),
+            os.dup(cursor.their_fd),
             Mapping.attach(os.dup(engine.bell.fd)),
             os.dup(engine.bell_fd),
         )
@@ -179,7 +179,7 @@ class Cluster:
         return InboxWriter(
             Mapping.attach(os.dup(inbox.ring.fd), True),
             Mapping.attach(os.dup(inbox.progress.fd)),
-            os.dup(inbox.space_fd),
+            os.dup(inbox.their_fd),
             Mapping.attach(os.dup(engine.bell.fd)),
             os.dup(engine.bell_fd),
         )

@@ -29,7 +29,7 @@ def attach(inbox: Inbox, engine: Engine) -> InboxWriter:
     return InboxWriter(
         Mapping.attach(os.dup(inbox.ring.fd), True),
         Mapping.attach(os.dup(inbox.progress.fd)),
-        os.dup(inbox.space_fd),
+        os.dup(inbox.their_fd),
         Mapping.attach(os.dup(engine.bell.fd)),
         os.dup(engine.bell_fd),
     )

@@ -43,7 +43,7 @@ def payload(index: int, size: int) -> bytes:
 def attach(log: DeliveryLog, cursor: Cursor) -> LogReader:
     """The application's side of a placed cursor."""
     return LogReader(
-        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.data_fd)
+        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd)
     )
 
 

@@ -102,6 +102,6 @@ def test_hostile_arming_costs_at_most_a_ring_each() -> None:
     for value in (U64_MAX, 0, 5, 1 << 63):
         poke(cursor.mapping, CURSOR_ARMED, value)
         assert append(log, b"x") and append(log, b"x")
-        assert os.read(cursor.data_fd, 2) == b"\1"
-        assert not select.select([cursor.data_fd], [], [], 0)[0]
+        assert os.read(cursor.their_fd, 2) == b"\1"
+        assert not select.select([cursor.their_fd], [], [], 0)[0]
     assert attach(log, cursor).position_index == 0

@@ -40,7 +40,7 @@ def go_on(log: DeliveryLog, place: tuple[int, int], keep_all: bool) -> tuple[Log
     cursor = Cursor(keep_all, after=place)
     log.add_reader(cursor)
     return LogReader(
-        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.data_fd),
+        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd),
         place=place, skips=True), cursor
 
 
@@ -167,7 +167,7 @@ def test_a_keep_all_reader_of_a_gone_node_is_not_fooled_by_what_overwrites_its_l
 def kept_writer(slots: int, keep: bool) -> tuple[InboxWriter, Inbox]:
     inbox, engine = Inbox(64, slots, 7), Engine(1)
     return InboxWriter(
-        Mapping.attach(os.dup(inbox.ring.fd), True), Mapping.attach(os.dup(inbox.progress.fd)), os.dup(inbox.space_fd),
+        Mapping.attach(os.dup(inbox.ring.fd), True), Mapping.attach(os.dup(inbox.progress.fd)), os.dup(inbox.their_fd),
         Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd), keep), inbox
 
 

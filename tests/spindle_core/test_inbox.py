@@ -376,7 +376,7 @@ def test_what_is_no_inbox_is_refused() -> None:
         ring = change.get("ring") or Mapping.attach(os.dup(inbox.ring.fd), True)
         progress = change.get("progress") or Mapping.attach(os.dup(inbox.progress.fd))
         bell = change.get("bell") or Mapping.attach(os.dup(engine.bell.fd))
-        return InboxWriter(ring, progress, os.dup(inbox.space_fd), bell, os.dup(engine.bell_fd))
+        return InboxWriter(ring, progress, os.dup(inbox.their_fd), bell, os.dup(engine.bell_fd))
 
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))

@@ -412,7 +412,7 @@ def test_descriptors_are_owned_and_given_back() -> None:
         attach(log, cursor).close()
         with pytest.raises(ValueError, match="not a delivery log"):
             LogReader(
-                Mapping.create("other", 1), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.data_fd)
+                Mapping.create("other", 1), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd)
             )
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before

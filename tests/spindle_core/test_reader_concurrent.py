@@ -24,7 +24,7 @@ class Child:
     def __init__(self, log: DeliveryLog, keep_all: bool, how: str) -> None:
         self.cursor = Cursor(keep_all)
         log.add_reader(self.cursor)
-        fds = (log.mapping.fd, self.cursor.mapping.fd, self.cursor.data_fd)
+        fds = (log.mapping.fd, self.cursor.mapping.fd, self.cursor.their_fd)
         self.process = subprocess.Popen(
             [sys.executable, str(CHILD), *map(str, fds), how],
             pass_fds=fds,

@@ -51,7 +51,7 @@ def test_what_is_no_log_is_refused() -> None:
             "cursor": Mapping.attach(os.dup(cursor.mapping.fd), True),
         }
         parts |= change  # type: ignore[arg-type]
-        return LogReader(parts["log"], parts["cursor"], os.dup(cursor.data_fd))
+        return LogReader(parts["log"], parts["cursor"], os.dup(cursor.their_fd))
 
     closed = Mapping.create("closed", 4096)
     closed.close()

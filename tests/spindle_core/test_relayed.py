@@ -34,7 +34,7 @@ def relay_writer(cluster: Cluster, node: int, slots: int = 16) -> tuple[RelayWri
     engine, inbox = cluster.engines[node], Inbox(64, slots, 0x8000 | NUMBER, RELAY)
     engine.add_inbox(1, inbox)
     return RelayWriter(
-        Mapping.attach(os.dup(inbox.ring.fd), True), Mapping.attach(os.dup(inbox.progress.fd)), os.dup(inbox.space_fd),
+        Mapping.attach(os.dup(inbox.ring.fd), True), Mapping.attach(os.dup(inbox.progress.fd)), os.dup(inbox.their_fd),
         Mapping.attach(os.dup(engine.bell.fd)), os.dup(engine.bell_fd)), inbox
 
 

@@ -25,7 +25,7 @@ def ends(slots: int = 8, size_max: int = 64, keep: bool = False) -> tuple[InboxW
     bell, outbox = Bell(), Outbox(size_max, slots, 0, keep=keep)
     writer = InboxWriter(
         Mapping.attach(os.dup(outbox.ring.fd), True), Mapping.attach(os.dup(outbox.progress.fd)),
-        os.dup(outbox.space_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
+        os.dup(outbox.their_fd), Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
     return writer, outbox, bell
 
 
@@ -137,7 +137,7 @@ def test_a_reader_says_how_far_it_is_and_rings_when_asked() -> None:
     cursor = Cursor(True)
     log.add_reader(cursor)
     reader = ArrivalReader(
-        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.data_fd),
+        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd),
         Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
     for k in range(10):
         assert log.append(bytes(100), 1, k, 0, 1)

@@ -1,0 +1,6 @@
+"""The doorbell of an application's reader or writer. See doorbell.pyx."""
+
+
+cdef class Doorbell:
+    cdef readonly int ring_fd            # the node's end
+    cdef readonly int their_fd           # the application's, until it is handed over

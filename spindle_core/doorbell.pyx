@@ -1,0 +1,36 @@
+"""The doorbell by which a node rings one reader or writer of an application: a pair of ends, for what has one."""
+import os
+
+from spindle_core.events cimport c_close, end_ring
+
+from spindle_core.ends import make_ends
+
+
+cdef class Doorbell:
+    """What a Cursor and an Inbox have in common. Raises OSError, where it is made, if no descriptors are left."""
+
+    def __cinit__(self):
+        self.ring_fd = self.their_fd = -1
+
+    def __init__(self):
+        self.ring_fd, self.their_fd = make_ends()
+
+    def hand_over(self):
+        """The application has its end: the node keeps no copy of it. Idempotent."""
+        if self.their_fd >= 0:
+            os.close(self.their_fd)
+            self.their_fd = -1
+
+    def hang_up(self):
+        """Rings once more, and never again. Idempotent."""
+        if self.ring_fd >= 0:
+            end_ring(self.ring_fd)
+            os.close(self.ring_fd)
+            self.ring_fd = -1
+        self.hand_over()
+
+    def __dealloc__(self):
+        if self.ring_fd >= 0:
+            c_close(self.ring_fd)
+        if self.their_fd >= 0:
+            c_close(self.their_fd)
