@@ -62,7 +62,10 @@ def memory(pid: int, more: int) -> Iterator[None]:
 
 
 def lowest_free(pid: int) -> int:
-    used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}
+    """What a node keeps aside for its next view (`Reserve`) counts as free: below this number it has none of that, so
+    the view finds nothing however early after the last one it comes."""
+    links = [(int(one.name), os.readlink(one)) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    used = {number for number, target in links if number <= 2 or target != os.devnull}
     return next(number for number in range(1 << 20) if number not in used)
 
 
