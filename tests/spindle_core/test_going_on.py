@@ -40,7 +40,8 @@ def go_on(log: DeliveryLog, place: tuple[int, int], keep_all: bool) -> tuple[Log
     cursor = Cursor(keep_all, after=place)
     log.add_reader(cursor)
     return LogReader(
-        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd),
+        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
+        os.dup(cursor.their_fd),
         place=place, skips=True), cursor
 
 

@@ -137,7 +137,8 @@ def test_a_reader_says_how_far_it_is_and_rings_when_asked() -> None:
     cursor = Cursor(True)
     log.add_reader(cursor)
     reader = ArrivalReader(
-        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd),
+        Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
+        os.dup(cursor.their_fd),
         Mapping.attach(os.dup(bell.page.fd)), os.dup(bell.fd))
     for k in range(10):
         assert log.append(bytes(100), 1, k, 0, 1)

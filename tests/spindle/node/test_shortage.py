@@ -62,11 +62,15 @@ def memory(pid: int, more: int) -> Iterator[None]:
 
 
 def lowest_free(pid: int) -> int:
-    """What a node keeps aside for its next view (`Reserve`) counts as free: below this number it has none of that, so
-    the view finds nothing however early after the last one it comes."""
-    links = [(int(one.name), os.readlink(one)) for one in Path(f"/proc/{pid}/fd").iterdir()]
-    used = {number for number, target in links if number <= 2 or target != os.devnull}
+    used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}
     return next(number for number in range(1 << 20) if number not in used)
+
+
+def lowest_for_next_view(pid: int) -> int:
+    """Below this number a node has nothing for its next view, of what it keeps aside for that (`Reserve`) either: with
+    some of that it may do, when it had just begun to keep it."""
+    kept = [int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(one) == os.devnull]
+    return min(lowest_free(pid), *(number for number in kept if number > 2), 1 << 20)
 
 
 def declare(runtime_dir: Path, daemon: Daemon, name: str, size_max: int = 100) -> None:
@@ -96,7 +100,7 @@ def assert_own_failure(runtime_dir: Path, group: list[Daemon], short: Daemon, wh
 def test_a_node_without_descriptors_ends_by_itself(runtime_dir: Path, which: int) -> None:
     with daemons(runtime_dir, 3) as group:
         short = group[which]
-        with descriptors(short.pid, lowest_free(short.pid)):
+        with descriptors(short.pid, lowest_for_next_view(short.pid)):
             declare(runtime_dir, group[1], "t")
             assert_own_failure(runtime_dir, group, short, "descriptors")
 
