@@ -7,6 +7,7 @@ import os
 import pickle
 import select
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -416,3 +417,28 @@ def test_descriptors_are_owned_and_given_back() -> None:
             )
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_who_waits_for_ever_sleeps_whatever_it_made_of_its_descriptor(blocking: bool) -> None:
+    """Goal: a program may make the descriptor non-blocking, as event loops do; a wait without a timeout still sleeps.
+
+    Method: the processor time of a thread that waits for as long as it takes the log to be written.
+    """
+    log = DeliveryLog(1 << 16)
+    reader, _ = add_reader(log)
+    os.set_blocking(reader.fileno(), blocking)
+    found: list[tuple[bool, float]] = []
+
+    def wait() -> None:
+        begun = time.thread_time()
+        found.append((reader.wait(), time.thread_time() - begun))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    log.append(b"here", 1, 0, 0, 0)
+    thread.join(10)
+    [(came, busy_s)] = found
+    assert came and busy_s < 0.1 and reader.take(2) == [b"here"]
