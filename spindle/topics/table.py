@@ -211,8 +211,9 @@ class TopicTable:
         """The topic, also if this node is only about to hear that it was declared; None if it was not."""
         self._check_running()
         topic = self._view().topic(name)
-        if topic is None and self._machine.phase is not Phase.STABLE:
-            # Whoever declared it may have a view already, or a revision of one, that this node is about to have.
+        if topic is None and (self._machine.phase is not Phase.STABLE or self._machine.in_minority):
+            # Whoever declared it may have a view already, or a revision of one, that this node is about to have; or
+            # those who are out of reach have gone on, and what this node knows is no longer what there is.
             await self._until(name, lambda _: True)
             topic = self._view().topic(name)
         return topic

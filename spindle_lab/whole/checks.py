@@ -31,6 +31,7 @@ from spindle.group.levels import Level
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
+    from spindle.group.view import View
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.programs import Reading, Writing
     from spindle_lab.whole.system import Process
@@ -67,6 +68,7 @@ class Checks:
         self.writings: list[Writing] = []
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
+        self.declared_in: dict[tuple[int, str], View] = {}  # the same: where that was done
         self.declarations: list[TopicSpec] = []  # those that made them known
         self.deleted_ns: dict[str, tuple[int, int]] = {}  # by topic: between which times it was deleted last
         self.deliveries = 0

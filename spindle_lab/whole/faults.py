@@ -34,6 +34,8 @@ class Faults:
                  self.run_short, self.run_short]
         if self.world.setup.hosts > 1:
             kinds += [self.cut, self.cut, self.close_to_new]
+        if self.world.setup.resets:
+            kinds += [self.reset_between] * 6
         if any(spec.level is Level.LOGGED for spec in self.world.specs):
             kinds += [self.lose_power, self.lose_power, self.disk_full, self.disk_fails, self.disk_slow]
         if any(isinstance(one, RemoteProgram) for one in self.world.programs):
@@ -181,6 +183,15 @@ class Faults:
         self.world.lines.cut |= ways
         self.system.after(self.system.random.randrange(most_ms * MS),
                           lambda: self.world.lines.cut.difference_update(ways))
+
+    def reset_between(self) -> None:
+        """Somebody on the way ends connections between two hosts with nodes, one of them or all, wherever they are in
+        what they carry: to a member the end of one to another is for ever, though both live."""
+        one, other = self._two_hosts()
+        most = self.system.random.choice((1, 1, 2, None))
+        self.world.faulty = True
+        self.world.silent = True
+        self.world.note(f"{self.world.lines.reset(one, other, most)} ways between {one} and {other} are reset")
 
     def close_to_new(self) -> None:
         """A firewall that lets old connections live and drops new ones."""

@@ -197,12 +197,17 @@ class Lines:
         else:
             self._ask_again(way, since_ns, way.patience.keepintvl)
 
-    def reset(self, one: str, other: str) -> int:
-        """All connections between two hosts break, and both ends hear of it; how many there were."""
-        found = [way for way in self._ways.values() if {way.from_host, way.to_host} == {one, other} and not way.ended]
-        for way in found:
+    def reset(self, one: str, other: str, most: int | None = None) -> int:
+        """Connections between two hosts break, all or at most so many, which are drawn, and both ends hear of it; in
+        how many directions there was something to break."""
+        found = [way for way in self._ways.values() if {way.from_host, way.to_host} == {one, other}
+                 and way.number < way.back.number]
+        if most is not None:
+            found = self.system.random.sample(found, min(most, len(found)))
+        broken = [way for there in found for way in (there, there.back) if not way.ended]
+        for way in broken:
             self._end(way)
-        return len(found)
+        return len(broken)
 
     # --- bytes on their way
 

@@ -119,6 +119,7 @@ class Program:
         self.errors: dict[str, int] = {}
         self.serial = 0
         self.watching: Watching | None = None
+        self.left_behind = False  # its node does not know yet that its group has gone on without it
         self.regrouped = False  # what it declared last is unknown, since it is in another group by now
         self.sees = "it has not looked yet"  # what it is told in the end and isn't so; empty: all is as it is
         self.process.spawn(self._main)
@@ -151,7 +152,7 @@ class Program:
 
     def _may_be_unknown(self) -> bool:
         """A topic may have gone between being declared and opened; `_topic` looks closer."""
-        return self.regrouped or any(one.begun for one in self.world.checks.deletions.values())
+        return self.regrouped or self.left_behind or any(one.begun for one in self.world.checks.deletions.values())
 
     def _may_lack(self, text: str) -> bool:
         return self._short() and any(word in text for word in SHORT)
@@ -240,22 +241,40 @@ class Program:
         session, known, deleted = self.session, self.world.checks.declared, self.world.checks.deletions[spec.name]
         assert session is not None
         before, group_id = deleted.begun, session.group_id
+        node = self.world.node_of(session)
+        knew = node is not None and node._changes.machine.in_minority  # that others may have gone on
         stays = deleted.ended == before
         if not stays or known.get((group_id, spec.name)) != before:
             self.doing = f"declaring {spec.name!r}"
             session.declare_topic(spec)
             if stays and session.group_id == group_id and known.get((group_id, spec.name)) != before:
                 known[group_id, spec.name] = before
+                node = self.world.node_of(session)
+                if node is not None and node._view is not None:
+                    self.world.checks.declared_in[group_id, spec.name] = node._view
                 self.world.checks.declarations.append(spec)
         else:
             self.world.met("a topic is opened that somebody else has declared")
         try:
             yield
         except TopicUnknown as error:
-            if stays and deleted.begun == before and session.group_id == group_id:
+            self.left_behind = not knew and self._is_left_behind(spec.name)
+            if stays and deleted.begun == before and session.group_id == group_id and not self.left_behind:
                 raise Violation("E1", f"{self.process} doesn't find a topic that is there: {error}") from error
             self.regrouped = session.group_id != group_id  # its session went on at a node of another group meanwhile
             raise
+
+    def _is_left_behind(self, topic: str) -> bool:
+        """The group declared it in a view without the node of this program, which has yet to hear that it is cast
+        out."""
+        assert self.session is not None
+        node, view = self.world.node_of(self.session), self.world.checks.declared_in.get((self.session.group_id, topic))
+        if node is None or view is None or node._view is None:
+            return False
+        behind = node._view.view_id < view.view_id and view.rank_of(node.node_id) is None
+        if behind:
+            self.world.met("a topic is unknown where its group has gone on without the node")
+        return behind
 
     def _open_reader_of(self, spec: TopicSpec, keep_all: bool, from_history: bool | None = None) -> None:
         assert self.session is not None

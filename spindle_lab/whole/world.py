@@ -43,6 +43,7 @@ from spindle_lab.whole.turns import Stuck
 if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
     from spindle.client.session import Session
+    from spindle.node.node import Node
     from spindle_lab.whole.engines import SimEngine
 
 MS = 1_000_000
@@ -68,6 +69,7 @@ class Setup:
     liars: int = 0  # beside the programs
     newer: bool = False  # lives of nodes begin with several versions of the group's settings
     guarded: bool = False  # there are keys and rules, and those who would like to get around them
+    resets: bool = False  # connections between nodes that live break, some or all of two hosts
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -89,6 +91,7 @@ class Setup:
             setup.liars = apart.choice((1, 1, 2))
         setup.newer = apart.random() < 0.2
         setup.guarded = apart.random() < 0.1
+        setup.resets = apart.random() < 0.2 and hosts > 1
         return setup
 
 
@@ -242,15 +245,19 @@ class World:
         assert found is not None
         return found
 
+    def node_of(self, session: Session | None) -> Node | None:
+        """The node of a session, if it serves or has served."""
+        process = self.process_of(session)
+        return next((slot.attachments.node for slot in self.nodes
+                     if slot.process is process and slot.attachments is not None), None)
+
     def log_of(self, session: Session | None, topic: str) -> tuple[int, int]:
         """Of a topic at the node of a session: the view with which that became a member, and how much its log holds."""
-        process = self.process_of(session)
-        for slot in self.nodes:
-            if slot.process is process and slot.attachments is not None:
-                local = slot.attachments.node._changes.topics.local.get(topic)
-                if local is not None:
-                    return local._entered, local.log.capacity if local.log is not None else 0
-        return -1, 0
+        node = self.node_of(session)
+        local = node._changes.topics.local.get(topic) if node is not None else None
+        if local is None:
+            return -1, 0
+        return local._entered, local.log.capacity if local.log is not None else 0
 
     def keep_back(self, fd: int) -> int:
         """For how long a node doesn't see what has come on a descriptor, ns."""

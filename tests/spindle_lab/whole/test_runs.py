@@ -41,7 +41,7 @@ def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
     summary = run_seeds(range(10_000, 10_200), jobs=2)
     assert not summary.failed, summary.failed[0]
     assert {"cut", "close_to_new", "disk_fails", "disk_full", "disk_slow", "kill_node", "kill_program", "leave",
-            "lose_power", "new_program", "pause", "run_short"} <= summary.faults.keys()
+            "lose_power", "new_program", "pause", "reset_between", "run_short"} <= summary.faults.keys()
     assert not set(EXPECTED) - summary.paths.keys()
 
 
@@ -62,6 +62,18 @@ def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytes
     monkeypatch.setattr(RelayClaims, "_last_of", lambda self, writer: 0)
     summary = run_seeds(itertools.islice(having("remotes"), 120), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken in ("D2", "D5")
+
+
+def test_connections_between_living_nodes_break_wherever_they_are() -> None:
+    summary = run_seeds(itertools.islice(having("resets"), 15), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.faults["reset_between"] > 5
+
+
+def test_a_node_that_has_lost_touch_calls_no_topic_unknown() -> None:
+    """Those whom it doesn't hear any more may have gone on and declared it."""
+    outcome = run_seed(502009)
+    assert not outcome.failed, outcome.text
 
 
 def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None:
