@@ -18,6 +18,9 @@ What is found is noted in build/mutants/log.jsonl, which spares time:
 - With --resume, a mutant that was killed in the same code, by the same checks, is not tried again. So a run that was
   interrupted goes on.
 
+A check that this machine can't run (no guests with RDMA, say) ends with 77; a mutant that has no other one is left out,
+and named.
+
 Rules: the line to be replaced must stand exactly once in its file; a mutant whose line is gone is an error, not a
 success. Nothing outside build/mutants is written.
 """
@@ -55,9 +58,12 @@ WORK = ROOT / "build" / "mutants"
 CATALOGUE = ROOT / "tools" / "mutants.toml"
 LIMIT_FACTOR, LIMIT_EXTRA_S = 4, 60  # time limit of a check: so many times what the right code takes, and so much more
 BASELINE_LIMIT_S = 900
+NOT_HERE = 77  # with this a check ends that this machine can't run
 PACKAGES = ("dds", "spindle", "spindle_core", "spindle_lab")
 COMPILED = (".pyx", ".pxd", ".pxi", ".h")
 NO_CODE = re.compile(r".*\.md|docs/.*|tools/mutants\..*")  # files that no check depends on
+
+CANNOT = "can't be run on this machine"
 
 Task = TypeVar("Task")
 
@@ -339,6 +345,8 @@ def first_complaint(code: int, output: str) -> str:
     """The line of a failed check's output that says what failed."""
     if code == 0:
         return ""
+    if code == NOT_HERE:
+        return CANNOT
     if code in (4, 5) and ("no tests ran" in output or "not found:" in output):
         return ""  # nothing was checked, so nothing was noticed
     for pattern in (r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", r"^(seed \d+: .*)$", r"^E  +(\S.*)$"):
@@ -365,12 +373,17 @@ def at_once(workers: list[Worker], tasks: Iterable[Task], run: Callable[[Worker,
 
 
 def time_limits(workers: list[Worker], checks: dict[str, list[str]], log: Log) -> dict[str, float]:
-    """Runs the checks on the right code, unless they have passed on it before. Exits if one fails."""
+    """Runs the checks on the right code, unless they have passed on it before. Exits if one fails. The limit of one
+    that can't be run here is 0."""
     took_s = {name: log.passed_s(command) for name, command in checks.items()}
 
     def run(worker: Worker, name: str) -> None:
         complaint, seconds = worker.check(checks[name], BASELINE_LIMIT_S, right=True)
         if worker.stopped:
+            return
+        if complaint == CANNOT:
+            took_s[name] = 0.0
+            print(f"  {name:<22} can't be run on this machine", flush=True)
             return
         if complaint:
             for one in workers:
@@ -383,7 +396,8 @@ def time_limits(workers: list[Worker], checks: dict[str, list[str]], log: Log) -
     new = [name for name, seconds in took_s.items() if seconds is None]
     print(f"the checks on the tree as it is: {len(checks) - len(new)} are known to pass, {len(new)} are run")
     at_once(workers, new, run)
-    return {name: LIMIT_FACTOR * seconds + LIMIT_EXTRA_S for name, seconds in took_s.items() if seconds is not None}
+    return {name: LIMIT_FACTOR * seconds + LIMIT_EXTRA_S if seconds else 0.0
+            for name, seconds in took_s.items() if seconds is not None}
 
 
 def row(outcome: Outcome) -> str:
@@ -439,9 +453,9 @@ def main() -> int:
     limits_s = time_limits(workers, checks, log)
 
     def run(worker: Worker, mutant: Mutant) -> None:
-        commands = [(name, checks[name]) for name in mutant.checks]
+        commands = [(name, checks[name]) for name in mutant.checks if limits_s[name]]
         check, complaint = log.killer(mutant.name)
-        if check in mutant.checks and (first := alone(checks[check], complaint)):
+        if check in dict(commands) and (first := alone(checks[check], complaint)):
             commands.insert(0, (check, first))
         outcome = worker.try_out(mutant, commands, limits_s)
         if not worker.stopped:
@@ -449,15 +463,19 @@ def main() -> int:
             log.add(outcome, catalogue.entry(mutant))
             print(row(outcome), flush=True)
 
+    left_out = [one for one in left if not any(limits_s.get(name, 1.0) for name in one.checks)]
     if len(limits_s) == len(checks):
-        at_once(workers, left, run)
+        at_once(workers, [one for one in left if one not in left_out], run)
     lost = [one for one in outcomes if not one.killed_by]
     print(f"\n{len(outcomes) - len(lost)} of {len(mutants)} mutants killed in {time.monotonic() - started:.0f} s")
     for outcome in lost:
         print(f"NOT KILLED: {outcome.mutant.name}: {outcome.error or outcome.mutant.why}")
-    if len(outcomes) < len(mutants):
-        print(f"{len(mutants) - len(outcomes)} were not tried; --resume goes on")
-    return 1 if lost or len(outcomes) < len(mutants) else 0
+    for mutant in left_out:
+        print(f"left out, since this machine can't run what would notice it: {mutant.name}")
+    missing = len(mutants) - len(outcomes) - len(left_out)
+    if missing:
+        print(f"{missing} were not tried; --resume goes on")
+    return 1 if lost or missing else 0
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ class FabricConformance:
             t.start()
         for t in threads:
             t.join(BOUND_S * 2)
-        assert not failures and not any(t.is_alive() for t in threads)
+        assert failures == [] and not any(t.is_alive() for t in threads)
 
     @staticmethod
     def await_count(me: Any, theirs: memoryview, k: int, failures: list[str]) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from spindle_core.errors import RdmaUnavailable
 from spindle_core.memory import Mapping
+from tests.spindle_core.fabric.conformance import BOUND_S
+from tests.support import wait_until
 
 ROW_SIZE = 64 << 10
 MEMORY_SIZE = 4096
@@ -92,3 +94,8 @@ def pump(peers: list[Any]) -> None:
         assert time.monotonic() < deadline, [peer.fabric.statistics() for peer in peers]
     for peer in peers:
         peer.hush()
+
+
+def failure(peer: Any, rank: int = 1) -> str:
+    """Why the connection to that one broke, as soon as it has."""
+    return wait_until(lambda: (peer.progress(), peer.fabric.failures().get(rank, ""))[1], BOUND_S)
