@@ -230,7 +230,7 @@ class Program:
         return self.rng.randbytes(16) if self.rng.random() < 0.5 else b""
 
     def _open_reader(self) -> None:
-        if len(self.readings) >= 4:
+        if len(self.readings) >= (40 if self.world.setup.crowded else 4):
             return
         spec, keep_all = self._spec(), self.rng.random() < 0.8
         self._open_reader_of(spec, keep_all)
@@ -295,7 +295,7 @@ class Program:
         return reading
 
     def _open_writer(self) -> None:
-        if len(self.writings) < 3:
+        if len(self.writings) < (30 if self.world.setup.crowded else 3):
             self._open_writer_of(self._spec())
 
     def _open_writer_of(self, spec: TopicSpec) -> None:
@@ -341,7 +341,7 @@ class Program:
 
     def _open_together(self) -> None:
         """Several at once, each on a thread of its own."""
-        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(self.rng.choice((2, 4)))]
+        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(self.rng.choice((10, 30) if self.world.setup.crowded else (2, 4)))]
         threads = [threading.Thread(target=self._or_fail, args=(one,)) for one in how]
         for thread in threads:
             thread.start()

@@ -70,6 +70,8 @@ class Setup:
     newer: bool = False  # lives of nodes begin with several versions of the group's settings
     guarded: bool = False  # there are keys and rules, and those who would like to get around them
     resets: bool = False  # connections between nodes that live break, some or all of two hosts
+    crowded: bool = False  # tens of topics, which programs open many of at once
+    late: int = 0  # of the nodes, those that are started in the middle, at one time
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -92,6 +94,11 @@ class Setup:
         setup.newer = apart.random() < 0.2
         setup.guarded = apart.random() < 0.1
         setup.resets = apart.random() < 0.2 and hosts > 1
+        if apart.random() < 0.04:
+            setup.crowded, setup.topics, setup.programs = True, apart.choice((16, 40)), apart.choice((6, 12))
+            setup.late = apart.choice((0, 1, 3, 5))
+            setup.nodes = min(8, setup.nodes + setup.late)
+            setup.late = min(setup.late, setup.nodes - 1)
         return setup
 
 
@@ -278,13 +285,14 @@ class World:
     def run(self) -> None:
         """All of it. Raises Violation."""
         system, setup = self.system, self.setup
-        for number, slot in enumerate(self.nodes):
+        first, late = self.nodes[:setup.nodes - setup.late], self.nodes[setup.nodes - setup.late:]
+        for number, slot in enumerate(first):
             system.after(number * system.random.randrange(5 * MS), slot.start)
         from spindle_lab.whole.faults import Faults
 
         faults = Faults(self)
         if system.random.random() < 0.8:
-            self._until(lambda: all(slot.serving for slot in self.nodes), 30_000, "all nodes serve")
+            self._until(lambda: all(slot.serving for slot in first), 30_000, "all nodes serve")
             if system.random.random() < 0.04:  # it costs as much as five other runs
                 idle_ns = system.now_ns + IDLE_NS
                 self._until(lambda: system.now_ns >= idle_ns, 10_000, "an idle group stays together")
@@ -302,6 +310,8 @@ class World:
             system.after(system.random.randrange(30 * MS), self._begin_strangers)
         for _ in range(setup.faults):
             system.at(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
+        for slot in late:
+            system.at(begin_ns + setup.duration_ms * MS // 2, functools.partial(self._begin_late, slot))
         system.at(begin_ns + setup.duration_ms * MS, lambda: None)
         self._until(lambda: system.now_ns >= begin_ns + setup.duration_ms * MS, 10_000, "the first phase is over")
         faults.end()
@@ -337,6 +347,10 @@ class World:
                     5_000, "the threads of who has left have ended")
         self._look_at_ends()
         journals.look(self)
+
+    def _begin_late(self, slot: NodeSlot) -> None:
+        if not slot.running and slot.host not in self.lines.powerless:
+            slot.start()
 
     def _begin_liar(self, number: int, host: str) -> None:
         self.liars.append(Liar(self, number, host))

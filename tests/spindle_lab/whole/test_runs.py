@@ -70,6 +70,12 @@ def test_connections_between_living_nodes_break_wherever_they_are() -> None:
     assert summary.faults["reset_between"] > 5
 
 
+def test_tens_of_topics_and_nodes_that_come_together() -> None:
+    summary = run_seeds(itertools.islice(having("crowded"), 5), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.deliveries > 100
+
+
 def test_a_node_that_has_lost_touch_calls_no_topic_unknown() -> None:
     """Those whom it doesn't hear any more may have gone on and declared it."""
     outcome = run_seed(502009)
