@@ -341,7 +341,8 @@ class Program:
 
     def _open_together(self) -> None:
         """Several at once, each on a thread of its own."""
-        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(self.rng.choice((10, 30) if self.world.setup.crowded else (2, 4)))]
+        many = self.rng.choice((10, 30) if self.world.setup.crowded else (2, 4))
+        how = [self.rng.choice((self._open_reader, self._open_writer)) for _ in range(many)]
         threads = [threading.Thread(target=self._or_fail, args=(one,)) for one in how]
         for thread in threads:
             thread.start()
