@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,14 @@ def test_interrupt_while_applications_are_attached(runtime_dir: Path) -> None:
         with pytest.raises(NodeStopped, match="was stopped"):
             session.view()
         session.close()
+
+
+@pytest.fixture(autouse=True)
+def _not_under_nohup() -> Iterator[None]:
+    """Daemons inherit what this process does at SIGHUP: nothing, where somebody began the tests with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_a_terminal_that_goes_away_makes_it_leave(runtime_dir: Path) -> None:
