@@ -2,20 +2,21 @@
 
 A visit to a topic does something only if, since the last one, a peer has changed its line of the topic, an application
 has committed a message, another thread of this process has claimed, committed, synced or changed a binding, or that
-last visit has done something itself. Each of these says so:
+last visit has done something itself. Each of these is announced, or looked for:
 
 - A peer whose row is mapped here marks the topic in its row, after the change and before it rings: a pass looks at one
   word of each such row.
 - A row that is a copy changes as writes land, which nobody announces. A pass adds up each line; as columns only grow,
   the sum grows whenever one of them has.
 - Of each inbox the pass looks at the count of commits.
-- Threads of this process `note` it. Whoever parks the predicate thread may have changed anything: that notes all.
-- A visit that has done something is followed by another. So is one that has left delivery waiting for a reader, who
-  rings without saying for which topic; or standing before a slot that is not what it must be, and may become that.
+- Other threads of this process call `note`. Whoever parks the predicate thread may have changed anything: that notes
+  all topics.
+- A visit that has done something is followed by another. So is one that has left delivery waiting for a reader, whose
+  ring doesn't say for which topic; and one that has left delivery before a damaged slot, which may still become whole.
 
-Rules: what is announced is stored before the announcement, which is made before who may sleep is looked for; and who
-goes to sleep looks here after it has said so. So whatever rings a node is found by the pass that follows. Only who
-drives the predicates marks and takes.
+Rules: a change is stored, then announced here, and only then does its author look whether the node sleeps. A node that
+goes to sleep says so first and looks here afterwards. So the pass that follows a ring finds what the ring was for. Only
+the thread that drives the predicates marks and takes.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -53,7 +54,7 @@ cdef inline void add_all(node_t *node, uint64_t *topics) noexcept nogil:
 
 
 cdef int make_activity(node_t *node) noexcept nogil:
-    """For the rows and topics that the node has; -1 if there is no memory."""
+    """Allocates what is kept here for the node's rows and topics; -1 if there is no memory."""
     cdef uint64_t topics = node.n_subgroups if node.n_subgroups else 1
     cdef uint32_t i
     node.marks_seen = <uint64_t *>calloc(node.n_rows, sizeof(uint64_t))
@@ -75,7 +76,7 @@ cdef void free_activity(node_t *node) noexcept nogil:
 
 
 cdef int make_doors(node_t *node) noexcept nogil:
-    """The inboxes that the topics have now are those that a pass looks at; -1 if there is no memory."""
+    """Collects the inboxes that the topics have now: a pass looks at those. -1 if there is no memory."""
     cdef uint32_t i, k, n = 0
     cdef door_t *doors
     for i in range(node.n_subgroups):
@@ -110,7 +111,7 @@ cdef void note(node_t *node, subgroup_t *s) noexcept nogil:
     """For other threads than the one that drives the predicates, after they have changed something of this topic."""
     cdef uint64_t bit = <uint64_t>1 << (s.place & 63)
     # SYNC POINT: note. Dekker with take_changed(): the change is visible before this look. A note that is still there
-    # will be taken, and the change be seen after that.
+    # has yet to be taken, and the visit after that sees the change.
     fence_store_load()
     if not u64_load_relaxed(&node.noted[s.place >> 6]) & bit:
         u64_fetch_or_acq_rel(&node.noted[s.place >> 6], bit)
@@ -127,9 +128,10 @@ cdef void note_all(node_t *node) noexcept nogil:
 
 
 cdef uint64_t changed_of(node_t *node, uint32_t rank, uint64_t *topics) noexcept nogil:
-    """Adds the topics that the owner of a mapped row has marked since; returns how many marks that makes.
+    """Adds the topics that a mapped row's owner has marked since the last take; returns how many marks it has made.
 
-    As many words as there are: that takes every mark made before this look, and whoever writes on can't keep us here.
+    Looks at no more words than there are. That finds every mark made before this look, and an owner that goes on
+    marking can't keep us here.
     """
     cdef uint64_t *marks = marks_of(node, rank)
     cdef uint64_t seen = node.marks_seen[rank], word
@@ -195,7 +197,7 @@ cdef void collect(node_t *node, uint64_t *topics, bint take) noexcept nogil:
 
 
 cdef void take_changed(node_t *node, uint64_t *topics) noexcept nogil:
-    """The topics that this pass has to visit; what said so is not said again."""
+    """Collects the topics that this pass has to visit, and takes their announcements."""
     cdef int i
     for i in range(TOPIC_WORDS):
         topics[i] = node.again[i]
@@ -210,7 +212,7 @@ cdef void take_changed(node_t *node, uint64_t *topics) noexcept nogil:
 
 
 cdef void look_changed(node_t *node, uint64_t *topics) noexcept nogil:
-    """The same without taking: all that the next pass depends on beyond the rows and what a topic knows itself."""
+    """The same without taking: all that the next pass depends on besides the rows and the topics' own fields."""
     cdef int i
     for i in range(TOPIC_WORDS):
         topics[i] = node.again[i] | u64_load_relaxed(&node.noted[i])

@@ -6,7 +6,7 @@ from spindle_core.layout cimport cursor_page
 cdef inline void arm_cursor(cursor_page *page) noexcept nogil:
     """Before the last look at the tail: from now on the reader wants one ring.
 
-    SYNC POINT: wake. Pairs with log_take_armed(): it looks at `armed` after the tail.
+    SYNC POINT: wake. Pairs with log_take_armed(), which looks at `armed` after the new tail was published.
     """
     u64_store_release(&page.armed, u64_load_relaxed(&page.armed) + 1)
     fence_store_load()

@@ -1,4 +1,4 @@
-"""Doorbells of predicate threads: who sleeps says so in its page, and is rung once for each sleep.
+"""Doorbells of predicate threads: a thread that sleeps says so in its page, and each ringer rings it once a sleep.
 
 `bell_page.sleeps` is odd while the thread is, or is about to be, blocked, and grows at both ends of each sleep. So a
 ringer that remembers for which value it rang last does not ring again for the same sleep, however much it publishes
@@ -20,7 +20,7 @@ cdef inline bint is_asleep(const bell_page *b) noexcept nogil:
 
 
 cdef inline void fall_asleep(bell_page *b) noexcept nogil:
-    """Before the last look for work, after which the thread blocks: each time a sleep of its own. For the owner.
+    """Before the last look for work, after which the thread blocks: each call begins a new sleep. For the page's owner.
 
     SYNC POINT: wake. Pairs with every ringer: that it sleeps is visible before that look.
     """
@@ -36,8 +36,8 @@ cdef inline void wake_up(bell_page *b) noexcept nogil:
 cdef inline bint ring_once(const bell_page *b, int fd, uint64_t *rung) noexcept nogil:
     """Rings if that thread sleeps and was not rung for this sleep; True if so. `rung` is the ringer's own memory.
 
-    Remembered after it has been rung: another thread with the same memory rings as well, rather than rely on who has
-    not come to it yet.
+    `rung` is stored after the ring, not before: otherwise another thread with the same memory could rely on a ring
+    that has yet to happen. As it is, that thread rings as well.
     """
     cdef uint64_t sleep = u64_load_relaxed(&b.sleeps)
     if not sleep & 1 or sleep == u64_load_relaxed(rung):

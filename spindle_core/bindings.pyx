@@ -45,8 +45,8 @@ cdef class Bindings(Driving):
             raise ValueError(f"a log of {binding.log.capacity} bytes for messages of up to {s.size_max}: it must hold"
                              f" two of them, {least} bytes")
         s.log = (<DeliveryLog>binding.log).pointer() if binding.log is not None else NULL
-        # What comes before the epoch's own messages is in the log when their delivery begins: with the epoch, or when
-        # it is held no longer. Until then persist() says nothing.
+        # Delivery of the epoch's own messages begins with the epoch, or when it is held no longer. What the log has by
+        # then came before them. Until then persist() says nothing.
         if s.log != NULL and (self.epoch is not epoch or (s.held and not binding.held)):
             s.durable_before = s.log.count
         s.held = binding.held
@@ -116,8 +116,8 @@ cdef class Bindings(Driving):
     def hold_delivery(self, topic_id, *, receipt=False):
         """Delivers nothing of this topic until release_delivery: a joiner's history comes first.
 
-        receipt: receives nothing either, until then. Whatever a member has received when an epoch ends, it owes its
-        readers; one that owes them something already must not take another window of every sender at each change.
+        receipt: receives nothing either, until then. A member owes its readers whatever it has received when an epoch
+        ends; if it owes them something already, it must not take another window of every sender at each view change.
         Unordered topics, whose messages nobody sends again, are received all the same.
         """
         with self.parked():
@@ -135,8 +135,8 @@ cdef class Bindings(Driving):
     def set_durable(self, topic_id, delivered_index, DeliveryLog log=None):
         """The journal has everything before this index of the delivery log on disk.
 
-        `log`: the one that it read. A report of a log that the topic has no longer, because this node has left it
-        meanwhile, is nobody's. None: the one it has.
+        `log`: the one that the journal read; None: the topic's present one. A report of a log that the topic no longer
+        has, because this node has left it meanwhile, is ignored.
         """
         cdef subgroup_t *s
         with self.lock:

@@ -40,7 +40,7 @@ SENDERS_MAX = 256
 
 
 cdef void close_claims(Epoch epoch) noexcept:
-    """No more direct claims; who waits for a slot learns it."""
+    """Allows no more direct claims, and wakes whoever waits for a slot."""
     cdef uint32_t i
     cdef subgroup_t *s
     for i in range(epoch.node.n_subgroups):
@@ -79,7 +79,7 @@ cdef void abort_open_claims(subgroup_t *s) noexcept nogil:
             h.kind = SLOT_NULL
             h.run = 1
             mark_ready(s, index, 1)
-        # A run of nulls behind it has one slot only: the others of its indices are slots of other messages.
+        # A run of nulls is only in the slot of its first index: the slots of its others may hold other messages.
         index += h.run if h.kind == SLOT_NULL else 1
 
 
@@ -111,7 +111,7 @@ cdef int freeze(Epoch epoch) except -1:
         while evaluate_whole(&epoch.node, s, STAGE_RECEIVE):
             pass
         if is_idle(s):
-            continue                 # all counts are zero, as everybody has them
+            continue                 # all counts are zero, as they are in everybody's copy of this row
         if s.level != LEVEL_UNORDERED:
             for k in range(s.n_senders):
                 u64_store_release(&s.received_by_sender[k], s.senders[k].received)
@@ -154,7 +154,7 @@ cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except
 
 
 cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
-    """Appends message `index` of sender rank k to `kept`, unless it is a null. From damage on, all of its are."""
+    """Appends message `index` of sender rank k to `kept`, unless it is a null. Behind a damaged slot all its are."""
     cdef sender_t *sender = &s.senders[k]
     cdef slot_header *h = slot_of(sender.slots, s, index)
     cdef uint32_t size, stamp
@@ -162,7 +162,7 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
     cdef uint64_t run, source_ns
     if index < sender.null_until:
         return 0
-    # Each of them once: they lie in another node's memory, which may change between a check and the use.
+    # Each field is read once: it lies in another node's memory, which may change between a check and the use.
     size = u32_load_relaxed(&h.size)
     stamp = u32_load_relaxed(<uint32_t *>&h.kind)
     kind, writer_id = <uint16_t>(stamp & 0xFFFF), <uint16_t>(stamp >> 16)   # neighbours, in little endian

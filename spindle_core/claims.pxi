@@ -18,8 +18,8 @@ cdef int YIELDS_BEFORE_SLEEP = 16
 
 
 cdef void make_space_fd(subgroup_t *s) noexcept nogil:
-    """What claims wait at, made with the first that has to: few topics ever need it. Without one they look again every
-    few milliseconds."""
+    """Makes the eventfd at which claims wait, with the first claim that has to: few topics ever need it. Where there
+    is no descriptor left, claims look again every few milliseconds."""
     cdef int fd
     if s.space_fd >= 0:
         return
@@ -46,7 +46,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
         if s.closed:
             unlock_subgroup(s)
             return 0
-        # An eighth of the window is worth a look at everybody's columns; a rest of it is better than waiting.
+        # If an eighth or less is known to be free, look at everybody's columns; whatever is free then is taken.
         n = claimable(s, 1 if s.claim_one or most == 1 else (s.window >> 3) + 1)
         if n:
             if s.claim_one:
@@ -57,7 +57,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
             unlock_subgroup(s)
             return n
         if yields >= YIELDS_BEFORE_SLEEP:
-            # SYNC POINT: space. The send predicate looks at it under the lock and rings.
+            # SYNC POINT: space. The send predicate looks at this flag under the lock and rings.
             u32_store_relaxed(&s.claim_waiting, 1)
         unlock_subgroup(s)
         if yields < YIELDS_BEFORE_SLEEP:
@@ -72,7 +72,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
                 until = now + <uint64_t>timeout_ms * 1_000_000
             if now >= until:
                 return 0
-            left_ms = (until - now) // 1_000_000 + 1     # a ring may end a sleep: time is what the clock says
+            left_ms = (until - now) // 1_000_000 + 1     # a ring may end a sleep early: only the clock counts
         fence_store_load()
         ring_once(driver.bell, driver.bell_fd, &driver.rung)
         event_wait(s.space_fd, <int>left_ms if left_ms < 10 else 10)

@@ -94,7 +94,7 @@ cdef class ControlRows:
         u32_store_relaxed(&self.node.beats_max, beats_max)
         u32_store_release(&self.node.vouched, self.node.vouched + 1)
         u64_store_release(&self.node.beat_ns, between_ns)
-        if first:                # it may be asleep without a time to wake up at
+        if first:                # the predicate thread may be asleep without a time to wake up at
             fence_store_load()
             if is_asleep(<bell_page *>self.bell.base):
                 event_ring(self.bell_fd)

@@ -74,9 +74,9 @@ cdef class Cursor(Doorbell):
 cdef class DeliveryLog:
     """The node's side of a topic's log. `capacity` and `hot` in bytes; `history_depth` 0 = all that fits.
 
-    The engine owns the appending side once the log is bound to a topic: its add_cursor and remove_cursor park the
+    The engine owns the appending side once the log is bound to a topic: its add_reader and remove_reader park the
     predicate thread. The methods here are for a log that no engine delivers into at the moment.
-    Raises ValueError where capacity can't hold a handful of the smallest records.
+    Raises ValueError for a capacity that is not between 4096 bytes and 1 TiB, or a negative hot part.
     """
 
     def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0):
@@ -160,7 +160,7 @@ cdef class DeliveryLog:
     def add_reader(self, Cursor cursor not None):
         """Places the cursor and lets it take part.
 
-        Raises ValueError if the topic has CURSORS_MAX readers already, or one of the two is closed.
+        Raises ValueError if the topic has CURSORS_MAX readers already, or if the log or the cursor is closed.
         """
         cdef log_t *s = &self.state
         cdef cursor_start *start = <cursor_start *>(cursor.mapping.base + CURSOR_START_OFFSET)

@@ -1,8 +1,8 @@
 """The state of an epoch as bytes: equal bytes mean that it will behave in the same way from here on.
 
-For exhaustive simulation, which follows each state only once. So nothing may be left out that the predicates or the
-membership machine look at, and nothing be in that is different in two runs which come to the same: addresses, counters,
-times.
+For exhaustive simulation, which follows each state only once. So the bytes have everything that the predicates or the
+membership machine look at, and nothing that differs between two runs which come to the same state: no addresses,
+counters or times.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -29,7 +29,7 @@ from spindle_core.state cimport TOPIC_WORDS, node_t, subgroup_t
 cdef enum:
     FIELDS = 64
 
-# Fields of the structs that a step reads which are not in the state, and why. A test holds that each of the others is.
+# The fields that are left out of the structs that a step reads, and why. A test holds that every other field is in.
 LEFT_OUT = {
     "subgroup_t": {
         "node topic_id level n_members n_senders window ring size_max stride place members member_columns mine "
@@ -93,7 +93,7 @@ cdef void add_row(bytearray state, node_t *node, uint32_t rank):
 
 
 cdef void add_log(bytearray state, log_t *log):
-    """Where it stands and its readers do, and how much room each of its records gives back."""
+    """Where the log and its readers stand, and how much room each of its records gives back."""
     cdef uint64_t fields[FIELDS]
     cdef uint64_t position = log.oldest_position, offset = log.oldest_offset
     cdef uint32_t i, n = 0
@@ -181,7 +181,7 @@ def epoch_state(Epoch epoch not None):
     fields[2] = node.areas_pushed[0]
     fields[3] = node.areas_pushed[1]
     state += (<char *>fields)[:sizeof(fields)]
-    # Not the marks, which count: what they tell the next pass.
+    # Marks count up for ever, so not they are in the state, but what they tell the next pass.
     look_changed(node, topics)
     state += (<char *>topics)[:sizeof(topics)]
     state += (<char *>node.control_seen)[:node.n_rows * sizeof(uint64_t)]

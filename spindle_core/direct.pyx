@@ -50,7 +50,7 @@ cdef enum:
 
 
 cdef int tell_silence(subgroup_t *s, uint64_t rounds, uint64_t *following) noexcept nogil:
-    """Under the lock nothing of Python runs: an object that goes there may be a claim, whose end takes the lock."""
+    """No Python runs under the lock: an object that it freed there might be a claim, whose end takes the same lock."""
     cdef int result = SILENCE_TOLD
     cdef uint64_t from_index
     lock_subgroup(s)
@@ -100,8 +100,8 @@ cdef class DirectClaim:
         self.fill(data, timestamp_ns)
 
     def abort(self):
-        """Gives the slot up: what was claimed later waits for it no longer. Idempotent; a claim that nobody has any
-        more is given up, too."""
+        """Gives the slot up: what was claimed later waits for it no longer. Idempotent. Freeing an open claim does the
+        same."""
         if self.is_open:
             self.is_open = False
             with nogil:
@@ -120,7 +120,7 @@ cdef class DirectClaim:
         self.is_open = False
         if size:
             memcpy(slot_payload(self.s, self.index), &source[0], size)
-        # The end of an epoch makes a null of the slot; whatever was copied there since is nobody's.
+        # If the epoch has ended meanwhile, the slot is a null, and what was just copied there is never read.
         with nogil:
             in_time = commit_slots(self.driver, self.s, self.index, 1, &size, timestamp_ns)
         if not in_time:

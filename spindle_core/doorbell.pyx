@@ -1,4 +1,4 @@
-"""The doorbell by which a node rings one reader or writer of an application: a pair of ends, for what has one."""
+"""The doorbell by which a node rings one reader or writer of an application: a pair of ends."""
 import os
 
 from spindle_core.events cimport c_close, end_ring

@@ -81,7 +81,7 @@ cdef class Driving:
         self.thread.start()
 
     cdef int make_poller(self) except -1:
-        """What the predicate thread sleeps at. All of it but fabrics is watched edge by edge, and nobody reads it."""
+        """Makes the epoll at which the predicate thread sleeps. Bells are watched edge-triggered: nobody reads them."""
         if self.poller is None:
             poller = select.epoll()
             poller.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
@@ -90,7 +90,7 @@ cdef class Driving:
         return 0
 
     def hear(self, fd):
-        """From now on what is rung at this descriptor wakes the predicate thread; an epoll of an eventfd, see ends.py.
+        """From now on a ring at `fd` wakes the predicate thread. `fd` is an epoll of an eventfd, see ends.py.
         Raises OSError."""
         self.make_poller()
         self.poller.register(fd, select.EPOLLIN | select.EPOLLET)
@@ -120,7 +120,7 @@ cdef class Driving:
         """One pass, in the caller's thread; only while the predicate thread isn't running. Returns what was done.
 
         `now_ns`: the time of a virtual clock, which view changes then use as well; by default the system's is read.
-        falls_asleep: it is the last look before the caller waits for the bell, which is announced.
+        falls_asleep: this is the last look before the caller waits for the bell; the sleep is announced before it.
         """
         cdef int done
         self.virtual_ns = now_ns
@@ -138,7 +138,7 @@ cdef class Driving:
 
     @property
     def sleep_ms_max(self):
-        """How long who drives it may sleep without being rung, ms: a heartbeat is due then; -1: for ever."""
+        """How long the caller may sleep without being rung, ms: then a heartbeat is due; -1: for ever."""
         return until_next_beat_ms(&self.epoch.node) if self.epoch is not None else -1
 
     cdef uint64_t now_ns(self) noexcept:
@@ -162,7 +162,7 @@ cdef class Driving:
             self.took_over = try_to_drive(d)
             if self.took_over:
                 return 0
-            self.ticket = self.ticket % 0xFFFFFFFF + 1   # of its own, so that nobody has to wait for the last one's end
+            self.ticket = self.ticket % 0xFFFFFFFF + 1   # a new one: no need to see the end of the last parking first
             ticket = self.ticket
             u32_store_release(&d.park, ticket)
             event_ring(self.bell_fd)

@@ -1,11 +1,11 @@
-"""What a step of a pass has left, and who carries it out: posts, doorbells, locks to be released.
+"""The effects that a step leaves, and how they are carried out: posts, doorbells, locks to be released.
 
-step() is memory in, data out. Whoever drives it does what it has left before it calls it again: the predicate thread,
-the caller by hand, a simulator or the model of the paper, all through here.
+step() is memory in, data out. Its caller carries out what a step has left before it calls the next one. All callers do
+so through here: the predicate thread, a caller by hand, a simulator, the model of the paper.
 
-The order: first who waits for messages, or for something that has just come true, is rung; then the posts go out; then
-the lock is released that a predicate wanted held until then (switch `post_after_unlock` off; the control columns'
-always); then who waits to write on is woken, which is in no message's way.
+The order: first the readers are rung, and the peers for which something has just come true; then the posts go out; then
+the lock is released that a predicate wanted held until then (the control lock always, a topic's if the switch
+`post_after_unlock` is off); last come the writers that wait for space, since no message waits for that.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -70,7 +70,7 @@ cdef int evaluate_whole(node_t *node, subgroup_t *s, stage which) noexcept nogil
 
 
 cdef void tell_control(node_t *node) noexcept nogil:
-    """After a pass: the control thread is told that another row's control columns have changed."""
+    """After a pass: tells the control thread if another row's control columns have changed."""
     if node.control_changed:
         node.control_changed = False
         event_ring(node.control_fd)

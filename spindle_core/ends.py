@@ -1,5 +1,5 @@
-"""Descriptors on their way: ends of doorbells that leave the process, and what is handed over or not. For the rules of
-doorbells see events.pxd."""
+"""Descriptors that change hands: ends of doorbells that leave the process, and descriptors that nobody owns yet. For
+the rules of doorbells see events.pxd."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def make_ends() -> tuple[int, int]:
 
 
 class ApplicationBell:
-    """By which one application rings its node. `fd` is handed over; afterwards the node has no copy of it, so that the
-    last one is never the node's to close. Raises OSError."""
+    """The bell by which one application rings its node. `fd` is handed over; afterwards the node has no copy of it, so
+    the node never closes the last one. Raises OSError."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -100,7 +100,7 @@ class ApplicationBell:
             self.fd = -1
 
     def close(self) -> None:
-        """Nobody listens to that application any more, whoever still has the descriptor. Idempotent."""
+        """Stops listening to that application, whoever still has the descriptor. Idempotent."""
         self.hand_over()
         if self._heard >= 0:
             self._engine.unhear(self._heard)
@@ -109,7 +109,8 @@ class ApplicationBell:
 
 
 class Ringer:
-    """By which this node rings another one of its host: `fd` to write to, `heard` to be handed over. Raises OSError."""
+    """The bell by which this node rings another node of its host: it writes to `fd`, and hands over `heard`. Raises
+    OSError."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -120,13 +121,13 @@ class Ringer:
             raise
 
     def close(self) -> None:
-        """Whoever has been given a copy keeps that. Once."""
+        """Closes both; copies that were handed over stay open. To be called once."""
         os.close(self.fd)
         os.close(self.heard)
 
 
 def heard_by(fd: int) -> int:
-    """An epoll that is readable once for each ring of an eventfd, which who has the epoll can't touch. OSError."""
+    """An epoll that becomes readable once for each ring of an eventfd. Its holder can't touch the eventfd. OSError."""
     made = select.epoll()
     try:
         made.register(fd, select.EPOLLIN | select.EPOLLET)

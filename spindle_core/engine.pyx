@@ -42,8 +42,8 @@ cdef class Engine(Bindings):
     def stop(self, *, drain_s=DRAIN_S, disconnect=True):
         """Ends the predicate thread for good; applications see that the node has stopped. Idempotent.
 
-        `drain_s`: how long what was posted may take to reach the peers. To those of an epoch that is over this is an
-        orderly end; those of one that goes on notice that a member has gone. disconnect=False: that comes later.
+        `drain_s`: how long what was posted may take to reach the peers. Peers of an epoch that is over see an orderly
+        end; peers of one that goes on notice that a member has gone. disconnect=False: the caller disconnects later.
         """
         with self.lock:
             if self.stopped:
@@ -69,7 +69,7 @@ cdef class Engine(Bindings):
                 epoch.fabric.close()
 
     cdef int say_last(self, drain_s) except -1:
-        """The thread has ended: last words."""
+        """After the thread has ended: sends what is still to be sent."""
         cdef Epoch epoch
         cdef double until = time.monotonic() + drain_s
         cdef list epochs = [one for one in (self.past, self.epoch) if one is not None]
@@ -173,7 +173,7 @@ cdef class Engine(Bindings):
         return 0
 
     cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:
-        """What the predicate thread drives besides the new epoch: the old one's last posts, and a goodbye. Parked."""
+        """Has the predicate thread drive the old epoch's fabric on, for its last posts and a goodbye. Parked."""
         self.drop_past()
         if old is not None and old.fabric.wait_fd >= 0:
             old.fabric.goodbye()
@@ -190,7 +190,7 @@ cdef class Engine(Bindings):
             return self.past is None
         self.park()
         try:
-            if self.past is not None and self.past.fabric.drained:   # another may be the last one by now
+            if self.past is not None and self.past.fabric.drained:   # `past` may be another epoch by now
                 self.drop_past()
         finally:
             self.resume()
@@ -258,10 +258,10 @@ cdef class Engine(Bindings):
             self.resume()
 
     def deliver_trims(self, trims):
-        """deliver_to_trim() for all topics in one parking: the ids of those where it is False.
+        """deliver_to_trim() for all topics in one parking; returns the ids of those where it is False.
 
         `trims`: {topic id: trim}, also of topics that this node is no member of. A topic that is not named keeps
-        nothing of what is in the epoch; so most are not visited, as nothing has come of them.
+        nothing of this epoch, and is not even visited if nothing of it has come, as is the case with most.
         """
         cdef Epoch epoch = self.installed()
         cdef subgroup_t *s
@@ -290,8 +290,8 @@ cdef class Engine(Bindings):
         can change without waiting for a reader. Nothing below the trim is left in the epoch then.
 
         Returns [(payload, sender node id, sequence, source_ns, writer_id, relay), ...] in delivery order, to be
-        appended to the log before the topic's delivery is released. At most one window of each sender; of one whose
-        slot is damaged, what came before that. A trim without counts keeps nothing.
+        appended to the log before the topic's delivery is released. At most one window of each sender; of a sender
+        with a damaged slot, only what came before that slot. A trim without counts keeps nothing.
         """
         cdef Epoch epoch = self.installed()
         cdef subgroup_t *s = epoch.subgroup(topic_id)
@@ -332,7 +332,7 @@ cdef class Engine(Bindings):
         cdef uint64_t at = timestamp_ns
         cdef Epoch epoch = self.installed()
         cdef subgroup_t *s = epoch.subgroup(topic_id)
-        if <uint64_t>source.shape[0] > s.size_max:   # before there is a claim, which would wait for it
+        if <uint64_t>source.shape[0] > s.size_max:   # checked before a claim is made: the group would wait for that
             raise ValueError(f"a message of {source.shape[0]} bytes: this topic's size_max is {s.size_max} bytes")
         open_claim(&self.driver, self, epoch, topic_id, timeout_s).fill(source, at)
 

@@ -34,7 +34,7 @@ from spindle_core.geometry import check_spec
 from spindle_core.geometry import CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT  # no-cython-lint: surface
 from spindle_core.geometry import SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT  # no-cython-lint: surface
 
-POPULATED_MAX = 16 << 20     # bytes of slots: milliseconds, in which nothing else of the node's control goes on
+POPULATED_MAX = 16 << 20     # bytes of slots: takes milliseconds, in which the control thread does nothing else
 
 
 cdef class Epoch(ControlRows):
@@ -172,7 +172,7 @@ cdef class Epoch(ControlRows):
         """
         fabric = self.part("verbs")
         self.fabric.check_peer(rank)
-        fabric.local_address(rank)         # its copy is there from then on, and nothing lands in it before connect()
+        fabric.local_address(rank)         # makes the copy of the peer's row; nothing lands in it before connect()
         self.say_row(rank, fabric.copy_of(rank), incarnation, layout_hash, row_size)
         self.take_row(rank, self.connect(rank, "verbs", address), False)
 
@@ -246,11 +246,11 @@ cdef class Epoch(ControlRows):
         return len(self.node_ids)
 
     def populate(self, Epoch before):
-        """Has the memory there that will be used at once: the own header and columns, and the slots of who has sent in
-        `before`, the epoch that this one follows (None: there is none), as far as it has. Returns bytes.
+        """Populates the memory that will be used at once: the own header and columns, and for each sender of `before`
+        (the epoch that this one follows; None: there is none) as many slots as it used there. Returns bytes.
 
-        Else each page of them would be a fault in the way of the first messages of a view. No more than
-        POPULATED_MAX bytes of slots: others come as they are used. OSError where memory has run out.
+        Otherwise the first messages of a view would take a page fault for each page. At most POPULATED_MAX bytes of
+        slots; the others come as they are used. OSError where memory has run out.
         """
         cdef subgroup_t *s
         cdef subgroup_t *old

@@ -3,10 +3,11 @@
 Rules: a node never blocks on anything that another process can touch. O_NONBLOCK belongs to the open file, which all
 who were handed a descriptor of it share, so a node neither reads nor writes an open file that somebody else has:
 - It rings an application through its own end of a socket pair (`ends.make_ends`), whose other end the application has.
-  Not to wait is asked for in each call. A full socket means that it was rung already, and nobody has looked. (An epoll
+  Each call asks not to wait. A full socket means that it was rung already, and nobody has looked. (An epoll
   would be faster, but what its holder has it watch counts against the node's user: fs.epoll.max_user_watches.)
-- It is rung by an application through an eventfd that the application alone keeps. The node only watches it, edge by
-  edge, through an epoll of its own: who fills or empties it loses rings of its own (`ends.ApplicationBell`).
+- An application rings it through an eventfd that the application alone keeps. The node only watches that, through an
+  edge-triggered epoll of its own: an application that fills or empties it loses its own rings, no others
+  (`ends.ApplicationBell`).
 - Nodes of one host ring each other through an eventfd of the ringing node, in an epoll that it hands to the other one.
 - What remains are eventfds that never leave the process.
 """
@@ -37,7 +38,7 @@ cdef extern from "sys/socket.h" nogil:
     int c_shutdown "shutdown"(int fd, int how)
 
 cdef enum:
-    EDGES_MAX = 16               # that one sleep takes at once; others end the next one
+    EDGES_MAX = 16               # rings that one sleep takes at once; others end the next sleep
     RINGS_MAX = 16               # more than a socket of rings holds
 
 cdef extern from "sys/eventfd.h" nogil:
@@ -85,7 +86,7 @@ cdef inline int event_wait(int fd, int timeout_ms) noexcept nogil:
 
 cdef inline void event_sleep(int epoll_fd, int timeout_ms) noexcept nogil:
     """Blocks until something that this epoll watches has been rung, or a signal comes, or the time is up (-1: never).
-    What is watched edge by edge need not be cleared."""
+    What is watched edge-triggered need not be cleared."""
     cdef epoll_event edges[EDGES_MAX]
     epoll_wait(epoll_fd, edges, EDGES_MAX, timeout_ms)
 
@@ -111,7 +112,8 @@ cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept no
 
 
 cdef inline void end_ring(int fd) noexcept nogil:
-    """Rings who has the other end of a socket pair. One system call, which never waits, whoever has done what there."""
+    """Rings the holder of a socket pair's other end. One system call, which never waits, whatever was done to that end.
+    """
     cdef char one = 1
     if fd >= 0:
         c_send(fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -128,14 +130,14 @@ cdef inline void end_clear(int fd) noexcept nogil:
 
 
 cdef inline void end_wake(int fd) noexcept nogil:
-    """Nothing will be rung at this end any more: wakes who waits for it, here, now and from now on."""
+    """Ends all waiting at this end, which is of this process: now, and each later wait at once."""
     if fd >= 0:
         c_shutdown(fd, SHUT_RD)
 
 
 cdef inline void end_take(int fd) noexcept nogil:
-    """Takes one ring. Others that nobody has looked at end later waits, which then find nothing: rare, and cheaper than
-    asking after each wait whether there are any."""
+    """Takes one ring. If there are more, they end later waits, which then find nothing: rare, and cheaper than asking
+    after each wait whether there are any."""
     cdef char rung
     c_recv(fd, &rung, 1, MSG_DONTWAIT)
 

@@ -37,7 +37,7 @@ MESSAGE_SIZE_LIMIT = MESSAGE_SIZE_MAX
 WINDOW_LIMIT = WINDOW_MAX
 NODES_LIMIT = NODES_MAX
 TOPICS_LIMIT = SUBGROUPS_MAX - 1
-CONTROL_PUSHES_MAX = 256     # that wait for one peer: many times the moves of a membership in one view
+CONTROL_PUSHES_MAX = 256     # may wait for one peer: many times the moves of a membership in one view
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SubgroupSpec:
 
     @functools.cached_property
     def checked_for(self):
-        """Sizes of views that it is known to be possible in."""
+        """Sizes of views for which check() has passed."""
         return set()
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class SubgroupSpec:
 
 # From one view to the next nearly all specifications stay what they were.
 def check_spec(spec, n_rows):
-    """SubgroupSpec.check()."""
+    """SubgroupSpec.check(), if it has not passed for this size of view before."""
     if n_rows not in spec.checked_for:
         spec.check(n_rows)
         spec.checked_for.add(n_rows)
@@ -164,7 +164,8 @@ cdef uint64_t posts_waiting_max(node_t *node) noexcept:
 
     A message is claimed once every member has delivered the one a window before it. So of each topic in which
     this node sends, a peer can lack a window of messages, in as many ranges at most, each with a count behind it;
-    and one may be on its way in part. What is said often waits once: a topic's line and counts, the heartbeat.
+    and one may be on its way in part. Of what is posted again and again (a topic's line and counts, the heartbeat),
+    only the newest waits.
     Frozen counts are posted once in an epoch; other control columns whenever the membership moves.
     """
     cdef uint32_t i

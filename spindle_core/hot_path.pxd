@@ -6,7 +6,8 @@ from spindle_core.log cimport log_t
 from spindle_core.state cimport node_t, subgroup_t
 
 
-# Of a pass, in their order. Those from SEND to NULL_SEND once for each topic, then the others once for each topic.
+# The stages of a pass, in order. With `exchange_first`, SEND to NULL_SEND come for all topics, then DELIVER and PERSIST
+# for all; without it all five come topic by topic.
 cdef enum stage:
     STAGE_BEAT                   # my heartbeat is due
     STAGE_CONTROL                # control columns, mine and the others'

@@ -1,8 +1,8 @@
-"""What a predicate thread does after a pass that has found nothing: one rule, for the thread and for who plays it in
-virtual time. Times are given.
+"""What a predicate thread does after a pass that has found nothing: one rule, for the thread and for models of it in
+virtual time. Callers give the times.
 
-It looks again a few times; then it gives its core away between passes, because on a machine with more runnable threads
-than cores the one that it would spin for may be the one that it keeps from running; and sleeps after `busy_poll_ns`. It
+It looks again a few times. Then it gives its core away between passes: on a machine with more runnable threads than
+cores, the thread that it spins for may be the one that it keeps from running. After `busy_poll_ns` it sleeps. It
 waits a little longer, up to PATIENCE_NS, while messages are here that some member has not acknowledged: those
 acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
 wake-ups of an idle core). With everything delivered there is nothing to expect.

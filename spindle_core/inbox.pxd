@@ -56,8 +56,8 @@ cdef class InboxWriter:
     cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`
     cdef bint claimed, gone, closed
     cdef bint polling                   # a thread waits for space_fd
-    cdef uint64_t wakes                 # how often one came back from that
-    cdef Py_ssize_t followers           # threads that wait for its word, under `turn`
+    cdef uint64_t wakes                 # how often a thread came back from that
+    cdef Py_ssize_t followers           # threads that wait, under `turn`, for that thread to tell them
     cdef object claim_view, ring_view, turn
 
     cdef char *free_slot(self, double timeout_s) except NULL

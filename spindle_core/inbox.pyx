@@ -196,7 +196,7 @@ cdef class InboxWriter:
         # A loop, because another thread of the application may write while this one waits without the GIL.
         while self.next >= self.limit:
             # SYNC POINT: reuse. Pairs with the send predicate's release of `consumed`: it is done with the slot.
-            # (`acknowledged`, where that counts instead, never passes it.)
+            # (`acknowledged`, where `freed` is that, never passes `consumed`.)
             self.limit = u64_load_acquire(self.freed) + self.slots_count
             if self.next < self.limit:
                 break
@@ -264,7 +264,7 @@ cdef class InboxWriter:
         self.followers += 1
         try:
             with self.turn:
-                # Whoever came back since has looked for followers before this one had counted itself.
+                # If the polling thread came back since, it looked for followers before this one had counted itself.
                 if self.wakes == wakes:
                     self.turn.wait(timeout_ms / 1000.0)
         finally:
@@ -385,7 +385,7 @@ cdef class InboxWriter:
         slot = self.free_slot(timeout_s)
         (<slot_header *>slot).size = <uint32_t>size
         self.claimed = True
-        # A part of a view of the mapping, which it keeps mapped, whatever becomes of this writer.
+        # A slice of a view of the mapping: it keeps that mapped, whatever becomes of this writer.
         at = slot - self.ring.base + sizeof(slot_header)
         self.claim_view = self.ring_view[at:at + <Py_ssize_t>size]
         return self.claim_view

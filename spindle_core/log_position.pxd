@@ -16,9 +16,9 @@ cdef class LogPosition:
     cdef readonly bint keep_all
     cdef readonly uint64_t next_view, next_sequence  # place in the order behind the last message taken
     cdef bint skips                          # messages before that place may still come: we have had them
-    cdef bint frozen                         # nothing beyond these two is read any more
+    cdef bint frozen                         # nothing beyond the next two is read any more
     cdef uint64_t frozen_tail, frozen_count
-    cdef bint gone                           # the node is
+    cdef bint gone                           # the node is gone
 
     cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips) except -1
     cdef uint64_t last_tail(self) noexcept

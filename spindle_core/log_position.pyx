@@ -1,7 +1,8 @@
 """Where a reader stands in a delivery log, and the way from one record to the next.
 
-Rules: nothing is believed that could have been overwritten while it was copied (still_there() follows every copy). Who
-keeps all is never overtaken; who doesn't goes on with the oldest record there is, and what that skips is `lost`.
+Rules: nothing is believed that could have been overwritten while it was copied (still_there() follows every copy). A
+reader that keeps all is never overtaken; any other goes on with the oldest record there is, and what that skips is
+`lost`.
 """
 from libc.stdint cimport uint64_t
 
@@ -27,10 +28,10 @@ cdef int UNSETTLED_MAX_MS = 1000
 
 
 cdef class LogPosition:
-    """What a LogReader is made of below what it gives out; see the module."""
+    """The base of LogReader: where it stands; see the module."""
 
     cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips) except -1:
-        """Stands where the node has placed it. Raises ValueError for what is no log, or no place in one."""
+        """Starts where the node has placed the cursor. Raises ValueError for what is no log, or no place in one."""
         self.log = log
         self.header = <log_header *>log.base
         if self.header.magic != LOG_MAGIC:
@@ -110,7 +111,7 @@ cdef class LogPosition:
         cdef log_header *h = self.header
         cdef uint64_t version, position, offset, index
         cdef int looks = 0
-        # What we saw overwritten was seen before what we look at now.
+        # The loads that showed that we were overtaken come before the loads of the oldest record.
         fence_load_load()
         while True:
             version = u64_load_acquire(&h.version)
@@ -153,7 +154,7 @@ cdef class LogPosition:
         while self.index < target:
             r = self.peek(&size)
             if r == NULL or self.index >= target:
-                break            # the second: peek() found that the log had gone further than that
+                break            # the second: peek() was overtaken, and has gone on behind the target
             view_id, sequence = r.view_id, r.sequence
             if not self.still_there(self.position):
                 self.overtaken()
@@ -163,8 +164,8 @@ cdef class LogPosition:
         return skipped
 
     cdef int find_end(self, uint64_t *count, uint64_t *view_id, uint64_t *sequence) except -1:
-        """How many messages there are up to the end, and the place in the order that comes after all of them. Stands
-        where it stood afterwards."""
+        """How many messages there are up to the end, and the place in the order that comes after all of them. The
+        position stays as it is."""
         cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
         cdef uint64_t next_view = self.next_view, next_sequence = self.next_sequence, tail = self.tail
         cdef bint skips = self.skips

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 
-# how often this process is a child of fork(): what a parent opened isn't its own
+# How many fork()s have led to this process: what was opened before the last one isn't its own.
 cdef uint32_t forks
 
 

@@ -67,8 +67,8 @@ pthread_atfork(NULL, NULL, count_fork)
 def share_arenas(int most):
     """Has the threads of this process share `most` arenas of glibc's malloc; False where there is another malloc.
 
-    For a process whose many threads allocate seldom: else each of them keeps in an arena of its own what the largest
-    thing it ever did has left free, up to eight arenas for each processor. Before these threads begin.
+    For a process whose many threads allocate seldom: otherwise each thread keeps, in an arena of its own, all memory
+    that its largest job has left free, in up to eight arenas per processor. To be called before these threads begin.
     """
     return bool(limit_arenas(most))
 
@@ -161,10 +161,10 @@ cdef class Mapping:
             raise OSError("F_SEAL_FUTURE_WRITE refused: Linux 5.1 or newer is needed")
 
     cdef uint64_t populate(self, uint64_t offset, uint64_t size) except? 0:
-        """Has the pages of a range there before anybody needs them; returns how many bytes that makes, 0 where the
+        """Faults in the pages of a range before anybody needs them; returns how many bytes that makes, 0 where the
         kernel doesn't know how. What they hold stays as it is.
 
-        OSError where memory has run out: here it can be told, where somebody stores into it the process dies of it.
+        OSError where memory has run out: here that can be told; at a later store the process would die of it.
         """
         cdef uint64_t page = PAGE, first = offset // page * page
         cdef uint64_t end = min((offset + size + page - 1) // page * page, self.size)

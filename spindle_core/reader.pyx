@@ -186,7 +186,7 @@ cdef class LogReader:
             view_id, sequence = r.view_id, r.sequence
             info = make_info(info_type, r)
             if self.keep_all and not self.gone:
-                # A part of a view of the mapping, which it keeps mapped, whoever keeps a part of it.
+                # A slice of a view of the mapping: whoever keeps a part of it keeps that mapped.
                 at = <char *>r - self.log.base + sizeof(log_record)
                 view = self.log_view[at:at + <Py_ssize_t>size]
             else:
@@ -254,7 +254,7 @@ cdef class LogReader:
                 break
         r = <log_record *>(self.ring + b.end_offset - b.stride)
         b.last_view, b.last_sequence = r.view_id, r.sequence
-        if not self.still_there(self.position):   # all of it, or it may be another message's place
+        if not self.still_there(self.position):   # else that place may be another message's
             b.last_view, b.last_sequence = self.next_view, self.next_sequence
         b.open = True
         self.block = b
@@ -355,7 +355,7 @@ cdef class LogReader:
             end_clear(self.data_fd)
 
     def mark_gone(self):
-        """The node died: who waits wakes up; what was delivered can still be taken."""
+        """The node died: a waiting thread wakes up; what was delivered can still be taken."""
         self.gone = True
         if self.forks == forks:
             end_wake(self.data_fd)
@@ -364,7 +364,7 @@ cdef class LogReader:
         """Reads nothing any more beyond what the log holds now; returns the place in the order, (view id, sequence),
         that comes after all of it: where to go on in another node's log.
 
-        For a log whose node is gone: it may have been killed at any moment, or live on for one.
+        For a log whose node is gone: that may have been killed at any moment, or append for a moment yet.
         """
         cdef uint64_t view_id = self.next_view, sequence = self.next_sequence
         if self.closed:

@@ -3,8 +3,8 @@
 Why: when the node that relays for an application dies, the next one must know what the group has had; the survivors
 know it (spindle/relay/handover.py). The deliver predicate notes it, so that it is as exact as delivery itself.
 
-Rules: the table belongs to the node and outlives views and its part in topics. It is bounded: a writer that hasn't been
-heard of for longest gives way in its bucket. Changed and read only on the predicate thread, or while that is parked.
+Rules: the table belongs to the node, and outlives views and the node's part in topics. It is bounded: in a full bucket
+the writer with the oldest timestamp gives way. Changed and read only on the predicate thread, or while that is parked.
 """
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
@@ -28,7 +28,7 @@ cdef class RelayedTable:
         return 0
 
     def note(self, uint64_t writer, uint64_t source_ns):
-        """A message that came otherwise than by delivery: as history."""
+        """Notes a message that came otherwise than by delivery: as history."""
         relayed_note(self.entries, writer, source_ns)
 
     def __dealloc__(self):

@@ -1,15 +1,16 @@
-"""Both ends of rings with a network between: of an application without a node on its host, and of the node it uses.
+"""Both ends of rings with a network between them: one at an application without a node on its host, the other at the
+node that it uses.
 
 Why the same rings: writers and readers of an application put into an inbox and take from a log, whoever is behind
-these. Here it is a thread of the application's own process (`Bell`, `Outbox`, `ArrivalLog`), which moves what is in
-them over a connection; at the node it is the relay (`RelayWriter`), which writes into an inbox as an application would.
+these. Here that is a thread of the application's own process (`Bell`, `Outbox`, `ArrivalLog`), which moves messages
+between them and a connection. At the node, the relay (`RelayWriter`) writes into an inbox as an application would.
 
 Rules:
 - A message keeps its slot in the Outbox until every member has delivered it, and of a logged topic has it on disk: it
   may have to be sent again, to another node. So `consumed` is what needs no slot any more, and never passes
   `acknowledged`.
 - The source timestamps that an Outbox hands out strictly increase, and stay with their messages: by them the group
-  knows what it has had of a writer. One that doesn't is raised to a nanosecond after the last.
+  knows what it has had of a writer. A timestamp that is too small is raised to a nanosecond after the last.
 """
 import os
 
@@ -60,7 +61,7 @@ cdef class Bell:
         fall_asleep(self.bell)
 
     def awake(self):
-        """They need not ring."""
+        """From now on the ports need not ring."""
         wake_up(self.bell)
 
     def wait(self, double timeout_s):

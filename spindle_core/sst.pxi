@@ -1,8 +1,8 @@
 """Shared state table: pushes of parts of the own row.
 
 Columns are stored into the own row with release order first; a push then tells the fabric which ranges the other
-members need. Posts are collected, and left to who drives the predicates as one list at the end of each of them: after
-it has released its lock, or (switch `post_after_unlock` off) while it is still held.
+members need. Posts are collected. At its end each predicate leaves them, as one list, to whoever drives the predicates:
+after it has released its lock, or (switch `post_after_unlock` off) while the lock is still held.
 
 Why the lock can go before the post (paper, section 3.4): columns only grow, so a later post can only carry more.
 """
@@ -32,7 +32,8 @@ cdef void push(node_t *node, subgroup_t *s, uint64_t offset, uint64_t length, ui
 
 
 cdef bint room_to_push(node_t *node, subgroup_t *s, uint32_t pushes) noexcept nogil:
-    """So many more ranges can be collected in this step. Only who pushes slots needs to ask: see POSTS_MAX."""
+    """True if so many more ranges can be collected in this step. Only for pushes of slots is that a question: see
+    POSTS_MAX."""
     return node.n_posts + pushes * s.n_members <= POSTS_MAX
 
 
@@ -87,8 +88,8 @@ cdef void post_to_all(node_t *node, uint64_t offset, uint64_t length, uint32_t f
 cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
     """push_acknowledged() after my received number grew; rings only members that have as much themselves.
 
-    Who still lacks one of these messages is rung by its sender, and finds my number when it wakes up: a ring from me
-    would only cost a system call and hit a thread that is waking up anyway.
+    A member that still lacks one of these messages is rung by its sender, and finds my number when it wakes up: a ring
+    from me would only cost a system call and hit a thread that is waking up anyway.
 
     SYNC POINT: acknowledge. Dekker with the same place at the other member: each stores its number, then looks at the
     other's; so at least one of the two sees both, and delivers or rings.
@@ -128,13 +129,13 @@ cdef void unlock_subgroup(subgroup_t *s) noexcept nogil:
 
 
 cdef void lock_to_post(node_t *node, subgroup_t *s) noexcept nogil:
-    """For a predicate that needs the lock for nothing else: the baseline holds it, which senders need as well, while it
-    posts (paper, section 3.4)."""
+    """For a predicate that needs the lock for nothing else. The paper's baseline posts while it holds the lock, though
+    senders need it as well (paper, section 3.4)."""
     if not node.post_after_unlock:
         lock_subgroup(s)
 
 
 cdef void hold_until_posted(node_t *node, subgroup_t *s) noexcept nogil:
-    """The end of what lock_to_post() began, or lock_subgroup(): who posts what was collected releases the lock."""
+    """Without `post_after_unlock`: leaves the held lock to whoever posts what was collected, to be released then."""
     if not node.post_after_unlock:
         node.release = &s.lock

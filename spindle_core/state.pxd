@@ -12,11 +12,11 @@ from spindle_core.layout cimport NODES_MAX, row_header, slot_header, subgroup_co
 from spindle_core.relayed cimport relayed_t
 
 cdef enum:
-    POSTS_MAX = 1024    # posts that a step leaves at most; each but send's slots pushes four times or less
+    POSTS_MAX = 1024    # posts that a step leaves at most; a step pushes four times or less, but for send's slots
     INBOXES_MAX = 256            # writers of one topic on one node
     PERSIST_MARKS = 1024
     UPCALL_BATCH = 512           # messages per batched delivery upcall
-    WRITERS_MAX = INBOXES_MAX + 1   # that a step leaves to be woken: of inboxes, and who claims slots in place
+    WRITERS_MAX = INBOXES_MAX + 1   # writers that a step leaves to be woken: of inboxes, and those that claim in place
 
 cdef enum:
     TOPIC_WORDS = 4              # of a set of topics, a bit for each place in the view
@@ -142,7 +142,7 @@ cdef struct node_t:
     uint64_t expecting[TOPIC_WORDS]  # topics of which something was received and not delivered
     uint64_t apart[TOPIC_WORDS]  # unordered, and mine to send: members acknowledge in counts behind the lines
     uint64_t activity            # marks made in my row
-    uint64_t *marks_seen         # per row: of its marks
+    uint64_t *marks_seen         # per row: how many of its marks were taken
     uint8_t *row_shared          # per row: it is the owner's own, with its marks; else a copy
     uint64_t *lines_seen         # per row and topic: of a copy, the sum of the topic's columns
     door_t *doors                # all inboxes of this node's topics
@@ -157,19 +157,19 @@ cdef struct node_t:
     # My heartbeat, which is raised here and not by the control thread: that one may have much to do.
     uint64_t beat_ns             # between two; 0: not yet
     uint64_t beat_at_ns          # of the last one
-    uint32_t beats_max           # so many without a sign of life from the control thread: then it hangs, and I with it
-    uint32_t beats               # since the last one
-    uint32_t vouched             # raised by the control thread whenever it comes by
+    uint32_t beats_max           # beats after a sign of life of the control thread: if it hangs, so do I for others
+    uint32_t beats               # since its last sign of life
+    uint32_t vouched             # raised by the control thread with each sign of life
     uint32_t vouched_seen
     bint beat_posted             # rows are copied: it isn't enough to store it
 
     # A pass: where it is (step), and what its last step has left to be carried out (effects).
     uint32_t stage, place        # what is next, and in which topic
     uint64_t topics[TOPIC_WORDS]  # that are still to be visited in this half of the pass
-    bint delivers                # it is the second half
+    bint delivers                # this is the second half
     uint64_t to_deliver[TOPIC_WORDS]  # topics of the second half
     uint64_t exchanged[TOPIC_WORDS]   # topics in which the first half has done something
-    int done_there               # in that topic
+    int done_there               # how much was done in that topic, in this half
     bint unfinished              # that predicate goes on when what it has left is carried out
     int done
     post_t posts[POSTS_MAX]

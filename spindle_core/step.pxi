@@ -6,11 +6,11 @@ returns; whoever drives it carries it out (effects) and calls it again, until th
 time. Only an embedded receiver's upcalls happen in the middle.
 
 A pass has two halves: what is sent, received and acknowledged, topic by topic; then what is delivered and persisted. So
-what this node acknowledges of one topic, which other nodes wait for, does not wait for the deliveries of another one,
-which copy payloads. (`exchange_first` off: topic by topic, as in the paper.)
+the acknowledgements of one topic, for which other nodes wait, don't wait for the deliveries of another topic, which
+copy payloads. (`exchange_first` off: topic by topic, as in the paper.)
 
-Why not all at the end of a pass: columns are read when they are posted. A predicate that goes on before its posts are
-out would change what they carry; and a count that grows meanwhile would overtake the slots that it guards.
+Why posts don't all leave at the end of a pass: columns are read when they are posted. A predicate that goes on before
+its posts are out would change what they carry; and a count that grows meanwhile would overtake the slots it guards.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -59,9 +59,9 @@ cdef bint push_control(node_t *node) noexcept nogil:
     Areas first, then the columns that speak of them, then the line with the version that says that there is news: each
     in a post of its own, because only whole posts are in order.
 
-    Under the lock, which is never waited for here: an area that is written after it was looked at must not have its
-    column in the post that follows, and a version that grows after the columns were copied would be news of columns
-    that the others don't have, who would then take the next push for the same news.
+    Holds the control lock meanwhile, but never waits for it. Without it an area might be written after it was looked at
+    and before the post of the column that speaks of it. And a version that grew after the columns were copied would
+    announce columns that the others don't have yet; when these came, they would bring no new version.
     """
     # SYNC POINT: control lock. Pairs with Epoch.hold_control().
     if u32_exchange_acquire(&node.control_lock, 1):
@@ -79,8 +79,8 @@ cdef bint push_control(node_t *node) noexcept nogil:
 cdef inline void beat(node_t *node) noexcept nogil:
     """Raises my heartbeat when it is time, as long as the control thread gives signs of life, too.
 
-    Rings nobody. The time may jump: the difference of two times is taken without a sign, so a clock that was set back
-    counts as one that is due.
+    Rings nobody. The clock may jump: the difference of two times is unsigned, so after the clock was set back a beat
+    counts as due.
     """
     cdef uint64_t between_ns = u64_load_relaxed(&node.beat_ns)
     cdef uint32_t vouched

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Switches:
     """The paper's techniques, each of which can be switched off; all off is its baseline (sections 3.2 to 3.4).
 
-    Two are none of them. skip_idle: a pass visits only topics in which something may have changed. exchange_first: it
-    receives and acknowledges of all these before it delivers of any. Off: all topics, one after the other, as in the
-    paper.
+    Two switches are not the paper's. skip_idle: a pass visits only topics in which something may have changed.
+    exchange_first: a pass receives and acknowledges in all of these before it delivers in any. With both off a pass
+    goes through all topics, one after the other, as in the paper.
     """
 
     batch_send: bool = True

@@ -30,9 +30,9 @@ cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two 
 
 
 cdef bint try_to_drive(driver_t *d) noexcept nogil:
-    """Takes the predicates over while this thread is blocked; False if it isn't (or somebody else has them).
+    """Takes the predicates over while the predicate thread is blocked; False if it isn't, or somebody else has them.
 
-    So that an application thread that has just committed a message can publish it itself: the wake-up of this thread is
+    An application thread that has just committed a message can so publish it itself: the predicate thread's wake-up is
     then no part of the message's way. SYNC POINT: drive. Pairs with stop_driving().
     """
     return u32_exchange_acquire(&d.driving, 1) == 0
@@ -52,11 +52,12 @@ cdef void announce_sleep(driver_t *d) noexcept nogil:
 
 
 cdef int64_t commits_asleep(driver_t *d) noexcept nogil:
-    """For an application thread that has committed: how many commits before it have found this thread blocked since it
-    announced that; -1 if it isn't. Who is told 0 rings.
+    """For an application thread that has committed: how many commits before its own have found the predicate thread
+    blocked since that announced its sleep; -1 if it isn't blocked. A caller that is told 0 rings.
 
     SYNC POINT: wake. Pairs with announce_sleep(): what was committed is visible before this look at the page and at
-    the count. So whoever isn't told 0 is rung for by who was, or seen by the thread's last look.
+    the count. So a commit that is told another number is found after the ring of the one that was told 0, or by the
+    thread's last look.
     """
     fence_store_load()
     if not is_asleep(d.bell):
@@ -70,7 +71,7 @@ cdef inline void resume_driving(driver_t *d) noexcept nogil:
 
 
 cdef int until_next_beat_ms(node_t *node) noexcept nogil:
-    """The longest sleep; -1: for ever."""
+    """The longest sleep in ms that leaves no heartbeat out; -1: for ever."""
     cdef uint64_t between_ns = u64_load_relaxed(&node.beat_ns)
     return <int>(between_ns // NS_PER_MS + 1) if between_ns else -1
 
@@ -81,7 +82,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
     cdef int done = 0, timeout_ms = -1
     announce_sleep(d)
     if node != NULL:
-        # Read once it is announced: who makes the heartbeat due for the first time after that rings.
+        # Read after the announcement: whoever asks for heartbeats for the first time after that rings.
         timeout_ms = until_next_beat_ms(node)
         done = whole_pass(node, realtime_ns())
         tell_control(node)

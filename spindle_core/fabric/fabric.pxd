@@ -6,20 +6,21 @@
 - A row is written only by its owner, so a fabric that maps the owner's row itself (shm) copies nothing: the stores
   are visible before the post. Nothing may depend on a store being invisible: data first, then the count that guards
   it, with release order.
-- Only whole posts are in order: within one, the owner may not count on any. A post of at most POST_INLINE_MAX bytes
-  carries them as they are at the post; of a longer one every line may be read when it lands, newer than at the post.
-  So a count goes in a short post of its own, behind what it guards, and never with a later value than that.
+- Only whole posts are in order: within one post the owner may not count on any order. A post of at most
+  POST_INLINE_MAX bytes carries its bytes as they are at the post; of a longer one every line may be read when it lands,
+  newer than at the post. So a count goes in a short post of its own, behind what it guards, and never counts more.
 - Posts with a lane (a number above 0 in the upper half of their flags) belong together: POST_GUARD marks the counts,
-  which guard the lane's other posts and nothing else; these others are not changed before the peer is done with them.
+  which guard the lane's data (its other posts) and nothing else. The owner changes no data before the peer is done
+  with them.
   A fabric in which posts wait may use that: data may join the lane's last data that waits, if they touch; a count may
   take the place of the lane's last count that waits, unless data of the lane wait behind that. So a lane's posts may be
   seen before earlier ones of other lanes, and what waits for a slow peer is bounded by what its lanes hold, however
-  often it is posted. Rows are posted by whoever drives the predicates, and lanes are for that one alone.
+  often it is posted. Only the thread that drives the predicates posts rows, and only it uses lanes.
 - POST_AHEAD, for a count that guards nothing, alone in its lane, always of the same range and at most POST_INLINE_MAX
   bytes long: it may go ahead of all that was posted before it, or arrive behind what is posted after it, as on a
-  connection of its own. In order it is only with posts of its lane. An acknowledgement that waits behind data which
-  nobody waits for holds up who sent them (docs/paper.md, "Past the paper").
-- A fabric that copies wakes the peer with every post. Leaving doorbells out by looking at the peer's columns is right
+  connection of its own. It keeps order only with posts of its lane. The reason: an acknowledgement that waits behind
+  data which nobody waits for holds up the sender that it is for (docs/paper.md, "Past the paper").
+- A fabric that copies wakes the peer with every post. To look at the peer's columns and leave a doorbell out is right
   only where both see each other's stores at once.
 - read, compare-and-swap and fetch-and-add act on memory that the peer registered under a key; they complete through
   poll(). Atomics are 8 bytes, aligned, and atomic against each other and the peer's own atomics.
@@ -36,7 +37,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 cdef enum:
     POST_RING = 1               # wake the peer: it has something to do
     POST_GUARD = 2              # a count of its lane
-    POST_AHEAD = 4              # one that needs not wait for others
+    POST_AHEAD = 4              # a count that need not wait for other posts
     POST_LANE_SHIFT = 16
     LANE_BEAT = 1               # the heartbeat, which goes ahead
     LANES_FIXED = 2
@@ -68,7 +69,7 @@ cdef struct completion_t:
 cdef struct fabric_t:
     void *self
     uint64_t range_cost         # a further post costs as much as so many bytes: gaps up to that are posted as well
-    uint64_t push_bytes         # slots of more go in pieces, each with a count behind it
+    uint64_t push_bytes         # more bytes of slots than that go in pieces, each with a count behind it
     int (*enter)(void *self) noexcept nogil                                         # returns how much has come
     void (*leave)(void *self) noexcept nogil
     int (*post_list)(void *self, const post_t *posts, uint32_t n) noexcept nogil   # returns doorbells rung

@@ -35,8 +35,8 @@ cdef struct op_t:
 cdef struct sim_t
 
 
-# One direction between two members of one epoch. Freed when both ends are gone. `ahead`: the way for what needs not
-# wait (POST_AHEAD), in order for itself; what it holds of the rest stands in the link that it belongs to.
+# One direction between two members of one epoch. Freed when both ends are gone. `ahead`: the way for what need not
+# wait (POST_AHEAD), with an order of its own; `held`, `broken` and `mail_open` count only in the link it belongs to.
 cdef struct link_t:
     link_t *next                 # of the same pair of nodes, in a later epoch
     link_t *ahead                # NULL: posts of that kind wait with all others

@@ -75,7 +75,7 @@ cdef uint64_t lines_waiting(link_t *link) noexcept nogil:
 
 
 cdef op_t *carrier_of(link_t *link, uint32_t flags, op_t **before) noexcept nogil:
-    """What waits of a lane and may carry a post with these flags, and what stands before that; NULL: none."""
+    """The waiting write that may carry a post with these flags, or NULL; `before`: what stands before it."""
     cdef lane_t lane
     cdef op_t *op = link.first
     cdef uint64_t end = 0, one, whole = 1 if op != NULL and op.landed else 0
@@ -98,7 +98,7 @@ cdef op_t *carrier_of(link_t *link, uint32_t flags, op_t **before) noexcept nogi
 
 
 cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil:
-    """What waits carries this post as well, as its lane allows; else False."""
+    """Lets a waiting write carry this post, if its lane allows that; else False."""
     cdef op_t *before
     cdef op_t *found = carrier_of(link, p.flags, &before) if p.flags >> POST_LANE_SHIFT else NULL
     cdef op_t *longer

@@ -152,8 +152,8 @@ cdef void mixed_finish_wait(void *self) noexcept nogil:
 
 
 cdef class MixedFabric(Fabric):
-    """`parts`: {name: fabric}, all for the same rank and number of peers; the first one makes the row, so that is the
-    one of shared memory if there is one. `bell_fd`: this node's doorbell, which wait() waits for besides.
+    """`parts`: {name: fabric}, all for the same rank and number of peers. The first one makes the row: shared memory,
+    if that is among them. `bell_fd`: this node's doorbell, which wait() waits for as well.
 
     ValueError for no part, more than four, or parts of different groups.
     """

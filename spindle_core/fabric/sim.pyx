@@ -47,8 +47,8 @@ cdef class SimNetwork:
 
     `copies`: peers have copies of rows, else they read the owner's. `late`: posts of more than POST_INLINE_MAX bytes
     carry what the row holds when they land. `joins`: what waits takes later posts of its lane along. `range_cost`: of a
-    further post, in bytes, and `push_bytes`, after which a count follows: as in fabric.pxd. `fences`: who cuts a peer
-    is reached by nothing of it any more either. `immediate`: nothing waits. `ahead`: POST_AHEAD has a way of its own.
+    further post, in bytes, and `push_bytes`, after which a count follows: as in fabric.pxd. `fences`: once a node has
+    cut a peer, nothing of that peer reaches it either. `immediate`: nothing waits. `ahead`: POST_AHEAD has its own way.
     Nodes are named by their ids; where `epoch` is left out, a pair's links of all epochs are meant, the oldest first.
     """
 
@@ -70,8 +70,8 @@ cdef class SimNetwork:
         return bool(self.net.copies)
 
     def call_before_posts(self, size_t function):
-        """Calls a C function, void (*)(uint32_t node, uint64_t offset, uint64_t length), before each post is queued:
-        what other threads may do in between (0: nothing)."""
+        """Has a C function, void (*)(uint32_t node, uint64_t offset, uint64_t length), called before each post is
+        queued: it can do what other threads might do just then (0: none)."""
         self.net.on_post = <void (*)(uint32_t, uint64_t, uint64_t) noexcept nogil>function
 
     cdef uint32_t place(self, node_id) except? 0xFFFFFFFF:
@@ -229,7 +229,7 @@ cdef class SimNetwork:
         self.net.fail[self.place(source) * SIM_NODES_MAX + self.place(target)] += n
 
     def counts(self):
-        """{posts, bytes, lines, rings, dropped, unconnected}; unconnected: posts to who had not attached the row."""
+        """{posts, bytes, lines, rings, dropped, unconnected}; unconnected: posts to a node that had no such row yet."""
         net = &self.net
         return {"posts": net.posts, "bytes": net.bytes, "lines": net.lines, "rings": net.rings,
                 "dropped": net.dropped, "unconnected": net.unconnected}

@@ -1,8 +1,8 @@
 """What a node of the simulated fabric calls: the functions of its table (fabric.pxd).
 
 A post becomes an operation in the queue of its link (links.pyx); where nothing waits for the world, it lands at once.
-Reads, atomics and small messages complete when the world has landed them, so each has a place among the completions
-before it is queued.
+Reads and atomics complete when the world has landed them. Each is sure of a place among the completions before it is
+queued.
 """
 from libc.errno cimport EAGAIN, EINVAL, EPIPE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -50,7 +50,7 @@ from spindle_core.fabric.links cimport (
 
 
 cdef inline void settle(net_t *net, link_t *link) noexcept nogil:
-    """Where nothing waits for the world."""
+    """Lands what was posted at once, where nothing waits for the world."""
     if net.immediate and not link.held:
         land_lines(net, link, <uint64_t>-1, False)
 

@@ -1,12 +1,12 @@
 """TCP fabric: one-sided writes, reads, atomics and small messages over sockets, for peers on other hosts.
 
-One connection per pair of members and epoch (`tcp_link`). All of it is driven by who drives the predicates: `enter`
+One connection per pair of members and epoch (`tcp_link`). Whoever drives the predicates drives all of it: `enter`
 takes what has come, in one look at all sockets; `leave` sends what was posted in between, as much per peer and call as
 the socket takes. Nothing has a thread of its own, so a pass that finds nothing to do ends in one wait, for the doorbell
 and all sockets.
 
-A peer learns of whatever it is sent from its socket, so a post rings by itself, and ring() sends a frame for nothing
-else.
+A peer's socket tells it of whatever it is sent, so every post rings by itself. ring() sends a frame that does nothing
+but ring.
 
 Rules: as in tcp_link. A connection that breaks, or brings nonsense, ends like a cut, rings `failed_fd`, and failures()
 says why.
@@ -67,7 +67,7 @@ FAILURES = {
     FAILED_BEHIND: "it does not take what it is sent",
 }
 QUEUE_FRAMES = 4096
-TARGETS_MIN = 16                 # of reads: as many are kept at least before it is looked whether they are still needed
+TARGETS_MIN = 16                 # of reads: no look whether they are still needed before there are so many
 
 
 cdef void release(tcp_peer_t *p) noexcept:
@@ -84,9 +84,9 @@ cdef void release(tcp_peer_t *p) noexcept:
 
 
 cdef class TcpFabric(Fabric):
-    """Peers behind connected sockets. `bell_fd`: what wait() wakes up for besides (stays the caller's; -1: nothing);
-    `failed_fd`: an eventfd that is rung when a connection breaks; `queue`: frames that wait for a peer at most, at
-    least what reserve() asks for.
+    """Peers behind connected sockets. `bell_fd`: what wait() wakes up for as well (stays the caller's; -1: nothing);
+    `failed_fd`: an eventfd that is rung when a connection breaks; `queue`: how many frames may wait for a peer, which
+    reserve() can raise.
 
     ValueError outside 0 <= rank < n_peers <= NODES_MAX, or a queue that is no power of two up to TCP_QUEUE_MAX.
     """
@@ -133,7 +133,7 @@ cdef class TcpFabric(Fabric):
         Fabric.post_read(self, peer, key, offset, into, into_offset, length, cookie)
 
     def forget_targets(self):
-        """Lets go of memory that no answer is for any more. Whoever drives this fabric calls it; post_read does."""
+        """Lets go of memory that no open read is for. Only for whoever drives this fabric; post_read calls it."""
         cdef uint32_t i
         cdef tcp_request *r
         cdef Mapping into
@@ -217,7 +217,8 @@ cdef class TcpFabric(Fabric):
                 release(p)
                 raise MemoryError(f"no memory for what may wait for peer {peer}: {self.state.capacity} frames")
             os.set_blocking(fd, False)
-            # All that waits leaves in one call, so holding back a rest of it could only cost time. Other sockets do.
+            # All that waits leaves in one call, so holding back a rest of it could only cost time. Sockets other than
+            # TCP do without this option.
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
             self.rows[peer] = row
             p.row = row.base
@@ -274,7 +275,7 @@ cdef class TcpFabric(Fabric):
                 self.state.peers[i].fd = -1
 
     def failures(self):
-        """{rank: why its connection broke}, without those that were cut, and without orderly ends: after a goodbye."""
+        """{rank: why its connection broke}, without those that were cut or that ended in order, after a goodbye."""
         cdef uint32_t i
         return {i: FAILURES[self.state.peers[i].failed] for i in range(self.state.n_peers)
                 if self.state.peers[i].failed not in (0, ENDED_GOODBYE)

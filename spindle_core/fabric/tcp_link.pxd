@@ -20,7 +20,7 @@ cdef enum:
     PLACE_BITS = 56
 
 
-# Kinds of frames. What they ask for, the other side's `link_receive` does.
+# Kinds of frames. The other side's `link_receive` does what they ask for.
 cdef enum:
     FRAME_WRITE = 1              # at an offset of the sender's row
     FRAME_RING = 2
@@ -92,17 +92,17 @@ cdef struct tcp_peer_t:
     uint8_t waits                # its socket is full: epoll tells when it isn't
     uint8_t mute                 # nothing can be sent any more; what it sent before is still taken
     uint8_t leaves               # it has said goodbye
-    uint8_t left                 # I have
+    uint8_t left                 # I have said goodbye
     char *row                    # my copy of its row
     uint64_t row_size
     # Sending: frames first..last - 1 wait, in queue[(first - base) % capacity] and so on; `sent` bytes of the first are
     # gone. base follows first when nothing waits, so that the same entries are used again.
     tcp_entry *queue
-    lane_t *lanes                # a lane whose counts go ahead has its numbers in that queue
+    lane_t *lanes                # numbers in this queue; of a lane whose counts go ahead, in `ahead`
     uint64_t first, last, base, sent
     uint64_t waiting_max         # frames that ever waited at once
     uint8_t begun                # the first is a long write of which a part may be gone: nothing joins it
-    # What needs not wait (POST_AHEAD): ahead[number % n_ahead], from ahead_first up to ahead_last; it leaves before the
+    # What need not wait (POST_AHEAD): ahead[number % n_ahead], from ahead_first up to ahead_last; it leaves before the
     # next frame of the others that begins. `ahead_sent` bytes of the first are gone.
     tcp_entry *ahead
     uint64_t ahead_first, ahead_last, ahead_sent

@@ -2,8 +2,8 @@
 in lands in the row, the registered memory or the letter box that it is for.
 
 Receiving: a long payload goes from the socket straight to its place, in the same call that fetches what follows it. A
-short one is stored when all of it is here, in words of 8 bytes, so that no count is ever seen torn; and before
-anything of the next frame.
+short one is stored when all of it is here, and before anything of the next frame. It is stored in words of 8 bytes, so
+that no count is ever seen torn.
 
 Rules: everything in a frame that comes from a peer is checked before it is used; a peer can write into this node's copy
 of its own row and into memory that was registered for it, nowhere else. A connection serves one epoch and dies with
@@ -156,7 +156,7 @@ cdef int take_short(tcp_t *s, uint32_t peer, uint32_t kind, uint64_t place, cons
         if r == NULL or length != sizeof(tcp_answer):
             return -1
         memcpy(&found, data, sizeof(found))
-        # A read that succeeds is answered with data; that a peer was cut, this side says itself.
+        # A read that succeeds is answered with data, and COMPLETION_CUT is only ever said by the side that asked.
         if found.status != COMPLETION_RANGE and (found.status != COMPLETION_OK or r.into != NULL):
             return -1
         return finish(s, peer, place, found.status, found.value)

@@ -6,9 +6,9 @@ queue as it is at the post; a longer one is read from the row when it leaves, so
 meanwhile joins it where its lane allows. So what can wait is bounded by windows, not by time; the queue is sized for
 that, and a peer that lets it run full has asked for more than any node of this version does.
 
-On a slow line what waits may take longer than a member may be silent, and senders wait for acknowledgements that wait
-behind their own kind of data. So what guards nothing (POST_AHEAD) has a queue of its own, which goes before what has
-not begun to leave, and a long write leaves in pieces, between which there is a place for it.
+On a slow line what waits may take longer than a member may be silent; and acknowledgements would wait behind data,
+while the senders of other data wait for them. So a count that guards nothing (POST_AHEAD) waits in a queue of its own,
+which goes before whatever has not begun to leave; and a long write leaves in pieces, so that it can go in between.
 
 The last frame is a goodbye, where there is time for one: how the connection ends after that is no failure, at either
 side.
@@ -60,7 +60,7 @@ cdef inline tcp_entry *entry(tcp_t *s, tcp_peer_t *p, uint64_t index) noexcept n
 
 
 cdef void link_fail(tcp_t *s, tcp_peer_t *p, uint32_t why) noexcept nogil:
-    """Over, and nobody's fault where one of the two had said goodbye."""
+    """Notes that the connection is over, and why: no failure where one of the two had said goodbye."""
     if p.failed:
         return
     p.failed = ENDED_GOODBYE if p.leaves or p.left else why
@@ -125,8 +125,8 @@ cdef inline bint join(tcp_t *s, tcp_entry *e, const lane_t *lane, uint32_t flags
 
 cdef bint goes_ahead(tcp_t *s, tcp_peer_t *p, lane_t *lane, uint32_t flags, uint64_t offset, uint64_t length
                      ) noexcept nogil:
-    """Queues what needs not wait, or lets what waits of its lane carry it. False if it has to go the way of all others:
-    it is long, or a lane has more than the one range that the promise allows."""
+    """Queues what need not wait, or lets a waiting write of its lane carry it. False if it has to go the way of all
+    others: it is long, or a lane has more than the one range that the promise allows."""
     cdef tcp_entry *e
     cdef uint64_t whole = p.ahead_first + (p.ahead_sent > 0)
     cdef uint64_t one = carrier(lane, flags, whole, p.ahead_last)
@@ -252,7 +252,7 @@ cdef inline int frame_gone(tcp_t *s, tcp_peer_t *p) noexcept nogil:
 
 
 cdef uint64_t ahead_gone(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
-    """Of n bytes that were sent at a gap the first were of what goes ahead; returns how many were others'."""
+    """Takes account of n bytes sent from a gap on: what goes ahead was first. Returns how many bytes were others'."""
     cdef int _i
     cdef uint64_t left
     for _i in range(ahead_at_once(p)):
@@ -289,7 +289,7 @@ cdef int sent(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
 
 
 cdef void look_for_room(tcp_t *s, uint32_t peer, bint wanted) noexcept nogil:
-    """Whether epoll says when the socket has room again."""
+    """Has epoll tell when the socket has room again, if `wanted`; else no longer."""
     cdef tcp_peer_t *p = &s.peers[peer]
     cdef epoll_event event
     if p.waits == wanted:

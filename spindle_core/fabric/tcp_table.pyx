@@ -50,7 +50,7 @@ cdef int tcp_enter(void *self) noexcept nogil:
         peer = <uint32_t>ready[i].data.u64
         if gone(&s.peers[peer]):
             continue
-        done += link_receive(s, peer)    # first: where a connection has broken, sending finds out only that
+        done += link_receive(s, peer)    # first: on a broken connection sending would find out only that it is broken
         if ready[i].events & ~EPOLLIN and not gone(&s.peers[peer]):
             done += link_flush(s, peer)
     end_gone(s)

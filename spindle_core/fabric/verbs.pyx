@@ -1,21 +1,21 @@
 """Verbs fabric: one-sided writes, reads, atomics and small messages through an RDMA device (libibverbs).
 
 A post is an RDMA write from the own row into the peer's copy of it, on a reliable connection of its own per pair of
-members and epoch (`verbs_link`). Nothing at the peer takes part in it; its device puts the bytes into place. All of it
-is driven by who drives the predicates: `enter` looks at what has completed, `leave` hands over what was posted in
+members and epoch (`verbs_link`). Nothing at the peer takes part in it; its device puts the bytes into place. Whoever
+drives the predicates drives all of it: `enter` looks at what has completed, `leave` hands over what was posted in
 between, as one list of work requests per peer.
 
-Sleeping: a completion queue that is armed says so once, through the completion channel, whose descriptor is `wait_fd`.
-It is armed by prepare_wait(), and by the second enter() in a row that finds nothing, so whoever blocks on wait_fd
-without prepare_wait() must have entered in vain twice. A busy member arms nothing, and takes no event.
+Sleeping: an armed completion queue sends one event when something completes, through the completion channel, whose
+descriptor is `wait_fd`. It is armed by prepare_wait(), and by the second enter() in a row that finds nothing. So
+whoever blocks on wait_fd without prepare_wait() must have entered in vain twice. A busy member takes no event.
 
 Memory: the row, the copies of the peers' rows and what register() is given are registered once, before the first
-local_address(), and pinned until the fabric goes. Their keys go with it, so who was left behind in a dead epoch can
-write into nobody's memory.
+local_address(), and pinned until the fabric goes. Their keys go with it, so a node that was left behind in a dead epoch
+can't write into anybody's memory.
 
-Rules: as in verbs_link. Who makes two members peers exchanges their local_address() and gives it to connect(), each to
-the other's. A connection that breaks ends like a cut, rings `failed_fd`, and failures() says why. Atomics exclude each
-other; the processor's own only where the device says so (`atomic_with_cpu`).
+Rules: as in verbs_link. Whoever makes two members peers gives the local_address() of each to the other's connect(). A
+connection that breaks ends like a cut, rings `failed_fd`, and failures() says why. The device's atomics are atomic
+against each other, and against the processor's own only where the device says so (`atomic_with_cpu`).
 """
 import os
 import secrets
@@ -138,14 +138,14 @@ cdef void release(verbs_t *s) noexcept:
 
 @cython.no_gc_clear              # its queue pairs go before the device
 cdef class VerbsFabric(Fabric):
-    """Peers behind an RDMA device. `bell_fd`: what wait() wakes up for besides (stays the caller's; -1: nothing).
+    """Peers behind an RDMA device. `bell_fd`: what wait() wakes up for as well (stays the caller's; -1: nothing).
 
     `device`: its name, "" for the first one whose `port` is active; `gid_index`: -1 for the one that fits (RoCE v2 over
     IPv4 first, on InfiniBand the first); `failed_fd`: an eventfd that is rung when a connection breaks; `queue`:
-    entries that wait for a peer at most, at least what reserve() asks for; `depth`: work requests in a send queue of
-    the device; `rings`: that a peer may make before they are taken; `ack_timeout`: 4.096 us * 2 ** ack_timeout until
-    the device sends something again, `retries` times; `inline_max`: bytes that a work request carries itself at most,
-    less where the device can't.
+    entries that may wait for a peer, which reserve() can raise; `depth`: work requests in a send queue of the device;
+    `rings`: how many a peer may make before they are taken; `ack_timeout`: 4.096 us * 2 ** ack_timeout until the device
+    sends something again, `retries` times; `inline_max`: bytes that a work request may carry itself, fewer where the
+    device can't.
 
     ValueError where a number makes no sense, RdmaUnavailable where the device can't do what is needed.
     """
@@ -296,7 +296,7 @@ cdef class VerbsFabric(Fabric):
         return self.rows[peer][1]
 
     cdef int prepare(self, uint32_t peer, Mapping row) except -1:
-        """Both connections, the copy of the row, and the address that says all this."""
+        """Makes both connections, the copy of the row, and the address that tells of them."""
         cdef verbs_t *s = &self.state
         cdef verbs_peer_t *p = &s.peers[peer]
         cdef ibv_mr *region
@@ -354,10 +354,10 @@ cdef class VerbsFabric(Fabric):
         return not_inline
 
     def connect(self, peer, bytes address not None, Mapping row=None):
-        """Makes a peer reachable whose local_address(this member) these bytes are; returns the copy of its row (`row`,
-        if this end was not made yet).
+        """Makes a peer reachable; `address`: what its local_address() has said for this member. Returns the copy of its
+        row (`row`, if this end was not made yet).
 
-        ValueError where they are not that, or the peer has a connection; OSError where there is no way to it.
+        ValueError where the bytes are no such address, or the peer has a connection; OSError where no way leads to it.
         """
         cdef verbs_peer_t *p
         cdef verbs_peer_t *ahead
@@ -439,7 +439,7 @@ cdef class VerbsFabric(Fabric):
         verbs_leave(&self.state)
 
     def failures(self):
-        """{rank: why its connection broke}, without those that were cut, and without orderly ends: after a goodbye."""
+        """{rank: why its connection broke}, without those that were cut or that ended in order, after a goodbye."""
         cdef uint32_t i
         return {i: FAILURES[self.state.peers[i].failed] for i in range(self.state.n_peers)
                 if self.state.peers[i].failed not in (0, VERBS_GOODBYE)

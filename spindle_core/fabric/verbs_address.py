@@ -32,7 +32,7 @@ class Memory:
 @dataclass(frozen=True)
 class Address:
     """One end of a connection. `mtu` as verbs number it; `rings` and `reads`: that this end takes at once; `ahead`: the
-    queue pair for what needs not wait (0: it has none, everything goes one way)."""
+    queue pair for what need not wait (0: it has none, everything goes one way)."""
 
     rank: int
     queue_pair: int

@@ -3,9 +3,9 @@
 Each fabric opens the device for itself, so all that an epoch has there ends with it: regions and their keys are given
 back when the object goes, after whoever uses them.
 
-RoCE peers are reached by GID, the index says which of the port's addresses is the source: of RoCE v2 the one that comes
-from an IPv4 address is the one that routers and switches are set up for. InfiniBand peers are reached by LID, or by GID
-as well where they are in another subnet.
+RoCE peers are reached by GID; its index says which of the port's addresses is the source. Of the RoCE v2 addresses,
+routers and switches are set up for the one that comes from an IPv4 address. InfiniBand peers are reached by LID, or by
+GID as well where they are in another subnet.
 """
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -224,7 +224,8 @@ cdef class VerbsDevice:
         return qp
 
     cdef int connect(self, ibv_qp *qp, uint32_t there, uint32_t packet, address, ack_timeout, retries) except -1:
-        """Leads a queue pair to the peer's end of it, `there`. `packet`: the number of its own first one."""
+        """Connects a queue pair to the peer's one, number `there`. `packet`: number of the first packet that it sends.
+        """
         cdef ibv_qp_attr state
         cdef const char *gid = address.gid
         cdef bint ethernet = self.link.link_layer == IBV_LINK_LAYER_ETHERNET

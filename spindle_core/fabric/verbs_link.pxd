@@ -18,7 +18,7 @@ cdef enum:
     VERBS_REGIONS_MAX = 64       # of own memory that reads may go into
     VERBS_REQUESTS_MAX = 1024    # asked for and not polled yet
     VERBS_QUEUE_MAX = 1 << 16    # entries
-    VERBS_QUEUE_OWN = 256        # of them for what are no posts
+    VERBS_QUEUE_OWN = 256        # entries for what is no post
     VERBS_LANES_MAX = 1024
     VERBS_LIST_MAX = 64          # work requests of one doorbell
     VERBS_RINGS_MAX = 4096
@@ -96,8 +96,8 @@ cdef struct verbs_receive_t:
     ibv_sge part
 
 
-# One connection to a peer. There are two: the second one, for what needs not wait (POST_AHEAD), has neither memories
-# nor letters, and says no goodbye. What fails or is cut is always both.
+# One connection to a peer. There are two: the second one, for what need not wait (POST_AHEAD), has neither memories
+# nor letters, and says no goodbye. They fail, or are cut, only together.
 cdef struct verbs_peer_t:
     ibv_qp *qp                   # NULL: not prepared
     uint32_t cut                 # set by the control thread while the predicate thread posts
@@ -152,7 +152,7 @@ cdef struct verbs_t:
     ibv_cq *send_cq
     ibv_cq *receive_cq
     bint send_armed, receive_armed
-    bint send_owed, receive_owed             # one was found on an armed queue: its event is here, or about to be
+    bint send_owed, receive_owed             # a completion was found on the armed queue: its event has come, or will
     uint32_t send_events, receive_events     # taken and not acknowledged to the library
     uint64_t n_found             # completions, whatever they were
     bint restless                # a completion may be there for which no event comes

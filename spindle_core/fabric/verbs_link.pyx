@@ -1,22 +1,22 @@
 """Reliable connections between two members of an epoch: what is posted becomes lists of work requests, what the peer
-writes lands in this node's memory by itself. There are two of each pair: acknowledgements, and all else that needs
-not wait (POST_AHEAD), don't stand behind data in the device's queue; each of the two has queues, rings and credit of
-its own.
+writes lands in this node's memory by itself. Each pair has two of them, so that acknowledgements, and all else that
+need not wait (POST_AHEAD), don't stand behind data in the device's queue. Each of the two has queues, rings and credit
+of its own.
 
 Ringing: the last write of a list carries an immediate word. It takes a receive at the peer and completes there, which
 wakes whoever waits for the completion channel; all that was written before is in place by then. A peer without a
 receive would refuse (RNR), so rings are counted. Each side posts R = rings + 2 + MAIL_SLOTS receives, posts each again
 as soon as it has completed, and every word says how many rings may have been made in all: rings + those taken so far.
-Whoever has reached the limit writes on without ringing, and owes the ring. So that credit gets back although neither
-writes, a side whose peer has half of its rings left or less sends a grant: a word that counts as no ring, for which
-there is the one receive more. Only one grant is on its way: the next one is sent when the peer has rung beyond the
-limit that it knew before the last one, so it has taken that, and has posted the receive again before it rang. A peer
-that is at its limit has done so as soon as its rings are taken here, so nobody starves. One receive is for a
-goodbye, after which nothing comes, and no end is a failure; MAIL_SLOTS are for small messages, as many as may be on the
-way. Their credit, the letters taken, is in every word, too.
+Whoever has reached the limit writes on without ringing, and owes the ring. Credit must get back even while neither side
+writes: so a side whose peer has half of its rings left, or fewer, sends a grant. That is a word that counts as no ring;
+one receive is reserved for it. Only one grant is on its way: the next one is sent when the peer has rung beyond the
+limit that it knew before the last one. By then it has taken that one, and posted the reserved receive again before it
+rang. A peer that has used up its limit has rung so far, and gets a grant as soon as its rings are taken here, so nobody
+starves. Another receive is for a goodbye: nothing comes after it, and no end is a failure then. MAIL_SLOTS are for
+small messages, as many as may be on the way; their credit, the number of letters taken, is in every word, too.
 
 Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row and
-what was registered for it, by keys that die with the epoch. Order: whatever has one goes through one queue pair,
+what was registered for it, by keys that die with the epoch. Order: what must stay in order goes through one queue pair,
 whose device places writes in the order posted; no region is registered with relaxed ordering.
 """
 from libc.stdint cimport uint32_t, uint64_t
@@ -68,7 +68,7 @@ cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil:
 
 
 cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil:
-    """And with the one connection the other."""
+    """Notes why a connection is over, and with it the peer's other one."""
     cdef verbs_peer_t *other = other_way(s, p)
     if p.left or p.leaves or other.left or other.leaves:
         p.failed = VERBS_GOODBYE
@@ -241,7 +241,7 @@ cdef int take_received(verbs_t *s) noexcept nogil:
 
 
 cdef int take_completions(verbs_t *s) noexcept nogil:
-    """What has completed and what has come; returns how much of that is news. Sent first: there errors say more."""
+    """Takes what has completed and what has come; returns how much is news. Sends come first: their errors say more."""
     cdef int done = take_sent(s) + take_received(s)
     if s.send_owed or s.receive_owed:
         take_events(s)
@@ -270,8 +270,8 @@ cdef void take_events(verbs_t *s) noexcept nogil:
 cdef bint ask_for_events(verbs_t *s) noexcept nogil:
     """Asks for an event at the next completion; True if that is new, so the queues must be looked at once more.
 
-    Of what was sent as well, also where nobody waits for that: the end of a connection may show there alone, since not
-    every device flushes the receives. Few completions are successes there, so that wakes nobody often.
+    The send queue is armed as well, though nobody waits for sends: the end of a connection may show there alone, since
+    not every device flushes the receives. Few sends are signalled, so that wakes nobody often.
     """
     cdef bint new = False
     if not s.receive_armed:
@@ -286,8 +286,8 @@ cdef int arm(verbs_t *s) noexcept nogil:
     """Arms both queues, and looks at them after the last arming: what completes later sends an event. Returns how much
     is news. SYNC POINT: wake. Pairs with the device: it adds a completion, then looks whether the queue is armed.
 
-    Who finds something after arming may have taken that event, too, so it arms and looks again. Under a flood that
-    would not end; then `restless` says not to sleep.
+    A look that finds something after the arming may have taken the event, too; so this arms and looks again. Under a
+    flood that would not end; then `restless` says not to sleep.
     """
     cdef uint64_t before
     cdef int news = 0, _i
@@ -296,7 +296,7 @@ cdef int arm(verbs_t *s) noexcept nogil:
             return news
         before = s.n_found
         news += take_completions(s)
-        # An event may come long after its completion was taken: here it would take the arming along.
+        # An event that comes long after its completion was taken ends the new arming: then it is done again.
         if s.n_found == before and s.send_armed and s.receive_armed:
             return news
     s.restless = True

@@ -2,9 +2,9 @@
 
 Posts wait in a queue of fixed size, an entry for each work request, joined with what waits as their lanes
 allow, and leave in lists, one doorbell of the device for each. The device's own send queue never overflows: `sent -
-done` work requests are in it, and never more than it was made for. Every `signal_every`-th one is signalled, a quarter
-of that, so that with a full queue some completion is always on its way; they complete in order, so one completion
-stands for all work requests before it. A short post is copied into its entry as it is at the post, and goes inline
+done` work requests are in it, and never more than it was made for. Every `signal_every`-th one is signalled, four in a
+full queue, so that some completion is always on its way then; they complete in order, so one completion stands for all
+work requests before it. A short post is copied into its entry as it is at the post, and goes inline
 where the device can, else from registered bytes of its place in the device's queue; a longer one is read from the row
 when it is sent.
 """
@@ -194,7 +194,7 @@ cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint
 
 
 cdef int post_some(verbs_t *s, verbs_peer_t *p, uint32_t peer) noexcept nogil:
-    """Hands one list over, as long as the device's queue has room for; returns its length, -1 where that failed."""
+    """Hands over one list, as far as the device's queue has room; returns its length, -1 where that failed."""
     cdef uint64_t room = s.depth - (p.sent - p.done), n = p.last - p.sent, k
     cdef int last_write = -1
     cdef uint32_t kind

@@ -105,8 +105,8 @@ cdef int verbs_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
 
 cdef int ask(verbs_t *s, uint32_t peer, uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, void *into,
              uint64_t first, uint64_t second, uint64_t cookie) noexcept nogil:
-    """Queues a read or an atomic. What is outside of the peer's memory never leaves, since it would end the
-    connection; so does not what the queue has no room for."""
+    """Queues a read or an atomic. What is outside of the peer's memory is not sent, since it would end the connection;
+    nor is what the queue has no room for."""
     cdef verbs_peer_t *p = &s.peers[peer]
     cdef verbs_entry *e = NULL
     cdef uint32_t number, local_key = s.results_key, i

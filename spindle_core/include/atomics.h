@@ -1,9 +1,9 @@
 /* Every atomic access of the project, with the memory order in its name.
  *
  * No other file spells a memory order. A synchronising pair is one *_store_release and one *_load_acquire of the
- * same variable; the comment at each names its partner. The only stand-alone fence is fence_store_load(): it
- * separates "I published" from "is the peer asleep?" (and its mirror on the sleeper's side), the one place where a
- * store must be ordered before a later load.
+ * same variable; the comment at each names its partner. Of the stand-alone fences, fence_store_load() separates
+ * "I published" from "is the peer asleep?" (and its mirror on the sleeper's side), where a store must be ordered
+ * before a later load; the other two are for seqlocks.
  */
 #ifndef SPINDLE_ATOMICS_H
 #define SPINDLE_ATOMICS_H

@@ -11,7 +11,7 @@
  *   ROW_AREAS_OFFSET     proposal area, trim area (guarded bytes, see area_header)
  *   ...                  one subgroup_columns line per subgroup, in the order of the view
  *   ...                  received_by_sender[]: one u64 per sender and subgroup, each subgroup on lines of its own
- *   ...                  slots: per subgroup in which this node is a sender, `window` slots of `stride` bytes
+ *   ...                  slots: per subgroup in which this node is a sender, ring_slots(window) of `stride` bytes
  *
  * All rows of an epoch have the same layout up to the slots, and the same offsets of slots as well (a node that isn't a
  * sender leaves the hole untouched: untouched pages cost no memory).
@@ -38,7 +38,7 @@
 
 /* ---- row ------------------------------------------------------------------------------------------------------ */
 
-/* Columns of the membership machine; every one only grows. Names in engine.pyx (CONTROL_COLUMNS), same order. */
+/* Columns of the membership machine; every one only grows. Names in control.pyx (CONTROL_COLUMNS), same order. */
 enum control_column {
     CONTROL_HEARTBEAT = 0,
     CONTROL_PROPOSED,      /* count of proposals in my proposal area (leader: made; follower: copied) */
@@ -80,9 +80,9 @@ struct area_header {
 };
 _Static_assert(sizeof(struct area_header) == 16, "area header");
 
-/* Activity marks, for peers that map this row: after each change of a topic's line its owner writes mark n, counted from 1,
- * into word (n - 1) % ACTIVITY_MARKS, as `n << ACTIVITY_PLACE_BITS | place of the topic in the view`. So every word only
- * grows, and says by itself whether it is the next one, an old one, or one that has overtaken whoever reads. */
+/* Activity marks, for peers that map this row: after each change of a topic's line its owner writes mark n, counted
+ * from 1, into word (n - 1) % ACTIVITY_MARKS, as `n << ACTIVITY_PLACE_BITS | place of the topic in the view`. So every
+ * word only grows, and says by itself whether it is the next one, an old one, or one that has overtaken its reader. */
 #define ROW_ACTIVITY_OFFSET 256u
 #define ACTIVITY_MARKS 64u
 #define ACTIVITY_PLACE_BITS 8u
@@ -103,7 +103,7 @@ struct subgroup_columns {
     uint64_t silent_until;
     uint64_t received;         /* received number, as a count of sequence numbers */
     uint64_t delivered;        /* delivered number, as a count */
-    uint64_t persisted;        /* 0: earlier views' messages aren't on disk yet; else 1 + persisted number, as a count */
+    uint64_t persisted;        /* 0: earlier views' messages aren't on disk yet; else 1 + persisted number (a count) */
     uint64_t delivered_wanted; /* "ring me when your delivered number reaches this": a sender waits for a slot */
     uint64_t reserved0;
 };
@@ -140,8 +140,8 @@ static inline uint64_t slot_stride(uint64_t size_max) { return align_up(sizeof(s
 
 /* ---- doorbell -------------------------------------------------------------------------------------------------- */
 
-/* One page per node, mapped read-only by peers and applications. Who has published something looks whether the
- * node's predicate thread sleeps, and only then, once for each sleep, rings what came with the page (bell.pxd). */
+/* One page per node, mapped read-only by peers and applications. Whoever has published something looks whether the
+ * node's predicate thread sleeps. Only then, once a sleep, it rings the descriptor given with the page (bell.pxd). */
 struct bell_page {
     uint64_t magic;
     uint32_t node_id;
@@ -180,8 +180,8 @@ _Static_assert(sizeof(struct inbox_progress) == CACHE_LINE, "one line");
 /* ---- delivery log ------------------------------------------------------------------------------------------------ */
 
 /* A position is a logical byte count that never wraps; the offset is where in the ring it lies. They differ by jumps:
- * a record of kind LOG_JUMP says that the log goes on at offset 0 because the ring ends. When it goes back to its hot
- * part there is no such record: nobody has anything left to read then, so the position alone is enough (hot_position). */
+ * a record of kind LOG_JUMP says that the log goes on at offset 0 because the ring ends. When the log goes back to its
+ * hot part there is no such record: nobody has anything left to read then, so hot_position alone is enough. */
 enum log_kind {
     LOG_DATA = 1,
     LOG_JUMP = 2
@@ -202,7 +202,7 @@ struct log_record {
 };
 _Static_assert(sizeof(struct log_record) == CACHE_LINE, "record header is one line");
 
-/* Where the log stands; written by the node only. `tail_*` change together under `version` (odd while changing). */
+/* Where the log stands; written by the node only. `oldest_*` change together under `version` (odd while changing). */
 struct log_header {
     uint64_t magic;
     uint64_t capacity;         /* bytes of the ring that follows at LOG_RING_OFFSET */
@@ -213,7 +213,7 @@ struct log_header {
     uint64_t tail;             /* position behind the last whole record; guards the records */
     uint64_t count;            /* messages appended */
     uint64_t stopped;          /* 1 when the node will never append again */
-    uint64_t blocked;          /* 1 while delivery waits for a keep-all reader: who advances rings the node */
+    uint64_t blocked;          /* 1 while delivery waits for a keep-all reader: one that advances rings the node */
     uint64_t hot_position;     /* where the log last went back to its hot part: this position lies at offset 0 */
     uint64_t reserved1[3];
 

@@ -184,9 +184,9 @@ cdef inline void mark_persist(subgroup_t *s) noexcept nogil:
 
 
 cdef uint64_t null_rounds(subgroup_t *s) noexcept nogil:
-    """At the begin of a round: how many whole rounds from here are nulls of everybody.
+    """At the beginning of a round: how many whole rounds from here are nulls of everybody.
 
-    Runs can be longer than anybody could walk through, number by number.
+    A run can be too long to be walked through number by number.
     """
     cdef uint64_t least = <uint64_t>-1
     cdef uint32_t r
@@ -201,8 +201,8 @@ cdef uint64_t null_rounds(subgroup_t *s) noexcept nogil:
 
 
 cdef bint skip_null_rounds(subgroup_t *s, uint64_t most) noexcept nogil:
-    """At the begin of a round: goes over the whole rounds from here that are nulls of everybody, at most so many. False
-    if there is none."""
+    """At the beginning of a round: passes over the whole rounds from here that are nulls of everybody, `most` at most.
+    False if there is none."""
     cdef uint64_t n = null_rounds(s)
     if n > most:
         n = most
@@ -328,8 +328,8 @@ cdef int deliver_unordered(node_t *node, subgroup_t *s) noexcept nogil:
 cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long *trim) noexcept nogil:
     """After the wedge: delivers, in order, every message below its sender's trim, and nothing else.
 
-    False if a keep-all reader has no room: to be called again. A sender whose slot is damaged loses what it had from
-    there on, and nobody else anything: the view changes without it. Design, Membership 7.
+    False if a keep-all reader has no room: to be called again. Of a sender with a damaged slot, all is lost from there
+    on, and of the others nothing: the view can change in spite of it. Design, Membership 7.
     """
     cdef pass_t p
     cdef uint64_t rounds = 0

@@ -52,7 +52,7 @@ cdef int null_send(node_t *node, subgroup_t *s) noexcept nogil:
             sent = <int>(target - s.claimed) if target - s.claimed < DONE_MAX else DONE_MAX
             fill_nulls(s, target - s.claimed)
         else:
-            # The message that asks for it shows that the slot is free, but not all columns have reached me yet.
+            # The message that makes nulls necessary shows that the slot is free, but not all columns have come yet.
             want_delivered(node, s)
     unlock_subgroup(s)
     return sent

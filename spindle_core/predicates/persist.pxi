@@ -3,9 +3,9 @@
 The journal's own thread writes and syncs; it leaves the count of delivered messages that are safe in `durable`. This
 predicate turns that into a sequence number (nulls have no place in the journal, but have one in the order).
 
-The first thing that it says in an epoch is that all that came before it is on disk. While delivery is held, something
-of that has not come to the log yet: a joiner's history, or what the log had no room for when the epoch before ended.
-So it says nothing then.
+Its first word in an epoch says that everything from before the epoch is on disk. While delivery is held, part of that
+is not in the log yet: a joiner's history, or what the log had no room for when the epoch before ended. So it says
+nothing then.
 """
 from libc.stdint cimport uint64_t
 

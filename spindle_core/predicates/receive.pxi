@@ -5,8 +5,9 @@ sender; slots are not touched before delivery. My received number is then the fi
 With `batch_receive` off every message gets an acknowledgement and a push of its own, which leaves before the next one
 is looked at.
 
-While `receipt_held` nothing is received: what an earlier epoch delivered waits for room in the log still, and what is
-received now would have to be kept as well if this epoch ended. What nobody else has delivered is sent again then.
+While `receipt_held` nothing is received: what an earlier epoch delivered still waits for room in the log, and what was
+received now would have to be kept as well if this epoch ended. As it is, nobody can deliver what this member has not
+received, and at the end of the epoch the senders send it again.
 
 A count that is beyond all reason is not believed: the topic stands still on this node and `corrupt_slots` grows.
 """

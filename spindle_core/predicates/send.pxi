@@ -1,9 +1,9 @@
 """Send: publish every committed message in one push (paper, section 3.2).
 
 Takes over what applications left in their inboxes, as far as slots are free, and publishes everything committed
-without a gap: the slots, then the count that guards them; at most two ranges of slots per member, except where the
-fabric copies, and several cost less than what lies between them. Where the bytes of a batch take their time, the count
-is raised in between as well: members begin with its first messages while the last ones are on their way. With
+without a gap: the slots, then the count that guards them. The slots are at most two ranges per member; more where the
+fabric copies and further ranges cost less than the bytes between them. A batch of many bytes goes in pieces, each with
+a count behind it: members begin with its first messages while the last ones are on their way. With
 `batch_send` off, one message per pass and push, as in the paper's baseline. Never waits for a batch to fill.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -25,14 +25,14 @@ from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, sub
 
 
 cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
-    """Messages committed and not yet taken over; what an application claims is bounded by what its ring can hold."""
+    """Messages committed and not yet taken over; 0 where an application claims more than its ring can hold."""
     # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
     cdef uint64_t n = (u64_load_acquire(&box.header.committed) if not box.ended else box.until) - box.consumed
     return n if n <= box.n_slots else 0
 
 
 cdef inline void wake_writer(node_t *node, int fd) noexcept nogil:
-    """Each at most once in a step: of one inbox, what was acknowledged and what was taken over come one after the
+    """Leaves a writer to be woken, once in a step: of one inbox, acknowledgements and taking over come one after the
     other."""
     if node.n_writers and node.writers[node.n_writers - 1] == fd:
         return
@@ -100,8 +100,8 @@ cdef void acknowledge_writer(node_t *node, subgroup_t *s, inbox_t *box, uint64_t
                              int64_t persisted) noexcept nogil:
     """Tells a writer what all members have delivered (and have on disk).
 
-    One pair (messages consumed, index of the last one) is remembered at a time; when it is reached, the next one is
-    what has been consumed by now, and may be reached already.
+    One pair (messages consumed, index behind the last one) is remembered at a time. When that index is reached, the
+    next pair is what has been consumed by now, and it may be reached already.
     """
     cdef bint changed = False
     cdef int _
@@ -244,8 +244,8 @@ cdef void publish(node_t *node, subgroup_t *s) noexcept nogil:
     """Goes on with what is to be published: the next piece's slots, then its count. Unfinished until all pieces are
     left as posts; without `post_after_unlock` the lock is held as long.
 
-    What was collected before reads my line when it is posted: with the new count it would overtake the slots. So it has
-    to be out first.
+    A post that was collected earlier reads my line when it is posted: with the new count in it, it would overtake the
+    slots. So such posts have to be out first.
     """
     cdef bint whole
     node.unfinished = True
