@@ -5,8 +5,8 @@ whoever comes first, the session's thread or a write that fails.
 
 Rules:
 - A session is lost once; nothing that a loss does blocks or runs foreign code.
-- With `again`, a thread runs from a loss until a node serves all endpoints again, or until `patience_s` is over, or an
-  error that time can't mend. Each endpoint has a link (`dds.links`), which the thread moves to the new session: readers
+- With `again`, a thread runs from a loss until a node serves all endpoints again, `patience_s` is over, or an error
+  comes that time can't mend. Each endpoint has a link (`dds.links`), which the thread moves to the new session: readers
   first, so that nothing is delivered between a writer and them. If that node dies too, it begins again.
 - Until then `hopeful` is true, and waits go on waiting. Afterwards they end with DDSNodeLost.
 - After fork() the child has no such thread, and no hope.
@@ -77,8 +77,8 @@ class Attachment:
         self._patience_s = patience_s
         self._links: tuple[Link, ...] = ()
         self._lost_session: Session | None = None
-        self._told_of: Session | None = None  # the last lost one of whose end all statuses tell
-        self._released: Session | None = None  # the last one
+        self._told_of: Session | None = None  # the last lost session that all statuses tell of
+        self._released: Session | None = None  # the session that was released last
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._pid = os.getpid()
@@ -167,7 +167,7 @@ class Attachment:
 
     def _run(self) -> None:
         deadline = None if self._patience_s is None else time.monotonic() + self._patience_s
-        self._give_back(self.session)  # of an embedded node: it has ended before there is another of its id
+        self._give_back(self.session)  # an embedded node must have ended before another one takes its id
         pause_s = PAUSE_S
         while not self._closing.is_set():
             try:
@@ -194,7 +194,7 @@ class Attachment:
             return
 
     def _find_next(self) -> None:
-        """Attach, and move everything there. Raises what failed; then nothing is lost but time."""
+        """Attach, and move everything there. Raises what failed; it can be tried again then."""
         assert self._again is not None
         session = self._again()
         try:
@@ -242,7 +242,7 @@ class Attachment:
         self._wake()
 
     def close(self) -> None:
-        """No more looking for nodes; who waits wakes up; the session is released."""
+        """Stop looking for nodes, wake whoever waits, release the session."""
         with self.changed:
             if self._closing.is_set():
                 return
@@ -251,12 +251,12 @@ class Attachment:
         self._wake()
         self._give_back(self.session)
         with self.changed:
-            if self._thread is None:  # nobody asks for it any more: its memory and descriptors go now, not some day
+            if self._thread is None:  # nobody asks for the endpoints any more: free their memory and descriptors now
                 self._endpoints = _Nobody()
 
 
 class _Nobody:
-    """In place of what a closed participant was."""
+    """Takes the place of the endpoints when a participant is closed."""
 
     def node_changed(self, lost: bool) -> None: ...
 

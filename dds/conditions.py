@@ -44,7 +44,7 @@ class _Condition(Entity):
         return self.get_datareader()
 
     def is_triggered(self) -> bool:
-        """True while the reader has such a sample."""
+        """True while the reader has a sample that the condition asks for."""
         self._check_open()
         return self.reader._has(self.mask, self.filter)
 
@@ -91,7 +91,7 @@ class GuardCondition(Entity):
         return self._value
 
     def take(self) -> bool:
-        """The value, which is False afterwards."""
+        """Return the value, and set it to False."""
         self._check_open()
         value, self._value = self._value, False
         return value

@@ -1,9 +1,9 @@
-"""What the works below the entities need of them: listener thread, matching, links to nodes, waits in an event loop.
+"""What the modules below the entities need of them: listener thread, matching, links to nodes, event loop waits.
 
-Why: entities hold these works, and these works tell entities what happens. What they call is written down here, so that
-`dds.entity`, `dds.reader` and `dds.pub` import them and not the other way round.
+Why: entities hold objects of these modules, which tell the entities what happens. The methods that they call are listed
+here, so that `dds.entity`, `dds.reader` and `dds.pub` import these modules and not the other way round.
 
-Rules: whoever holds one of these holds it weakly, or only while it uses it.
+Rules: these modules hold an entity weakly, or only while they use it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AReader(AnEntity, Protocol):
         """Samples of this writer are not for it."""
 
     def _unblock(self, handle: int) -> None:
-        """They are again."""
+        """Samples of this writer are for it again."""
 
     def _switched(self, continued: bool) -> None:
         """The next node's log is there."""
@@ -73,7 +73,7 @@ class AReader(AnEntity, Protocol):
         """A ring was heard, by `waker`."""
 
     def _head(self) -> tuple[int, int]:
-        """In which of its logs it reads, and how many samples have come there. Raises ValueError if it is closed."""
+        """Which of its logs grows, and how many samples have come in it. Raises ValueError if it is closed."""
 
 
 class AWriter(AnEntity, Protocol):

@@ -32,7 +32,7 @@ class _Watched:
 
     def __init__(self, reader: AReader) -> None:
         self.reader = weakref.ref(reader)
-        self.head = (-1, -1)  # samples that had come when the listener was last called, and in which of its logs
+        self.head = (-1, -1)  # AReader._head() when the listener was last called
 
 
 class Dispatcher:
@@ -168,7 +168,7 @@ class Dispatcher:
             elif not self._call(reader, name):
                 return
             if reader._consumed == before:
-                return  # it looked, or not, and left the rest for later
+                return  # the callback took nothing: it is called again when more comes
             self._run_pending()
 
     def _call(self, entity: AnEntity, name: str) -> bool:

@@ -91,8 +91,8 @@ class DomainParticipant(Participant):
     node_id      of the node to attach to or, embedded, to be; None = any
     runtime_dir  where the daemons' sockets are; None = as configured by environment
     timeout      for attaching, ns
-    nodes        nodes on other hosts, "host:port" or "host", any of which will do: when the present one goes, the next
-                 is turned to, and readers and writers go on by themselves. None = as SPINDLE_NODES says, unless one of
+    nodes        nodes on other hosts, "host:port" or "host", any of which will do: when the present one goes, the
+                 session turns to the next, and readers and writers go on. None = as SPINDLE_NODES says, unless one of
                  the three above is given
     certificate, key, authority, secret   files for that, see spindle.client.nodes; None = as the environment says
     reattach     what to do when the node goes away. False: everything ends with DDSNodeLost; True: look for another,
@@ -100,7 +100,7 @@ class DomainParticipant(Participant):
 
     With `reattach`, readers go on where they stood, in the same order, and their statuses say whether samples may be
     missing; writers go on too, and tell what their node had not acknowledged (DataWriter.take_unacknowledged). With
-    `nodes`, it says what to do when none of them serves; whatever a dead one had not acknowledged is sent once.
+    `nodes`, `reattach` says what to do when none of them serves; whatever a dead one had not acknowledged is sent once.
     Raises DDSNodeLost if there is no node, DDSException if it refuses.
     """
 
@@ -125,7 +125,7 @@ class DomainParticipant(Participant):
         if embedded is None:
             embedded = _switch("SPINDLE_EMBED")
         shared_domain: int | None = None
-        reaper.flush()  # what was forgotten in this domain shall not be in the way
+        reaper.flush()  # entities that were forgotten must be closed before
         try:
             if elsewhere:
                 from spindle.client.remote import attach_remote
@@ -249,7 +249,7 @@ def _close_all() -> None:
 
 @functools.cache
 def _close_at_exit() -> None:
-    """Only once there is a session: what is registered later runs earlier, and sessions end themselves at exit."""
+    """Registered only once there is a session, so that it runs before sessions end themselves: last in, first out."""
     atexit.register(_close_all)
 
 

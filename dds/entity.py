@@ -133,7 +133,7 @@ class Entity:
     def get_domain_id(self) -> int:
         return self._real()._runtime.session.domain_id
 
-    # Which classes the following three return, those say that have one.
+    # Subclasses that have one of the following three override its method.
 
     def get_publisher(self) -> Entity:
         raise self._no("publisher")
@@ -153,7 +153,7 @@ class Entity:
 
     def _guid(self) -> bytes:
         """16 bytes, unique in the group: the participant's own 12, and the entity's handle. After a reattachment the
-        participant has others: for the group it is a new one."""
+        participant has 12 others: for the group it is a new participant."""
         return self._runtime.guid_of(self._ref)
 
     def get_guid(self) -> uuid.UUID:

@@ -84,8 +84,8 @@ class DDSNodeLost(DDSException, ConnectionError):
 class DDSUnacknowledged(DDSException):
     """The node of a writer went away with samples that it had not acknowledged; the participant goes on at another.
 
-    samples: these samples (dds.status.Unacknowledged), oldest first, from now on nobody else's affair. Each was
-    delivered everywhere, or nowhere. What the call was to do was not done; calling again goes on.
+    samples: these samples (dds.status.Unacknowledged), oldest first; nothing else reports them from now on. Each was
+    delivered everywhere, or nowhere. The call did nothing more; calling again goes on.
     """
 
     def __init__(self, msg: str, samples: list[Any]) -> None:

@@ -36,7 +36,7 @@ class Losses:
         self._log = log
         self._depth = depth
         self._seen = 0
-        self.found = 0  # and not yet told
+        self.found = 0  # lost samples that no status tells of yet
 
     def look(self) -> None:
         """Call it when the reader stands where it goes on, before it takes."""
@@ -118,7 +118,7 @@ class Intake:
 
     def _pull(self, wanted: int) -> None:
         if self.depth:
-            wanted = 1 << 62  # only who has seen all knows which are the last
+            wanted = 1 << 62  # which samples are the last is known only when all were seen
             if self.handle_of is None:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
@@ -158,7 +158,7 @@ class Intake:
             try:
                 sample = self.codec.decode(payload)
             except ValueError:
-                # Kept all the same: who reads it is told. It belongs to no instance that we could know.
+                # Kept all the same, so that reading it raises. Which instance it belongs to can't be known.
                 sample = None
             if sample is not None:
                 if self.accepts is not None and not self.accepts(sample):

@@ -1,8 +1,8 @@
 """What readers and writers hold of their node, and how that is carried over to the next one.
 
 A reader reads its dead node's log to the end, then the next node's, from the place behind: the two are one order. It
-remembers its place in other groups, too, and may come back to one's order. Where there is no order nobody knows what it
-has had: it begins with the next sample there, so that none comes twice.
+remembers its place in other groups, too, as it may come back to the order of one of them. In an unordered topic nobody
+knows what it has had: it begins with the next sample of the new node, so that none comes twice.
 
 A writer goes on in a new inbox. What its dead node had not acknowledged is in doubt: delivered everywhere or nowhere,
 and nobody can tell from here. It is never sent again by itself, and never forgotten: the next call of the writer raises
@@ -40,7 +40,7 @@ PLACES_MAX = 32  # groups in which a reader remembers its place
 class WriterLink:
     """A writer's handle at its present node, and what earlier ones left in doubt.
 
-    insists  what is in doubt must be heard of (every writer but best-effort ones)
+    insists  the program must be told of what is in doubt (every writer but best-effort ones)
     """
 
     is_writer = True
@@ -120,7 +120,7 @@ class WriterLink:
                 "acknowledged: take_unacknowledged() has them", self.spec.name, len(self._doubts))
 
     def turned(self) -> None:
-        """The session has turned to another node, and what was on its way is sent again or has come."""
+        """The session has turned to another node by itself: it also sends again what had not come."""
 
     # --- after the death of the node
 
@@ -171,9 +171,9 @@ class WriterLink:
     def renew(self, deadline: Deadline) -> None:
         """An inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
         attachment = self.runtime.attachment
-        if self._closed:  # what ended this inbox is no death of a node
+        if self._closed:  # this inbox has ended by close(), not with its node
             raise closed("this writer")
-        if not self.handle.inbox.is_gone:  # the caller has found an earlier one
+        if not self.handle.inbox.is_gone:  # the inbox that the caller found gone was an earlier one
             self.check()
             return
         self._bury()
@@ -260,7 +260,7 @@ class ReaderLink:
         self._endpoint = endpoint
         self._lock = threading.Lock()
         self._closed = False
-        self._gaps = 0  # of a session that turns to other nodes by itself
+        self._gaps = 0  # gap_count that was counted; of sessions that turn by themselves
         self.guid = runtime.guid_of(ref)
         self.handle = runtime.session.open_reader(
             spec.name, keep_all=keep_all, from_history=from_history, endpoint=endpoint, guid=self.guid)
@@ -285,7 +285,7 @@ class ReaderLink:
             return
         try:
             after, readable = newest.freeze(), True
-        except SpindleError:  # killed in the middle of a change that can't be read: what is there is given up
+        except SpindleError:  # killed while it changed the log, which can't be read now: its rest is given up
             after, readable = newest.position, False
         self.guid = self.runtime.guid_of(self._ref)
         earlier = farthest([*self._places.values(), *newest.passed(after)])
@@ -319,7 +319,7 @@ class ReaderLink:
         self._gaps = gaps
 
     def advance(self) -> None:
-        """The log has been read to its end: the next one is next."""
+        """The log has been read to its end: turn to the next one."""
         with self._lock:
             done, self.handle = self.handle, self.later.popleft()
         done.close()

@@ -17,7 +17,7 @@ class Loan:
 
     def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int,
                  again: Callable[[bytes, int], None] | None) -> None:
-        """`again` writes what is in the memory if its node has gone, if that can be."""
+        """`again` writes the sample through the next node if this one has gone; None if there can't be a next one."""
         self.data = data
         self._inbox: Any = inbox
         self._memory = memory

@@ -61,7 +61,7 @@ def handle_of(guid: bytes) -> int:
 
 
 def encode_qos(qos: Qos) -> bytes:
-    """What is announced of an endpoint: its policies, without those that are default."""
+    """What is announced of an endpoint: its policies, without those that are as in DEFAULT."""
     said = {scope: one for scope, one in qos.asdict().items() if scope not in _DEFAULTS or one != _DEFAULTS[scope]}
     return json.dumps({"qos": said}, separators=(",", ":")).encode()
 
@@ -344,7 +344,7 @@ def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Sessio
         return
     if event.kind == "gone":
         runtime.attachment.lost(session)
-    elif session is runtime.session:  # else the last words of a node that is not ours any more
+    elif session is runtime.session:  # else an event of an earlier node, which is not ours any more
         runtime.on_event(event)
 
 

@@ -131,7 +131,7 @@ class DataWriter(Entity, Generic[T]):
         return self._link.handle.inbox
 
     def _rebind(self) -> None:
-        """Make write() one without a detour, looked up on the instance, with all it needs of the inbox at hand."""
+        """Make write() of this instance a function that has all it needs of the present inbox at hand: no detours."""
         if self._open:
             self._write = _bind_write(self._codec, self._link, self._timeout_s)
             if self._shortcut:
@@ -245,7 +245,7 @@ class DataWriter(Entity, Generic[T]):
         return self._link.wait_acknowledged(deadline, persisted)
 
     def take_unacknowledged(self) -> list[Unacknowledged]:
-        """The samples that no node has acknowledged or will, because theirs went away; each is given once.
+        """The samples that their node had not acknowledged when it went away, so that none will; each is given once.
 
         Each was delivered to everybody or to nobody: write it again, if readers can bear it twice; or ask them.
         """
@@ -364,8 +364,8 @@ def _write_error(error: BaseException, topic: str) -> BaseException:
 
 
 def _bind_write(codec: Any, link: WriterLink, timeout_s: float) -> Callable[..., None]:
-    """write(sample, timestamp=None) for one writer and its present inbox. Holds the link, not the writer, which can so
-    be forgotten. It outlives the inbox's node: then it asks the link for the next one."""
+    """write(sample, timestamp=None) for one writer and its present inbox. Holds the link, not the writer, so that
+    the writer can be forgotten. When the inbox's node is gone it asks the link for the next one."""
     put, topic = link.handle.inbox.write, link.spec.name
     if link.doubtful:
         def put(data: Any, timestamp: int, timeout_s: float) -> None:

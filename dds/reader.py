@@ -98,7 +98,7 @@ class ReaderCore(Entity):
         self._runtime.add(self._matches)
         self._runtime.add_reader(self)
         if from_history and self._depth:
-            self._await_own(EVERYTHING, 0)  # written before: that is history, of which only the newest are wanted
+            self._await_own(EVERYTHING, 0)  # our own earlier writes are history, too, and only the newest are wanted
 
     def _new_losses(self) -> Losses:
         return Losses(self._log, self._depth if self._codec.key_of is None else 0)
@@ -125,7 +125,7 @@ class ReaderCore(Entity):
             link.advance()
             self._log = self._intake.log = link.handle.log
             self._losses = self._intake.losses = self._new_losses()
-            # Who was incompatible is known anew; the last samples of those at the old node have been passed over.
+            # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
             self._blocked.clear()
             self._blocked.update(one.handle for one in list(self._matches.incompatible.values()))
             self._choose_way()
@@ -197,7 +197,7 @@ class ReaderCore(Entity):
         return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r}: {error}")
 
     def _skip(self) -> None:
-        """KeepLast: leave all but the newest behind. They are replaced, not lost, so what was lost is counted here."""
+        """KeepLast: skip all but the newest. Skipped samples are replaced, not lost, so lost ones are counted here."""
         self._log.skip_to_last(self._depth)
         self._look_for_lost()
 
@@ -214,7 +214,7 @@ class ReaderCore(Entity):
                     raise  # not from decoding
                 self._failure = error
                 if taken:
-                    return taken  # what came before the bad one; the next call tells of it
+                    return taken  # the samples before the bad one; the next call raises for that
                 return self._take_decoded(n)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
@@ -246,7 +246,7 @@ class ReaderCore(Entity):
                 start = time.monotonic()
                 self._arm()
                 if log.pending == pending:
-                    # Arrival rings; that the others have it too does not, hence the short steps.
+                    # Only arrival here rings, not delivery at the other nodes: hence the short steps.
                     if log.fileno() in wait_readable((log.fileno(), waker.fd), min(left_s, 0.0005)):
                         self._clear_ring(waker)
                 budget.spend(time.monotonic() - start)
@@ -298,7 +298,7 @@ class ReaderCore(Entity):
                 if left_s == 0:
                     return False
                 log = self._log
-                if log.is_gone:  # its descriptor is never rung again; whoever brings the next one rings us
+                if log.is_gone:  # its descriptor is never rung again; the thread that brings the next log rings us
                     wait_readable((waker.fd,), left_s)
                     waker.clear()
                     continue
@@ -373,7 +373,7 @@ class ReaderCore(Entity):
     @property
     def _rings(self) -> bool:
         """False while the node of the log that grows is gone: its descriptor stays readable, and says nothing any more.
-        Whoever brings the next log rings the wakers."""
+        The thread that brings the next log rings the wakers."""
         return not self._link.newest.log.is_gone
 
     def _arm(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 FLUSH_S = 10.0  # how long flush() waits; longer than closing should ever take
 
-_work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # its put() may interrupt itself
+_work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # put() is reentrant, for finalizers
 _thread: threading.Thread | None = None
 _idle = True
 

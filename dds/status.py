@@ -85,7 +85,7 @@ class SampleLostStatus(Status):
 
 
 class LivelinessLostStatus(Status):
-    """Times that the writer's node went away, and with it the writer as the others see it."""
+    """How often the writer's node went away; the writer was then gone, too, as others saw it."""
 
 
 @dataclasses.dataclass

@@ -131,7 +131,7 @@ class DataReader(ReaderCore, Generic[T]):
             mask, accepts = condition.mask, condition.filter
         samples = self._search(n, mask, accepts, instance_handle, take)
         if len(samples) < n and self._await_own(n - len(samples), len(samples)):
-            # What was found is found again, unless it has gone, or isn't unread or of a new instance any more.
+            # A second search finds the same samples again, unless they were taken, or the mask asks for unread or new.
             more = take or mask & SampleState.Any == SampleState.NotRead or mask & ViewState.Any == ViewState.New
             samples = (samples if more else []) + self._search(
                 n - len(samples) if more else n, mask, accepts, instance_handle, take)
@@ -350,7 +350,7 @@ class DataReader(ReaderCore, Generic[T]):
 
 
 class _Unread:
-    """A condition, and unread too."""
+    """A condition that is met by unread samples only."""
 
     def __init__(self, condition: Any) -> None:
         self.reader = condition.reader
@@ -359,7 +359,7 @@ class _Unread:
 
 
 def _only_unread(condition: Any) -> Any:
-    """An iterator that reads would give the same sample for ever if it didn't ask for unread ones."""
+    """`condition` for unread samples: an iterator that reads would else give the same sample for ever."""
     return condition if condition.mask & SampleState.Any == SampleState.NotRead else _Unread(condition)
 
 

@@ -120,7 +120,7 @@ class Topic(Entity, Generic[T]):
         try:
             return self._runtime.session.declare_topic(spec)
         except TopicMismatch:
-            # Somebody was faster. Where we leave it to the group, theirs will do.
+            # Somebody was faster. What our declaration leaves open is as they declared it.
             found = self._adopt()
             if found is None:
                 raise

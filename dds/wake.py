@@ -28,7 +28,7 @@ def exit_begins() -> None:
 
 def park() -> None:
     """Called before a call fails because its entity is closed or its node gone: at the end of the program a daemon
-    thread waits for ever instead, and ends with the process. Its traceback would tell nobody anything."""
+    thread waits here instead, and ends with the process: its traceback would help nobody."""
     if _exiting and threading.current_thread().daemon:
         threading.Event().wait()
 
@@ -61,7 +61,7 @@ _ONE = (1).to_bytes(8, "little")  # eventfd takes host order; any value other th
 
 
 class Hub:
-    """The waiters of one reader. `fd` is the reader's descriptor, `clear` empties it."""
+    """The wakers of all who wait for one reader."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: a finalizer may run while we hold it
@@ -90,7 +90,7 @@ class Hub:
         return waker
 
     def exit(self, waker: Waker) -> None:
-        # Not cleared: a ring that is still in it costs its next waiter one look in vain, clearing costs every waiter.
+        # Not cleared: that would cost every wait a call; a ring that is still in it costs the next one a look in vain.
         self.leave(waker)
         self._spare.append(waker)
 

@@ -1,7 +1,7 @@
 """The log of a daemon: lines for people, the same with fields for machines, and numbers for the events that matter.
 
-Why events with numbers: who watches over a group wants to find "a member was lost" in all journals of all hosts, in
-whatever words it was said and to whatever release it belongs. `journalctl MESSAGE_ID=...` does that.
+Why events with numbers: whoever watches over a group wants to find "a member was lost" in the journals of all hosts, in
+whatever words their releases say it. `journalctl MESSAGE_ID=...` does that.
 
 Rules:
 - What is logged is `logging`, loggers below "spindle"; a library that an embedding program uses configures nothing.
@@ -9,7 +9,7 @@ Rules:
   never depends on it.
 - A number of an event is never changed and never used for another one. docs/operations.md lists them.
 - The journal must not stop a node: a line that journald does not take within SEND_TIMEOUT_S is dropped and counted, and
-  the next one that goes through tells.
+  the next line that goes through says how many were dropped.
 - This module is on the path of every start: it imports nothing that is slow.
 """
 

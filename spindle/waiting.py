@@ -1,8 +1,8 @@
 """Waiting for something for so long at most, without losing a cancellation.
 
-Why not `asyncio.wait_for`: before Python 3.12 it may return the result and forget that its task was cancelled, where
-both come together. Who was cancelled then goes on: an opening that nobody waits for any more, a task of a topic that
-has gone.
+Why not `asyncio.wait_for`: before Python 3.12 it may return the result and forget that its task was cancelled, if both
+happen at once. Then the cancelled task goes on: an opening that nobody waits for any more, a task of a topic that has
+gone.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ class Application:
             self._room.release()
 
     def _hand_over(self, reply: pb.Reply) -> None:
-        """What belongs to the other side of a port is the application's alone from here on, see `events.pxd`."""
+        """From here on the other side of a port belongs to the application alone, see `events.pxd`."""
         opened = reply.WhichOneof("body")
         port = self._ports.get(
             reply.writer.port if opened == "writer" else reply.reader.port if opened == "reader" else 0)
@@ -323,7 +323,7 @@ class Application:
                     return await self._node.declare_topic(spec)
             except TopicMismatch:
                 if attempt == 2:
-                    raise  # otherwise somebody was faster: what we left open may be as they want it
+                    raise  # else somebody was faster: what `wanted` leaves open may be as they declared it
         raise AssertionError("not reached")
 
     async def _delete_topic(self, request: pb.Request) -> Answer:
@@ -355,7 +355,7 @@ class Application:
         return reply, [inbox.ring.fd, inbox.progress.fd, inbox.their_fd]
 
     def _identity(self, wanted: pb.OpenWriter) -> int:
-        """Of a writer that is relayed, see `spindle.relay`; those of this host have none."""
+        """The identity of a relayed writer, see `spindle.relay`; writers on this host have none, 0."""
         return 0
 
     async def _open_reader(self, request: pb.Request) -> Answer:
@@ -466,7 +466,7 @@ class Application:
     @contextlib.asynccontextmanager
     async def _room_for_port(self, inbox_bytes: int = 0) -> AsyncIterator[Callable[[OpenPort], OpenPort]]:
         """Room for a reader, or a writer with an inbox of so many bytes, within the limits of application and user.
-        What is yielded is to be called with the port: from then on closing that gives the room back."""
+        Call what is yielded with the new port: from then on closing the port gives the room back."""
         limit = self._node.config.max_endpoints_per_app
         if len(self._ports) + self._opening >= limit:
             raise TopicLimit(f"{self} has {limit} readers and writers open, the limit: close some, or raise [limits] "

@@ -131,8 +131,8 @@ class Attachments:
                             **dataclasses.asdict(self.relayed)}}
 
     def status_for(self, viewer: Permissions) -> dict[str, Any]:
-        """The same as far as the viewer's rights show it: topics with their journals that he may see, and of other
-        users' applications what they have open of these."""
+        """The same as far as the viewer may see it: those topics, with their journals, and of other users'
+        applications what they have open on these."""
         status = self.full_status()
         if viewer.sees_all:
             return status

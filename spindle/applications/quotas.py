@@ -37,7 +37,8 @@ CHANGES_AT_ONCE_S = 5.0  # so many seconds' worth of changes may come at once
 
 @dataclasses.dataclass(eq=False)
 class Quota:
-    """Of one user. `take_*` raise TopicLimit, or SpindleError; what was taken is given back with the other half."""
+    """What one user has. `take_*` raise TopicLimit or SpindleError. `give_endpoint` gives an endpoint back; whoever
+    took an application counts it down in `applications`."""
 
     who: str
     config: NodeConfig
@@ -45,7 +46,7 @@ class Quota:
     endpoints: int = 0
     writer_bytes: int = 0
     topics: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes by name
-    _deciding: list[str] = dataclasses.field(default_factory=list)  # of them, those on which the group decides just now
+    _deciding: list[str] = dataclasses.field(default_factory=list)  # names of `topics` on which the group is deciding
     _spent: float = 0.0  # changes, beyond what time has given back
     _spent_at: float = 0.0
 
@@ -72,8 +73,8 @@ class Quota:
 
     @contextlib.contextmanager
     def declaring(self, spec: TopicSpec, existing: Iterable[str]) -> Iterator[None]:
-        """While the group decides on a topic; if that fails it doesn't count. `existing`: what the group has; what it
-        has no more doesn't count either."""
+        """Counts a topic while the group decides on it, and afterwards unless that fails. `existing`: the group's
+        topics; what the group has no more doesn't count either."""
         known = {*existing, *self._deciding}
         self.topics = {name: size for name, size in self.topics.items() if name in known}
         self._check_topic(spec)
@@ -123,14 +124,14 @@ class Quota:
 
 
 class Quotas:
-    """Of all users of one node."""
+    """The quotas of all users of one node."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._quotas: dict[str, Quota] = {}
 
     def of(self, who: Credentials) -> Quota | None:
-        """Those of whoever is at the other end; None if it isn't limited."""
+        """The quota of the user at the other end; None if that one isn't limited."""
         user: int | None = who.uid
         if isinstance(who, NetworkPeer):
             user = who.host_user

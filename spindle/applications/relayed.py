@@ -62,7 +62,7 @@ class Feed:
     stride_max: int
     credit: int = 0
     sent: int = 0
-    lost: int = 0  # as it was told
+    lost: int = 0  # messages lost, as it was last told
 
 
 @dataclasses.dataclass(eq=False)
@@ -123,7 +123,7 @@ class RelayedApplication(Application):
                 task.cancel()
             while self._drains and not self._all.stopping:
                 _, self._drains = await asyncio.wait(self._drains, timeout=STOPPING_POLL_S)
-            # Of a node that stops nobody may think that all is delivered; the view without it will tell what is.
+            # A node that stops must not say that all is delivered: the view without it will tell what is.
             if not self._all.stopping:
                 self.flushed.set_result(None)
 
@@ -173,7 +173,7 @@ class RelayedApplication(Application):
         return pb.Reply(status=pb.Status(json=json.dumps(status))), []
 
     def _make_bell(self) -> None:
-        return None  # what it writes and reads, this node rings itself for
+        return None  # this node rings itself when the application writes or reads
 
     # --- writers
 
@@ -211,7 +211,7 @@ class RelayedApplication(Application):
 
     @contextlib.asynccontextmanager
     async def _or_closed(self, number: int, what: str) -> AsyncIterator[None]:
-        """Closes the port again if what this node has of it itself can't be made: nobody else knows of it."""
+        """Closes the port again if this node can't make its own end of it: nobody else knows of the port."""
         try:
             yield
         except BaseException as error:
@@ -306,7 +306,7 @@ class RelayedApplication(Application):
             while not self._ended:
                 busy = False
                 for feed in list(self._feeds.values()):
-                    # One may have been closed while another one's batch left.
+                    # A feed may have been closed while the batch of another one left.
                     if feed.number in self._feeds and self._feed_some(feed):
                         busy = True
                         await self._conn.drain(QUEUED_MAX)
@@ -324,7 +324,7 @@ class RelayedApplication(Application):
             self._send_side(rb.NodeSide())
 
     def _more(self, feed: Feed) -> bool:
-        """True if there is something to send at once; otherwise it will ring."""
+        """True if there is something to send at once; otherwise the log will ring, or credit comes."""
         return feed.sent < feed.credit and feed.reader.arm() and feed.reader.pending > 0
 
     def _feed_some(self, feed: Feed) -> bool:

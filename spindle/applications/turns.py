@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 
 TURN_S = 0.005
-WOKEN_AT_ONCE = 8  # who then finds the turn over goes back to its place
+WOKEN_AT_ONCE = 8  # waiters in a round; one that then finds the turn over gets its place back
 
 
 class Turns:
@@ -45,7 +45,7 @@ class Turns:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """What is done meanwhile counts. So does waiting, which only makes others wait for the next round."""
+        """Counts all time inside as work. Waiting counts, too: that only lets others wait for the next round."""
         begin = time.perf_counter()
         try:
             yield

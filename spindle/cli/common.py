@@ -76,7 +76,7 @@ def target_options(function: F) -> F:
     def with_target(domain: int, node: int | None, runtime_dir: Path | None, nodes: str | None, **more: Any) -> Any:
         source = click.get_current_context().get_parameter_source("nodes")
         if source is click.core.ParameterSource.ENVIRONMENT and (node is not None or runtime_dir is not None):
-            nodes = None  # what was said of this host goes before
+            nodes = None  # an option about this host wins over $SPINDLE_NODES
         return function(target=Target(domain, node, runtime_dir, nodes), **more)
 
     decorated: Any = with_target  # the options' types are click's affair
@@ -190,7 +190,7 @@ def table(*columns: str, right: Iterable[str] = (), title: str | None = None) ->
 
 
 def escaped(text: str) -> str:
-    """Foreign text for rich: neither its markup nor a terminal's."""
+    """Text of others for rich: neither rich nor the terminal takes anything in it for a command."""
     from rich.markup import escape
 
     return escape("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spindle.client import Session
 
-SILENT_SHOWN_S = 0.3  # heartbeats are some twenty a timeout apart; this is worth a word
+SILENT_SHOWN_S = 0.3  # a node sends some twenty heartbeats a suspect timeout, so this silence is worth a word
 EPILOG = """\b
 Examples:
   spindle status                   the daemon of domain 0 on this host

@@ -158,7 +158,7 @@ def _sockets(base: Path, domain_id: int, node_id: int | None) -> Iterator[tuple[
 
 
 def _check_owner(base: Path) -> None:
-    """In a directory where everybody may create names, a stranger may have made ours before us."""
+    """In a directory where everybody may create names, a stranger may have created our directory before us."""
     try:
         parent, own = os.stat(base.parent), os.lstat(base)
     except OSError:

@@ -214,8 +214,8 @@ class Channel:
             self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
 
     def post_close(self, port: int) -> None:
-        """Ask for a port to be closed, without waiting for the answer, nor for a thread that is sending: that one then
-        sends this after its own."""
+        """Ask for a port to be closed, without waiting for the answer, nor for another thread that is sending: that
+        thread then sends this request after its own."""
         self._to_close.append(port)
         self._send_closes()
 

@@ -33,7 +33,7 @@ def embed(
 ) -> Session:
     """Start a node on a thread of this process, let it join its group, and attach to it.
 
-    domain_id and node_id, where given, go before those of `config`; node_id None and 0 there: the lowest free one.
+    domain_id and node_id, where given, go before those of `config`. With no node_id in either: the lowest free one.
     Raises what joining raises: JoinFailed, NodeIdTaken, ConfigError, and so on.
     """
     import dataclasses

@@ -1,4 +1,4 @@
-"""Which of a site's nodes serves a session: they are tried in order, from the one behind that which was lost."""
+"""Which of a site's nodes serves a session: they are tried in order, beginning behind the node that was lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CLIENT_BYTES = 16
 
 
 class Finder:
-    """Opens the links of one session, which nodes know by its `client` and tell apart by their turns. For one thread at
-    a time."""
+    """Opens the links of one session. Nodes know the session by its `client`, and tell its links apart by their turns.
+    For one thread at a time."""
 
     def __init__(self, nodes: NodeAddresses, domain_id: int, name: str) -> None:
         self._addresses = nodes.addresses

@@ -159,6 +159,6 @@ def _connected(where: tuple[str, int], label: str, timeout_s: float) -> socket.s
 
 
 def close_quietly(conn: BlockingConnection) -> None:
-    """Whatever state it is in."""
+    """Closes the connection, whatever state it is in."""
     with contextlib.suppress(OSError, SpindleError):
         conn.close()

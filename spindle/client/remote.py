@@ -3,9 +3,9 @@
 Why it looks like any other session: readers take from logs and writers put into inboxes in this process's memory, so
 all that is built on sessions works; a connection to a node, and to the next one when that is gone, moves what is there.
 
-What it promises: `docs/protocol.md`, "External clients". In short: messages of a writer are in the topic's order once
-and in their order, whatever nodes die, as long as a member of the topic survives, or its journals, if it is logged;
-readers go on where they stood.
+What it promises: `docs/protocol.md`, "External clients". In short: each message of a writer is in the topic's order
+once, in the order of writing, whatever nodes die, as long as a member of the topic survives (or, if it is logged,
+its journals); readers go on where they stood.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def attach_remote(nodes: Sequence[str] | str | NodeAddresses | None = None, doma
                   certificate: str | os.PathLike[str] | None = None, key: str | os.PathLike[str] | None = None,
                   authority: str | os.PathLike[str] | None = None, secret: str | os.PathLike[str] | None = None,
                   plain: bool | None = None) -> Session:
-    """A session with one of these nodes, whichever answers first in their order; later with others.
+    """A session with the first of these nodes, in their order, that serves; later with others.
 
     nodes: "host:port", ...; None = as environment or client file say, see `spindle.client.nodes`; so are the keys.
     timeout_s: for the first node to answer.
@@ -112,7 +112,7 @@ class RemoteSession(Session):
         from spindle.errors import TopicUnknown
 
         for one in self._list_topics(name):
-            if one.spec.name == name:  # a node that doesn't know the question yet names all
+            if one.spec.name == name:  # an older node doesn't look at the name and lists all
                 return one
         if name in self._declared:  # another group, that of a restart
             return self.declare_topic(self._declared[name])
@@ -130,7 +130,7 @@ class RemoteSession(Session):
 
 @contextlib.contextmanager
 def _told_what_ran_out(what: str) -> Iterator[None]:
-    """Whoever opens `what` is told as by a node of its own host."""
+    """Reports a shortage in this process as a node of the same host would report its own."""
     try:
         yield
     except (OSError, MemoryError) as error:

@@ -7,8 +7,8 @@ third one, started with the first listener, runs callbacks.
 Rules:
 - Any thread may send requests; one whose node goes away meanwhile is asked again at the next. Each is safe to repeat:
   what the dead node had opened for it is gone.
-- `_changed` guards what the threads share, and is never held while waiting for the network. `_flow` is held by the pump
-  from taking messages to sending them, so that none is sent on a connection that is over after it was rewound.
+- `_changed` guards what the threads share, and is never held while waiting for the network. The pump holds
+  `_flow` from taking messages until they are sent, so that no writer is rewound for the next connection in between.
 - A node that says nothing for SILENCE_S is given up: it sends a pulse every second, if it lives.
 - The channel ends once, with close(), or when no node serves within the session's patience: every port is marked gone,
   every waiting request fails, then GONE is the last event.
@@ -85,7 +85,7 @@ class RemoteChannel:
                 self._link = self._last = self._serving = self._finder.find(max(0.1, deadline - time.monotonic()))
                 break
             except SpindleError as error:
-                # A site that is just starting is waited for, as the others' time allows.
+                # A site that is just starting is waited for, as long as `timeout_s` allows.
                 if not isinstance(error, NodeStopped) or time.monotonic() + pause_s > deadline:
                     raise
                 time.sleep(pause_s)
@@ -221,7 +221,7 @@ class RemoteChannel:
             return topic_from_wire(opened.reader.topic)
 
     def _opened_at(self, deadline: float, port: RemoteReader | RemoteWriter, **body: Any) -> tuple[Link, pb.Reply]:
-        """The node that has opened it, which may be over by now, and what it says. Raises as request()."""
+        """The link to the node that has opened it, perhaps over by now, and the reply. Raises as request()."""
         link: Link | None = None
         while True:
             link = self._present(deadline, body, link)
@@ -236,7 +236,7 @@ class RemoteChannel:
         try:
             yield
         except (OSError, MemoryError, ValueError):
-            with contextlib.suppress(SpindleError, TimeoutError):  # what the program lacks is what it is told
+            with contextlib.suppress(SpindleError, TimeoutError):  # the caller is told of the first error instead
                 self._close_there(link, port)
             raise
 
@@ -252,7 +252,7 @@ class RemoteChannel:
         self._close_port(reader)
 
     def _close_port(self, port: RemoteReader | RemoteWriter) -> None:
-        """Tells the node, if there is one; whoever is next never hears of it."""
+        """Has the present node close it, if there is one; the next node never hears of it."""
         with self._changed:
             link, number = self._link, port.port
             port.port = 0
@@ -296,8 +296,8 @@ class RemoteChannel:
 
     def _move(self) -> bool:
         """Sends what there is to send; True if there was anything. Raises Lost."""
-        # Also to a node that not everything is open at yet: what earlier turns sent must be delivered before writers
-        # are open there, and that may have to wait until readers have got what is in its log.
+        # Also to a node at which not everything is open yet: it opens a writer only when what earlier turns sent is
+        # delivered, and that may have to wait until our readers have taken what is in the node's log.
         link = self._last
         if link is None or link.lost:
             return False
@@ -393,7 +393,7 @@ class RemoteChannel:
             call.answered.set()
 
     def _lose(self, link: Link) -> None:
-        """The link is over: who waits for an answer asks again."""
+        """The link is over: calls that wait for an answer ask again."""
         close_quietly(link.conn)
         with self._flow, self._changed:
             link.lost = True
@@ -427,7 +427,7 @@ class RemoteChannel:
                 self._dispatcher.put(Event(TURNED, text=f"{link} serves now: {error}"))
                 self._dispatcher.put(Event(MISSED, text=f"while turning from {lost} to {link}"))
                 return link
-            except (Lost, SpindleError, OSError) as problem:  # one that times out, or what this program has too few of
+            except (Lost, SpindleError, OSError) as problem:  # also a timeout, or a shortage in this process
                 if link is not None:
                     self._lose(link)
                     self._finder.pass_over()
@@ -445,8 +445,8 @@ class RemoteChannel:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _resume(self, link: Link) -> None:
-        """Opens there what is open here: readers first, so that nothing is delivered between a writer and them. What is
-        closed here meanwhile is closed there; from then on that node is asked."""
+        """Opens there what is open here: readers first, so that nothing that our writers send is delivered before our
+        readers are open. What is closed here meanwhile is closed there, too; then requests go to that node."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if self._watching:
             self._ask(link, deadline, watch=pb.Watch())

@@ -4,7 +4,7 @@ Why the same rings as beside a node: whoever reads and writes, sleeps or is woke
 at their other end, a thread of this process does here (`spindle.client.remote_channel`).
 
 Rules: everything here is called under the channel's lock, but `RemoteReader.take_in`, which only the thread that reads
-the connection calls. Totals of one connection begin anew with the next; `base` and the like turn them into ours.
+the connection calls. Totals of one connection begin anew with the next; `_base` and `_came_before` tell where.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LOGGED_FACTOR = 16  # ...and until they are on all disks
 SLOTS_MAX = 4096
 BATCH_BYTES = 64 << 10  # payload of one frame, if its messages are smaller
 CREDIT_BYTES = 1 << 20  # on their way to one reader, if messages are smaller
-GUID_BYTES = 12  # of a guid, those that stand for who announced it
+GUID_BYTES = 12  # the first bytes of a guid, which stand for whoever announced it
 
 
 def new_identity() -> int:
-    """Of a relayed writer: the group tells writers apart by it, at whatever node. Never one whose upper part is 0."""
+    """The identity of a relayed writer, the same at every node. Its bits above the lowest 15 are never all 0."""
     while True:
         found = int.from_bytes(os.urandom(8), "little") >> (64 - WRITER_BITS)
         if found >> 15:
@@ -54,7 +54,7 @@ class RemoteWriter:
         slots = slots or min(SLOTS_MAX, (LOGGED_FACTOR if logged else SLOTS_FACTOR) * choose_inbox_slots(size_max))
         self.topic = topic
         self.identity = new_identity()
-        # Of a logged topic what isn't persisted may have to be sent again, when all nodes were down.
+        # Messages of a logged topic that aren't persisted may have to be sent again after all nodes were down.
         self.outbox = Outbox(size_max, slots, 0, keep=logged)
         ring = Mapping.attach(os.dup(self.outbox.ring.fd), writable=True)
         progress, page = Mapping.attach(os.dup(self.outbox.progress.fd)), Mapping.attach(os.dup(bell.page.fd))
@@ -65,7 +65,7 @@ class RemoteWriter:
         self.known = False  # some node has it, or has had
         self._endpoint, self._guid = endpoint, guid
         self._base = 0  # our messages before the first that the present node was sent
-        self._consumed = 0  # of those that it was sent, what it has taken over
+        self._consumed = 0  # of the messages that it was sent, how many it has taken over
         self._window = 0
 
     def request(self) -> pb.OpenWriter:
@@ -86,7 +86,7 @@ class RemoteWriter:
     def lost(self) -> None:
         """Its node is gone."""
         self.port = 0
-        if self._guid:  # what is withdrawn with the node never comes back under the same guid
+        if self._guid:  # an endpoint that was withdrawn with its node never comes back under the same guid
             self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
 
     def batch(self) -> list[tuple[bytes, int]]:
@@ -121,7 +121,7 @@ class RemoteReader:
         largest = log_cost(topic.spec.size_max)
         self.topic, self.keep_all = topic, keep_all
         self._window = max(CREDIT_BYTES, 4 * largest)
-        # A message more than is granted may come, and the end of the ring may stay empty for want of room.
+        # One message more than is granted may come, and the end of the ring may stay empty if none fits there.
         self.log = ArrivalLog(capacity=self._window + 4 * largest)
         cursor = Cursor(keep_all=keep_all)
         self.log.add_reader(cursor)
@@ -207,7 +207,7 @@ class RemoteReader:
         if self.keep_all:
             done = self.log.passed()
             self.log.ask_to_ring(self._came - done > self._window // 2)
-            done = self.log.passed()  # again: it may have made room before it could see that it is to ring
+            done = self.log.passed()  # again: the reader may have made room before it saw that it has to ring
         granted = self._window + done - self._came_before
         if granted - self._granted < self._window // 4 and self._granted:
             return 0

@@ -65,8 +65,8 @@ class WriterHandle:
             self.session._close_port(self.port)
 
     def unacknowledged(self) -> list[Unacknowledged]:
-        """What is on its way, oldest first. After the death of the node: what may have been lost, or not; only the
-        other members' readers can tell."""
+        """What is on its way, oldest first. After the death of the node these messages may be delivered or lost; only
+        the other members' readers can tell."""
         return [Unacknowledged(*one) for one in self.inbox.unacknowledged()]
 
     def __enter__(self) -> WriterHandle:
@@ -81,7 +81,7 @@ class ReaderHandle:
 
     start      where in the topic's order it begins
     continued  of a reader that was opened with `after`: nothing is missing in between
-    ends       of the orders of earlier groups that the topic's journals outlived
+    ends       where the orders of earlier groups end that the topic's journals outlived
     gap_count  how often something may be missing since; only sessions with nodes of other hosts have such gaps
     """
 
@@ -117,7 +117,7 @@ class ReaderHandle:
         return self._at(*self.log.freeze())
 
     def passed(self, position: Position) -> list[Position]:
-        """A reader that stands there has been so far in earlier groups; see `open_reader(earlier=...)`."""
+        """How far in earlier groups a reader has been that stands at `position`; see `open_reader(earlier=...)`."""
         return places(self.ends, self.start.group_id, position.place)[:-1]
 
     def _at(self, view_id: int, sequence: int) -> Position:
@@ -177,7 +177,7 @@ class Session:
         return info
 
     def delete_topic(self, name: str) -> None:
-        """Ends a topic that nobody has a reader or writer of, on no node; who may declare it may do that.
+        """Deletes a topic that has no reader or writer on any node. Whoever may declare it may delete it.
 
         Raises TopicUnknown, TopicInUse (somebody has it open, or it is logged), AccessDenied, NodeStopped.
         """
@@ -190,7 +190,7 @@ class Session:
         """The answer to a request that opens a port of a topic, which this program may have declared."""
         try:
             return self._channel.request(**request)
-        except TopicUnknown:  # deleted since, or before: the node may have heard of that only after the declaration
+        except TopicUnknown:  # deleted after our declaration, or shortly before: the node may have heard of that late
             spec = self._declared.get(topic)
             if spec is None:
                 raise
@@ -230,7 +230,7 @@ class Session:
         start_index: begin with the message of this index in the delivery log; -1 = as from_history says.
         after: go on from the position of another reader, of this node or another; the result's `continued` is False
             unless it is certain that nothing is missing in between. What is still there comes, the oldest first.
-        earlier: its positions in other groups, where it was before; the node may know the order of one of them.
+        earlier: positions of the same reader in other groups; the node may know the order of one of them.
         Raises TopicUnknown, AccessDenied, TopicLimit, NoResources.
         """
         from spindle.group.codec import position_from_wire, position_to_wire, topic_from_wire
@@ -361,13 +361,13 @@ class Session:
 
 
 class Descriptor:
-    """A descriptor that is closed with the last that has this."""
+    """A descriptor that is closed when nobody holds this object any more."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def copy(self) -> int:
-        """One of the caller's own. Raises OSError."""
+        """A duplicate, which the caller owns. Raises OSError."""
         return os.dup(self._fd)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:

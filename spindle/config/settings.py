@@ -404,8 +404,8 @@ class NodeConfig:
 
     @property
     def agreed_settings(self) -> dict[str, str]:
-        """What nodes tell each other when they connect, by name. All must encrypt alike; who looks for its group must
-        form one like the others, and have their contacts but for one (see `spindle.transport.agreeing`)."""
+        """What nodes tell each other when they connect, by name. `encrypt` must be alike on all nodes; while nodes look
+        for their group also `form`, and `contacts` but for one host (see `spindle.transport.agreeing`)."""
         return {
             "[network] contacts": ", ".join(sorted(self.contacts)) or "none",
             "[network] form": self.form,
@@ -424,8 +424,8 @@ class NodeConfig:
         return bool(self.allow_uids or self.allow_gids or self.allow_users or self.node_users)
 
     def is_node_user(self, uid: int) -> bool:
-        """True if a process of this user on this host may be a node of the group: the node's own user, root, and who is
-        named as one. Being admitted as an application is no part of it."""
+        """True if a process of this user on this host may be a node of the group: the node's own user, root, and those
+        named in [access] nodes. The right to attach as an application isn't enough."""
         return uid in (os.geteuid(), 0) or any(uid_of_name_or_number(user) == uid for user in self.node_users)
 
     def admits(self, uid: int, gids: Iterable[int]) -> bool:

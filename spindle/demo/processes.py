@@ -41,7 +41,7 @@ _LIBC = ctypes.CDLL(None)  # loaded before any fork
 
 
 class Child:
-    """One process. `reports` are the JSON objects it printed, `report` the newest by their "event"."""
+    """One process. `report` has the JSON objects that it printed, the newest of each "event"."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, stderr_path: Path) -> None:
         self.name = name

@@ -27,8 +27,8 @@ class Position:
 
 
 def places(ends: Sequence[Position], group_id: int, place: tuple[int, int]) -> list[Position]:
-    """Of a reader that stands at `place` in a group's log: where it has been in each earlier group that the topic's
-    journals outlived, then where it stands. `ends`: where the orders of those groups end, in their order.
+    """The positions of a reader that stands at `place` in a group's log: where it has been in each earlier group that
+    the topic's journals outlived, then where it stands. `ends`: where the orders of those groups end, in their order.
 
     Why: a later group may have gone on from the same journals without ever knowing of the one in between.
     """
@@ -38,7 +38,7 @@ def places(ends: Sequence[Position], group_id: int, place: tuple[int, int]) -> l
 
 
 def farthest(been: Sequence[Position]) -> list[Position]:
-    """Of several positions in a group, which may have had the topic several times, the farthest."""
+    """One position for each group: the farthest where `been` has several of one group."""
     found: dict[int, Position] = {}
     for one in been:
         if one.group_id not in found or found[one.group_id].place < one.place:

@@ -37,7 +37,7 @@ class Settings:
             raise ConfigError(f"{len(self.contacts)} [network] contacts in a group's settings, limit {CONTACTS_MAX}")
 
     def differences(self, other: Settings) -> str:
-        """For people: what is another than in `other`; "" if only the version is."""
+        """For people: the values that differ from those of `other`; "" if at most the version does."""
         return "; ".join(f"{name} = {_text(mine)}, not {_text(theirs)}" for name, mine, theirs in (
             ("[membership] suspect_timeout_s", self.suspect_timeout_s, other.suspect_timeout_s),
             ("[network] contacts", self.contacts, other.contacts), ("[network] form", self.form, other.form),

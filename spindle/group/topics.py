@@ -5,7 +5,7 @@ group; everybody who comes later must want the same, or is told both sides of th
 The specification is part of every view, so all members always hold the same one.
 
 Rules: `TopicSpec` is immutable and checked when made; `size_max` is in bytes, `window` in slots. Topic ids are 8 bits:
-0 is never used, so a group has at most 255 topics at a time. Ids of deleted topics come back when all have been used.
+0 is never used, so a group has at most 255 topics at a time. The id of a deleted topic may become another topic's.
 """
 
 from __future__ import annotations

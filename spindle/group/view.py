@@ -4,8 +4,8 @@ Why one value for all of it: members agree on a view as a whole (its bytes are w
 nodes must see alike (ranks, subgroups, topic ids, who gives history to whom) is in it or follows from it.
 
 Rules: a view is immutable. Ranks are positions in `members`; who stays keeps the order, joiners come last, so the
-lowest rank is the oldest member. Members and senders of a topic are node ids in rank order. A topic that nobody has a
-part in may be deleted, and its id be another one's then: no epoch has both, as only topics with members are in one.
+lowest rank is the oldest member. Members and senders of a topic are node ids in rank order. A topic without
+members may be deleted, and another topic then get its id: no epoch has both, as an epoch has only topics with members.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Topic:
         return self._hash
 
     def placed(self, node_ids: tuple[int, ...], place: Callable[[Topic, tuple[int, ...]], Placed]) -> Placed:
-        """What `place` makes of it among these nodes by rank, which is made once: from one view to the next nearly all
+        """The result of `place(topic, node_ids)`, `node_ids` by rank. It is kept: from one view to the next nearly all
         topics stay what they were."""
         known = self.__dict__.get("_placed")
         if known is None or known[0] != node_ids:
@@ -99,7 +99,7 @@ class Topic:
 
     @property
     def born_as(self) -> tuple[str, tuple[int, int]]:
-        """What no other topic of the group ever has."""
+        """Name and `born`: no other topic of the group ever has the same."""
         return self.spec.name, self.born
 
     @property

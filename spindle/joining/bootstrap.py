@@ -3,7 +3,7 @@
 Why a lock and files: a node that starts must either find a live member or be the one that forms the group; two that
 start at once must not both form one. While it looks, joins or forms, a node holds the lock of the domain's directory.
 The kernel lets go of the lock when the process dies, so nothing can be left locked. Whoever can open a file can lock
-it, so nobody can open the lock's but those who may be nodes.
+it, so only those who may be nodes can open the lock's file.
 
 Rules: a node's socket is `node-<id>.sock`. A socket that refuses connections is a leftover: one of our own user is
 removed, one of another user is never touched. Nothing here knows views.
@@ -63,12 +63,12 @@ def prepare_directory(config: NodeConfig) -> None:
         if not config.is_node_user(found.st_uid):
             raise AccessDenied(f"{path} belongs to uid {found.st_uid}, this node runs as uid {os.geteuid()}; choose "
                                "another [node] runtime_dir")
-        # A sticky directory keeps files apart, but not those who are first to take the names of sockets and lock.
+        # The sticky bit keeps users off each other's files, but not from taking the names of sockets and lock first.
         if found.st_mode & stat.S_IWOTH and not (found.st_mode & stat.S_ISVTX and path != config.domain_dir):
             raise AccessDenied(f"{path} can be written by everybody; remove that right (chmod o-w {path})")
     found = config.domain_dir.stat()
     if found.st_uid == os.geteuid():
-        # The right of a group to put sockets there is how several node users share it: that is the site's to give.
+        # Several node users share the directory by a group's right to put sockets there: the site gives that right.
         config.domain_dir.chmod(mode | (found.st_mode & (stat.S_ISGID | stat.S_IRWXG) if config.node_users else 0))
         if config.runtime_dir.stat().st_uid == os.geteuid() and config.admits_others:
             config.runtime_dir.chmod(config.runtime_dir.stat().st_mode | 0o055)
@@ -91,7 +91,7 @@ def fabrics_of(config: NodeConfig) -> tuple[tuple[str, ...], str]:
     """By which fabrics this node can be reached, and the network of its RDMA device ("": none). Raises ConfigError
     if RDMA is asked for and isn't there."""
     network = ""
-    # What goes over RDMA is never encrypted, so who asks for that gets TCP.
+    # What goes over RDMA is never encrypted, so a node that must encrypt gets TCP.
     if config.fabric == VERBS or (config.fabric == "auto" and config.listen is not None and not config.encrypt):
         from spindle.rdma.network import rdma_network
 

@@ -1,11 +1,11 @@
 """Whether a newcomer of another host is reached where it says, before it is let in.
 
-Why: whoever joins opens all connections itself, so an address that nobody reaches (a wrong `advertise`, a firewall that
-lets connections out only) would be found when the next newcomer has to connect to it, and would be taken for that
-one's failure. Here the one who is wrong is told, and no view change waits for it.
+Why: a newcomer opens all its connections itself. So if its address can't be reached (a wrong `advertise`, a firewall
+that lets connections out only), nobody would notice before the next newcomer has to connect to it, and that one would
+be blamed. Here the node with the wrong address is told, and no view change waits for it.
 
 Rules: the leader that was asked connects once, as a stranger would, and expects this life of this node. Meanwhile the
-group goes on; what else comes from the newcomer counts after that.
+group goes on, and further requests of the same life are dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CallingBack:
         self._calling: set[tuple[int, int]] = set()
 
     def take(self, peer: Peer, request: m.JoinRequest, leads: bool) -> None:
-        """A request to join. Who doesn't lead only passes it on."""
+        """A request to join. A node that doesn't lead only passes it on."""
         member, me = request.member, self._peers.me
         assert me is not None
         if not leads or member.host == me.host or not member.endpoint or self._peers.network is None:

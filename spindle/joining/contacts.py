@@ -9,12 +9,12 @@ Rules:
 - A node that finds a member of a group joins it, one that serves before one that doesn't.
 - If nobody is a member, the first of the contacts that are there forms a group of itself, once enough of them are
   there; the others then find it. A node that is no contact only joins.
-- Before it does, it says that it is forming, and looks once more. Of two that say so and see each other one gives way
-  (it sees a contact before it), and the other one waits for that. So of nodes that reach each other one forms a group,
-  though they start at the same moment; each would else wait in a group of its own for contacts that are in another.
+- Before it does, it says that it is forming, and looks once more. Of two that say so and see each other, the later
+  contact gives way, and the other waits until it has. So of nodes that reach each other only one forms a group, though
+  they start at the same moment; else each would wait in a group of its own for contacts that are in another.
 - A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
-  two groups never both serve, whatever the lookers saw of each other; a node whose group doesn't come to serve within
-  `join_timeout_s`, or while another one does, ends, and may try again.
+  two groups never both serve, whatever the lookers saw of each other. A node ends, and may try again, if its group
+  doesn't serve within `join_timeout_s`, or sees that another group serves.
 - "Enough" is asked for when a group begins. From then on the views' own majorities decide.
 """
 

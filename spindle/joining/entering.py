@@ -4,11 +4,11 @@ Why apart from the node: all of it is over when the node is a member, and none o
 
 Rules:
 - `enter()` runs under the lock for newcomers of this host (`spindle.joining.bootstrap`). Where there are contacts,
-  their rules (`spindle.joining.contacts`) stand in for it, so it is let go of before they are asked: who is needed for
-  a group may be another newcomer of this host. Newcomers of one host then connect to each other, which is no way in for
-  either.
-- Whoever is on this host is asked first. A newcomer introduces itself to all members of the view that it is told before
-  it asks to join, so that nobody has to look for it later.
+  their rules (`spindle.joining.contacts`) replace the lock, so the node releases it before it asks them: a contact that
+  the group needs may be another newcomer of this host. Newcomers of one host then connect to each other, but neither
+  can let the other in.
+- Whoever is on this host is asked first. Before a newcomer asks to join, it introduces itself to all members of the
+  view that it was told, so that nobody has to look for it later.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Entry:
         this node with."""
         while True:
             await self._contact(found, deadline)
-            # Who let this node in may have died since, with nobody else to be seen: it is in the group all the same.
+            # If whoever let this node in has died since, and nobody else is connected, it is in the group all the same.
             outside = self._changes.view is None and self._changes.machine.phase is Phase.OUTSIDE
             alone = not self._ways_in() and (self._asks or not found)
             if outside and alone and await self._may_form(deadline):
@@ -228,8 +228,8 @@ class Entry:
                              "another one, which will never serve; start it again")
 
     async def _contact(self, found: list[LiveSocket], deadline: float) -> None:
-        """Introduces this node to all who listen on this host; returns soon when one has answered, as a hanging one may
-        never."""
+        """Introduces this node to all who listen on this host; returns soon after one has answered, as a node that
+        hangs may never answer."""
 
         async def introduce(one: LiveSocket) -> None:
             async def reached() -> Connection:
@@ -279,8 +279,8 @@ class Entry:
         return True
 
     async def meet(self, peer: Peer, told: m.CurrentView) -> None:
-        """A newcomer connects to all members of the view before it asks to join. Who isn't there is dying or leaving:
-        it is tried again until a newer view tells that it has gone."""
+        """A newcomer connects to all members of the view before it asks to join. A member that it can't reach is dying
+        or leaving: it tries again until a newer view says that the member has gone."""
         view, me = told.view, self._changes.me
         if self._told[0] == view.group_id and self._told[1] > view.view_id:
             return
@@ -309,7 +309,7 @@ class Entry:
         self._changes.heard(peer.node_id, told)
 
     async def _reached(self, member: Member) -> bool:
-        """There is a connection to a member; False if that was given up. Raises as Peers.reach."""
+        """Connects to a member; False if the attempt was given up. Raises as Peers.reach."""
         reaching = asyncio.ensure_future(self._peers.reach(member, self._config.join_timeout_s))
         self._reaching[reaching] = member
         try:
@@ -326,8 +326,8 @@ class Entry:
         return True
 
     def _give_up_who_is_not_in(self, view: View) -> None:
-        """A host that has vanished says nothing, for as long as TCP hopes; and while this life of its node is waited
-        for, the next one can't be reached."""
+        """Ends attempts to reach lives that are not in the view: a host that has vanished doesn't answer until TCP
+        gives up, and while this node waits for one life of a node, it can't reach the next."""
         for reaching, member in self._reaching.items():
             fellow = view.member(member.node_id)
             if fellow is None or fellow.life != member.life:

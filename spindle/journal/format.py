@@ -12,21 +12,21 @@ nine bytes, which turn the padding's record header into the chunk's. Those nine 
 may be killed between any two writes, and the `mcap` library still reads a whole file that ends with a whole commit.
 
 Why a commit record: MCAP has a CRC for a chunk's content, none for what is around it. The commit record's `crc` covers
-the chunk's header, the indexes and itself, and with the chunk's own CRC everything. It also holds what MCAP has no
+the chunk's header, the indexes and itself; the chunk's own CRC covers the rest. The record also holds what MCAP has no
 field for. Of each message:
 
     sender, writer   metadata of its channel: there is one channel per writer, all with the topic's name. The number of
                      a writer on a host without a node has 48 bits; the low 16 are what its messages carry as writer
     view id          `view` of its commit; a commit never spans two views
     sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
-    index            place in the node's delivery log: `index` of its commit plus its place in the chunk. In a file that
-                     a later life went on with it goes on as well
+    index            place in the node's delivery log: `index` of its commit plus its place in the chunk. Where a later
+                     life goes on with a file, the index goes on, too
     position         place in this journal, over all files: `position` of its commit plus its place in the chunk
     log_time         time of delivery at this node, never falling within a file, so that reading by time keeps the order
     publish_time     the writer's timestamp, or log_time if it had none
 
-What a file's head says of the files before it, if there is anything: `relayed`, pairs "writer:timestamp" in hex, of
-writers on hosts without a node (see `spindle.journal.relays`).
+A file's head may have `relayed`: pairs "writer:timestamp" in hex, of writers on hosts without a node, as far as the
+files before it go (see `spindle.journal.relays`).
 
 Rules: other integers in Metadata are decimal text. `crc` is the last value, eight hex digits, over all bytes from the
 start of the file (head) or commit up to itself, the chunk's content left out. The schema has id 1. Records of other
@@ -119,7 +119,7 @@ class Head:
     number: int  # of the file within the journal, from 1
     file_id: str  # random, 16 hex digits; a commit carries it, so bytes of another file are never taken for its own
     position: int  # of the first message
-    group: str  # life of the group; order numbers of different groups don't compare; "" = unknown, this file's own
+    group: str  # life of the group; order numbers of different groups don't compare; "" = unknown, unlike all others
     last_view: int  # of the last message before this file; -1 if there is none
     last_sequence: int
     created_ns: int  # UTC
@@ -129,7 +129,7 @@ class Head:
 
 @dataclasses.dataclass(frozen=True)
 class CommitRecord:
-    """What a commit says of its messages; the first's numbers, the last's where it says so."""
+    """What a commit says of its messages. Numbers are those of the first message, but for `last_sequence`."""
 
     view_id: int
     sequence: int

@@ -49,8 +49,8 @@ from spindle.journal.relays import Relays, identity_of
 
 RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
 RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
-# Of a file that a later life goes on with. Each opening reads it whole, and what it says of its commits (250 bytes of
-# each) stays in memory meanwhile.
+# Limits of a file that a later life may go on with: each opening reads it whole, and keeps 250 bytes about each of its
+# commits in memory.
 GO_ON_BYTES, GO_ON_COMMITS = 4 << 20, 1024
 U64_MAX = (1 << 64) - 1
 
@@ -115,7 +115,7 @@ class JournalFile:
         self.position = head.position  # of the next message
         self.relays = Relays(head.relayed)  # up to the last message
         self.last = (head.last_view, head.last_sequence)  # view and sequence number of the last message, here or before
-        self._index_next: int | None = None  # in a file that is gone on with: what the next commit is to begin with
+        self._index_next: int | None = None  # after go_on(): the index in the file that the next commit begins with
         self._head_bytes = head_bytes
         self._last_layout: CommitLayout | None = None
         self._index_shift = 0  # from the delivery log's index of a message to the file's
@@ -268,7 +268,7 @@ class JournalFile:
         old = self.size
         self.size = _round_up(max(needed, old) + self._reserve)
         self._reserve = min(2 * self._reserve, RESERVE_MAX)
-        # From the first write on, the file ends with this footer; until the last one it is read up to the old one.
+        # After the first write the file ends with a new footer; until the last one its padding leads to the old footer.
         self._files.write(self._handle, [LIVE_TRAILER], self.size - len(LIVE_TRAILER))
         self._files.allocate(self._handle, old, self.size - old)
         self._files.write(self._handle, [padding_header(self.end, self.size)], self.end)

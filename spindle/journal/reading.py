@@ -115,7 +115,7 @@ def read(
             handle = files.open(one)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and len(journal.paths) > 1:
-                continue  # a running node keeps only so many files
+                continue  # gone since it was listed: a running node keeps only so many files
             raise JournalError(f"cannot read {one}: {error.strerror}") from error
         try:
             scan = open_scan(files, handle, one)

@@ -5,9 +5,9 @@ so that what is recovered is a prefix of what was written. A torn tail, which a 
 off; its bytes are kept beside the file. Damage with good data behind it is refused: only somebody who knows where
 another copy is may decide to go on without it.
 
-Rules: a file that was left live is closed with its summary. Then a new one is begun, or a small one of the same group
-is gone on with (`JournalFile.go_on`), so that reopening a topic often leaves no trail of files, all of which are read
-the next time. Whoever calls `recover` holds the journal's lock.
+Rules: a file that was left live is closed with its summary. Then the journal begins a new file, or goes on with a small
+one of the same group (`JournalFile.go_on`): so a topic that is often reopened leaves no trail of files, all of which
+would be read the next time. Whoever calls `recover` holds the journal's lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 class Known:
     """What this process has found of the last files of journals, so that it need not read them whole again while nobody
-    has touched them. A file that is gone on with is known again when it is closed. For one thread at a time a journal.
+    has touched them. A file that is written again is known again when it is closed. One thread a journal at a time.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,11 @@
-"""Of writers on hosts without a node: the source timestamp of the last message of each that a journal has had.
+"""For each writer on a host without a node: the source timestamp of its last message that a journal has had.
 
 Why in the journal: when all nodes of a topic were down, nobody else knows how far such a writer has got
 (`spindle.relay.handover`). Each file's head says what the files before it have had, so that the last file is enough,
 and files that are deleted, or that this node never had, don't matter.
 
-Rules: bounded. Of more than RELAYED_MAX writers those are forgotten that have been silent for longest, by their clocks.
+Rules: a file's head names at most RELAYED_MAX writers, and memory holds at most twice as many: the journal forgets
+those that have been silent for longest, by their own clocks.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from spindle.journal.format import MESSAGE, RECORD, CommitLayout, parse_channel
 
 RELAYED_MAX = 8192  # writers
-WRITER_SHIFT = 16  # a channel's writer is one of those if anything is above these bits...
-IDENTITY_SHIFT = 15  # ...and its identity is what is above, and so many of the lower ones
+WRITER_SHIFT = 16  # a channel's writer is one of those if its number has anything above so many bits...
+IDENTITY_SHIFT = 15  # ...and its identity is what is above, followed by so many of the lower bits
 
 Relayed = Mapping[int, int]  # identity -> source timestamp, UTC ns
 
@@ -35,14 +36,14 @@ class Relays:
         self._channels: dict[int, int] = {}  # of these writers: channel id -> identity
 
     def note(self, identity: int, source_ns: int) -> None:
-        """A message."""
+        """A message of this writer is in the journal."""
         if source_ns > self.last.get(identity, 0):
             self.last[identity] = source_ns
             if len(self.last) > 2 * RELAYED_MAX:
                 self.last = newest(self.last)
 
     def learn(self, known: Relayed) -> None:
-        """What a journal has had elsewhere."""
+        """Takes in what another node's journal has had."""
         for identity, source_ns in known.items():
             self.note(identity, source_ns)
 
@@ -66,5 +67,5 @@ class Relays:
 
 
 def newest(last: Relayed) -> dict[int, int]:
-    """Those to be remembered if there are too many."""
+    """The RELAYED_MAX writers to remember: those heard of last."""
     return dict(sorted(last.items(), key=lambda one: one[1])[-RELAYED_MAX:])

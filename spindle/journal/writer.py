@@ -125,7 +125,7 @@ class Journal:
         self._take_count = max(1, min(TAKE_MAX, TAKE_BYTES // spec.size_max))
         self._stopping = False
         self._durable = 0
-        self._earlier_messages = 0  # of this life, in files that are closed, less those of others in the present one
+        self._earlier_messages = 0  # of this life in closed files, minus those of earlier lives in the present file
         self._commits = 0
         self._skipped = 0
         self._commit_ns_max = 0
@@ -198,8 +198,8 @@ class Journal:
             return max(self._file.relays.last.get(writer, 0), self._learned.get(writer, 0))
 
     def learn(self, relayed: Relayed) -> None:
-        """What came before the next message, in a journal that doesn't have it: of each writer on a host without a
-        node its identity and last source timestamp. On the disk with the next commit."""
+        """Takes in what came before the next message and isn't in this journal: for each writer on a host without a
+        node, its identity and last source timestamp. On the disk with the next commit."""
         with self._changed:
             self._learned = {**self._learned, **relayed}
 

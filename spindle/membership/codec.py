@@ -71,7 +71,7 @@ def view_from_wire(message: pb.View) -> View:
     return view
 
 
-# Whoever is told whole views has most of their topics from one to the next: what stays is looked up.
+# A node that is told whole views has seen most of their topics in the view before: these come from a cache.
 
 
 @functools.lru_cache(maxsize=4 * TOPICS_MAX)
@@ -96,7 +96,7 @@ def _field_of(topic: Topic) -> bytes:
 
 
 def _check(view: View, topics: Sequence[Topic]) -> None:
-    """MembershipError if the view contradicts itself. `topics`: those of its that have not been checked before."""
+    """MembershipError if the view contradicts itself. `topics`: those of the view that were not checked before."""
     nodes = set(view.node_ids)
     fault = ""
     if len(nodes) != len(view.members) or len(nodes) > NODES_MAX:
@@ -122,7 +122,7 @@ def encode_view(view: View) -> bytes:
 
 
 def encode_proposal(view: View, base: View, ballot: int) -> bytes:
-    """`view` as it differs from `base`, which it follows: what it costs depends on what changes."""
+    """What differs in `view` from `base`, which it follows: so the size depends on what changes."""
     before = {topic.topic_id: topic for topic in base.topics}
     changed = [topic for topic in view.topics if before.pop(topic.topic_id, None) is not topic]
     return pb.Proposal(

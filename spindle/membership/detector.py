@@ -4,15 +4,15 @@ Why beside the connections: a process that ends is reported by the kernel at onc
 stopped, swapped out or caught in a loop keeps its connections; all that shows is that its heartbeat stands still.
 
 Why silence is summed up instead of measured between two times: a node that was stopped itself, or got no processor,
-would take its own absence for everybody else's. So a look counts for no more silence than one that came roughly in
-time, and after a stall of half the timeout the count begins anew for all.
+would take its own absence for everybody else's. So a look that comes late counts for no more silence than one that is
+roughly in time, and after a stall of half the timeout the count begins anew for all.
 
 Rules:
 - Sans-IO: times are given, in integers of ns of any clock that does not jump (one that goes back counts as standing
   still). The driver calls `late()` every `wait_ns()`.
 - A heartbeat is a number that only has to change. What it says is not believed, so nobody can promise to live longer.
-- Every member gets the whole timeout after `restart()`: in a new epoch all rows begin at zero, and who installs it last
-  is not accused of it.
+- Every member gets the whole timeout after `restart()`: in a new epoch all rows begin at zero, and the member that
+  installs it last is not accused for that.
 - The detector accuses; whether a suspicion may follow is the machine's to say (`Machine.may_suspect`), so it names a
   silent member again at every look.
 """
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-BEATS_PER_TIMEOUT = 20  # looks and heartbeats; so many a beat may come late before it matters
+BEATS_PER_TIMEOUT = 20  # looks, and heartbeats, in one timeout, unless the bounds below make them more or fewer
 INTERVAL_MIN_NS, INTERVAL_MAX_NS = 5_000_000, 50_000_000
-LOST = 2  # times the timeout: then not even who can't do without a member waits for it any longer, if it is elsewhere
+LOST = 2  # times the timeout: after that nobody waits for one on another host, even if a majority needs it
 STALL = 2  # a gap between two looks of timeout / STALL was a stall of our own
 
 

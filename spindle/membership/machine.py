@@ -1,11 +1,12 @@
 """The membership machine of one node: its inputs and outputs, and what nodes wish of each other.
 
 Why sans-IO: the node and the simulator drive the same code. It reads no clock, and does nothing by itself: inputs are
-its methods, outputs `take_actions()` and the own row. By which rules a view follows the other is in
+its methods, outputs `take_actions()` and the own row. The rules by which one view follows another are in
 `spindle.membership.rules`; how a node gets in is in `outside`.
 
-Rules for the driver: after every input and every ring of the table call `step()`, then carry out the actions, until
-there are none. While `in_minority` give the certain end of others a little time (`ended()`), then `give_up()`.
+Rules for the driver: after every input, and whenever the table has changed, call `step()`, then carry out the actions,
+until there are none. While `in_minority`, wait a little to learn that missing members have ended (`ended()`), then call
+`give_up()`.
 """
 
 from __future__ import annotations
@@ -93,13 +94,13 @@ class Machine(Outside):
             table.set("leaving", 1)
         table.push()
         self._revised()
-        self._together = self._together or bool(self._wishes.asking_for_roles)  # meanwhile
+        self._together = self._together or bool(self._wishes.asking_for_roles)  # during the change
         self._dead = {life: gone for life, gone in self._dead.items() if life[0] in self.view.node_ids}
         for member in self.view.members:
             if self._is_dead(member):  # the decision stood although it died
                 self._part_with(member)
         if not self.is_leader:
-            self._wishes.topics.clear()  # told to a leader to be: for the view in which it was told only
+            self._wishes.topics.clear()  # kept in case this node leads: only for the view in which they were told
         self._told.clear()
         self._tell_leader()
         deferred, self._deferred = self._deferred, []
@@ -107,7 +108,7 @@ class Machine(Outside):
             self.receive(node_id, message)
 
     def _revised(self) -> None:
-        """The topics are others now: what is fulfilled is wished no longer."""
+        """The view's topics have changed: drops the wishes that it fulfils."""
         assert self.view is not None
         self._wishes.drop_fulfilled(self.view)
         self._own = {
@@ -118,7 +119,7 @@ class Machine(Outside):
         self._settle_declarations()
 
     def _settle_declarations(self) -> None:
-        """Our declarations of topics that exist now: the same, or refused because another was first."""
+        """Our declarations of topics that exist now are fulfilled, or refused if the topic is defined otherwise."""
         assert self.view is not None
         for request_id, wish in list(self._own.items()):
             topic = self.view.topic(wish.name) if isinstance(wish, TopicSpec) else None
@@ -187,8 +188,8 @@ class Machine(Outside):
         return member is not None and member.host == self.me.host
 
     def to_suspect(self, late: set[int]) -> set[int]:
-        """Whom to suspect now of the members that give no sign of life: all, if a majority remains without. Else those
-        on other hosts, if one remains without these, as who hangs on this host may go on or be ended by somebody."""
+        """Whom to suspect now of the members that give no sign of life: all, if a majority remains without them; else
+        those on other hosts, if a majority remains without those. A member that hangs on this host may still go on."""
         if self.may_suspect(late):
             return late
         far = {node_id for node_id in late if not self.is_near(node_id)}
@@ -200,8 +201,9 @@ class Machine(Outside):
         return self._participants is not None and not self._participants.has_majority()
 
     def give_up(self, silent: Collection[int] = ()) -> None:
-        """Stops this node if it is in a minority still, or would be without these members, of other hosts, that have
-        been silent for so long that it has to take itself for cut off. It accuses nobody of that: they may hear it."""
+        """Stops this node if it is in a minority, or would be without the members `silent`. These are on other hosts,
+        and silent for so long that this node must take itself for cut off. It suspects none of them: they may live, and
+        would obey the suspicion."""
         if self._participants is None or self.may_suspect(set(silent)):
             return
         assert self.view is not None
@@ -221,7 +223,7 @@ class Machine(Outside):
             return
         gone = self._dead[member.life]
         if gone.left and self.phase is not Phase.ECHOED:
-            # Whoever leaves in order has waited for the echoes of all that it counted among the live.
+            # A member that leaves in order has waited for the echoes of all it took for live: not of this node.
             self._fail(CastOut(f"{member} has left in order without this node's consent, so the others go on without "
                                f"it, and it has stopped; {REJOIN}"))
         elif gone.left:
@@ -267,7 +269,7 @@ class Machine(Outside):
         elif message.view_id > self.view.view_id:
             self._deferred.append((node_id, message))
         else:
-            # Kept even if another leads now: who sent it may suspect that one already, and has told nobody else.
+            # Kept even if another member leads: the sender may suspect it already, and has sent this nowhere else.
             self._take_wish(node_id, message)
             if isinstance(message, m.JoinRequest) and not self.is_leader:
                 self._act(m.Send(node_id, m.CurrentView(self.view)))
@@ -289,7 +291,7 @@ class Machine(Outside):
         if isinstance(message, m.TopicRequest):
             member = self.view.member(node_id)
             refused = self._refused.get((member.life, message.request_id)) if member is not None else None
-            if refused is not None:  # told again before the refusal had come: it must not come true later
+            if refused is not None:  # told again before the refusal had come: it must not be granted later
                 self._act(m.Send(node_id, refused))
             elif member is not None:
                 self._wishes.add(node_id, message)
@@ -332,8 +334,8 @@ class Machine(Outside):
     # --- a view that can't be prepared
 
     def lacks(self, ballot: int, lacks: Mapping[int, str]) -> None:
-        """The driver has waited long for what it needs of these nodes to prepare this ballot, and still hasn't got it;
-        with what it knows of why. The leader is told."""
+        """The driver has waited long for the memory of these nodes to prepare this ballot, and says what it knows of
+        why. Tells the leader."""
         if ballot != self.ballot or self.next_view is None:
             return
         message = m.Lacking(self.next_view.view_id, ballot, tuple(sorted(lacks.items())))
@@ -346,7 +348,7 @@ class Machine(Outside):
             self._act(m.Send(leader.node_id, message, leader.incarnation))
 
     def leave_out(self, ballot: int, again: bool = False) -> list[Member]:
-        """The view of this ballot has taken too long to prepare: at its leader, decides who is left out, and tells
+        """The view of this ballot has taken too long to prepare: the leader decides who is left out, and tells
         them. Returns the joiners among them, whose connections the driver ends. `again`: members that were told before
         and haven't stopped are suspected, if a majority remains."""
         if not self._still_prepares(ballot):
@@ -376,7 +378,7 @@ class Machine(Outside):
     def _still_prepares(self, ballot: int) -> bool:
         """True if this node leads, and its proposal of this ballot can still be replaced."""
         waiting = self.phase in (Phase.PREPARING, Phase.PREPARED) and self.ballot == ballot
-        # Who hasn't acknowledged hangs, and is the detector's.
+        # A member that hasn't acknowledged hangs: the detector finds it.
         return waiting and self.is_leader and self._least("acked") >= ballot and not self._decision_stands()
 
     def _left_out(self, why: str) -> None:
@@ -384,7 +386,7 @@ class Machine(Outside):
                            f"between the two; {REJOIN}"))
 
     def _told_to_stop(self, node_id: int, message: m.LeftOut) -> None:
-        """Obeyed from the present leader only, and only while nobody has wedged: then it is too late to be left out."""
+        """Obeyed from the present leader only, and only until this node wedges: then the decision stands."""
         if self._table is None or self.view is None or message.ballot != self.ballot:
             return
         if self.phase in (Phase.PREPARING, Phase.PREPARED) and self.view.members[self.leader_rank].node_id == node_id:

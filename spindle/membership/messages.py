@@ -24,8 +24,8 @@ class CurrentView:
 
 @dataclasses.dataclass(frozen=True)
 class JoinRequest:
-    """From a node that wants to be a member; of the view that it has been told. Its settings are for the group, if
-    their version is greater than the group's."""
+    """From a node that wants to be a member of the group whose view it was told. The group takes over its settings
+    if their version is greater than the group's."""
 
     member: Member
     group_id: int
@@ -44,7 +44,7 @@ class Role:
 
 @dataclasses.dataclass(frozen=True)
 class Deletion:
-    """A wish that a topic, the one that was born then, is no more."""
+    """A wish to delete a topic: the one that was declared at `born`, not a later one of its name."""
 
     topic: str
     born: tuple[int, int]
@@ -130,7 +130,7 @@ Message = CurrentView | JoinRequest | TopicRequest | Rejection | Admission | Pre
 
 @dataclasses.dataclass(frozen=True)
 class Send:
-    """Send the message to a node, if it is still connected: to this life of it, 0 = whichever is. A JoinRequest that
+    """Send the message to this life of a node, if it is still connected (0: to whichever life is). A JoinRequest that
     can't be sent is answered by Machine.unreachable()."""
 
     node_id: int

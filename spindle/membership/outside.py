@@ -1,7 +1,7 @@
 """A node's way into a group and out of it, as far as its membership machine goes.
 
-Outside it asks a member to be let in. Admitted, it is counted on for a view that it can't see come: it waits for the
-word to install it, and goes back outside when nobody can send that any more.
+A node outside asks a member to be let in. Once it is admitted, the members count on it for their next view, but it
+can't see their rows. It waits for the word to install that view, and goes back outside when nobody can send that word.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Outside(Rules):
         return passed or all(map(self._is_gone, self._admitting + self.view.members))
 
     def _is_gone(self, member: Member) -> bool:
-        """Outside, also of a life that was never met: the node is connected in another life of it."""
+        """True if the member is dead, or if its node was last connected in another life."""
         return self._is_dead(member) or self._met.get(member.node_id, member.incarnation) != member.incarnation
 
     def connected(self, node_id: int, incarnation: int) -> None:
-        """There is a new connection to this life of a node. Only among members the end of one is for ever."""
+        """There is a new connection to this life of a node. Only between members is the end of a connection final."""
         life = node_id, incarnation
         self._met[node_id] = incarnation
         fellow = self.view.member(node_id) if self._table is not None and self.view is not None else None
@@ -94,7 +94,7 @@ class Outside(Rules):
         if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or message.ballot <= self.ballot:
             return
         if self.view is not None and self.view.view_id > message.base:
-            return  # by somebody that the group has gone on without
+            return  # from a member that the group has gone on without
         if message.view.rank_of(self.me.node_id) is None:
             raise MembershipError(f"node {node_id} admitted this node to a view without it")
         told = self.view.member(node_id) if self.view is not None else None
@@ -106,8 +106,8 @@ class Outside(Rules):
         self._act(m.Prepare(message.view, message.ballot))
 
     def _begin(self, message: m.Installed) -> None:
-        """The word to install, from a member or from another joiner that had it: whose word it was may be dead by now,
-        so it is passed on. It counts even if everybody seemed to be gone before it came."""
+        """The word to install, from a member or another joiner. It is passed on to the other joiners, as the member
+        that gave it may be dead by now. It counts even if all members seemed to be gone before it came."""
         view, ballot = (self.next_view, self.ballot) if self.phase is Phase.ADMITTED else self._void
         if self.phase not in (Phase.OUTSIDE, Phase.ADMITTED) or view is None or message.ballot != ballot:
             return

@@ -10,7 +10,7 @@ its rules can be stated in a line:
               a member did at an earlier leader's word is visible by then, and nothing more of that kind will come.
     majority  2 * live > n - ended. `ended` are members that certainly never act again (the process has ended and its
               row can be read to its end, or it left in order) and whose row suspects no live member.
-    departed  members that left in order: not live, but nobody is told; everybody hears it from themselves.
+    departed  members that left in order: not live. Nobody tells others of it: each hears it from them.
 
 Why the majority may leave out the ended: let two sets L and S of members go on without each other. Nobody in L suspects
 anybody in L, and everybody in S suspects all of L (they acknowledged to go on without it), so L and S are disjoint, and
@@ -18,8 +18,8 @@ neither has a member that the other counts as ended (it would suspect its counte
 and S count as ended, |L| + |S| + |E or F| <= n; but 2|L| > n - |E| and 2|S| > n - |F| together say
 2|L| + 2|S| + 2|E or F| >= 2|L| + 2|S| + |E| + |F| > 2n. So there is one such set at most.
 
-Rules: what would cost this member its majority is kept back: a member that has to stop must not accuse the others. The
-bit sets are Python integers with one bit a rank.
+Rules: a suspicion that costs this member its majority is not published: a member that has to stop must not accuse the
+others. The bit sets are Python integers with one bit a rank.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Participants:
 
     def absorb(self) -> list[int]:
         """Takes over what live rows suspect; returns the ranks that are news. Lower ranks first, and a row that has
-        become suspect on the way is not read: of two members that accuse each other one is believed."""
+        become suspect on the way is not read: of two members that accuse each other the lower one is believed."""
         news = 0
         for rank in self.live:
             if not (1 << rank) & (news | self._me):

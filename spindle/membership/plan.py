@@ -1,10 +1,10 @@
 """From everything that is wished for to the one next view, and what has to be refused on the way.
 
-Why one function for it: who is leader at the moment plans alone, and members only compare what they get; all rules
-about ids, ranks, limits and first declarers are in this file.
+Why one function for it: the present leader plans alone, and the members only check what they get; all rules about ids,
+ranks, limits and first declarers are in this file.
 
 Rules: wishes say what should be, not what should change, so a wish that is told twice does no harm. A wish that the
-view fulfils already asks for nothing. Refusals go to who wished; they never stop the rest.
+view fulfils already asks for nothing. Refusals go to the node that wished, and never stop the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Wishes:
         return {node_id for (node_id, _, _), one in self.topics.items() if isinstance(one.wish, Role)}
 
     def propose(self, settings: Settings) -> None:
-        """Of two that are equally new the first one counts."""
+        """Keeps the newest settings; of two with the same version the first."""
         if settings.version > self.settings.version:
             self.settings = settings
 
@@ -58,8 +58,8 @@ class Wishes:
         self.topics = {key: one for key, one in self.topics.items() if key[0] != member.node_id}
 
     def drop_fulfilled(self, view: View) -> None:
-        """Forgets what `view` fulfils, and topic wishes of nodes that aren't members. Who waits until an earlier life
-        of its node id is out of the view goes on waiting."""
+        """Forgets what `view` fulfils, and topic wishes of nodes that aren't members. A join stays while an earlier
+        life of its node id is still in the view."""
         nodes = set(view.node_ids)
         lives = {member.life for member in view.members}
         self.joins = {
@@ -89,14 +89,14 @@ class _Draft:
 
 
 class _Drafts:
-    """The topics as they are to be in the next view. What nobody wishes to change is not touched."""
+    """The topics as they are to be in the next view. Topics that nobody wishes to change are not touched."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._drafts: dict[str, _Draft | None] = {}  # None: is to be no more
 
     def get(self, name: str) -> _Draft | None:
-        """To be changed; None if there is none."""
+        """The draft of a topic, for changing; None if there is no such topic."""
         if name not in self._drafts:
             topic = self._view.topic(name)
             if topic is None:
@@ -148,7 +148,7 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
     nodes = [member.node_id for member in members]
     drafts = _Drafts(view)
     rejections: list[tuple[int, Rejection]] = []
-    # Declarations first: a role needs its topic, whichever arrived first; and who opens it keeps it from being deleted.
+    # Declarations first: a role needs its topic, whichever arrived first. Deletions last: a role keeps its topic alive.
     for (node_id, _, _), request in sorted(wishes.topics.items(), key=lambda item: _ORDER[type(item[1].wish)]):
         try:
             if isinstance(request.wish, TopicSpec):
@@ -190,7 +190,7 @@ def _declare(drafts: _Drafts, wanted: TopicSpec, state: tuple[int, int]) -> None
     spec = wanted.with_window()
     used = {draft.topic_id for draft in drafts.topics()}  # with those that are about to be deleted
     topic_id = max(used, default=0) + 1
-    if topic_id > TOPICS_MAX:  # numbers come back as late as possible
+    if topic_id > TOPICS_MAX:  # only when numbers above all used ones have run out, gaps below are filled
         free = set(range(1, TOPICS_MAX + 1)) - used
         if not free:
             raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the "

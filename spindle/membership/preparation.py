@@ -1,7 +1,7 @@
-"""How long a view may take to prepare: a view that can't be must not hold up others.
+"""How long a view may take to prepare: one that can't be prepared must not hold up later ones.
 
-Who waits in vain for another's memory says so to the leader, and the leader then decides who is left out. How is said
-in `Machine.lacks` and `Machine.leave_out`, when is said here. Times are given, as in `watch`.
+A node that waits in vain for another's memory tells the leader, and the leader then decides who is left out. This
+module decides when; `Machine.lacks` and `Machine.leave_out` say how. Times are given, as in `watch`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spindle.membership.machine import Machine
 
 PREPARE_TIMEOUT_S = 5.0  # to exchange memory with everybody; then each says what it lacks
-LACKS_WAIT_S = 1.0  # for that to reach the leader, who decides then who is left out
+LACKS_WAIT_S = 1.0  # for these reports to reach the leader; then it decides who is left out
 
 
 class Preparation:
@@ -29,8 +29,8 @@ class Preparation:
         self._machine, self._lacks = machine, lacks
         self._timeout_s, self._lacks_wait_s = timeout_s, lacks_wait_s
         self._ballot = 0
-        self._again = False  # members were told before
-        self._told = False  # the leader knows by now what everybody lacks
+        self._again = False  # members were told before that they are left out
+        self._told = False  # what this node lacks was told: the next look decides
         self.due_s: float | None = None  # of the next look; None: there is none
 
     def begins(self, ballot: int, now_s: float) -> None:
@@ -39,8 +39,8 @@ class Preparation:
         self.due_s = now_s + (self._timeout_s or PREPARE_TIMEOUT_S)
 
     def look(self, now_s: float) -> tuple[Mapping[int, str], list[Member]]:
-        """What the leader is told now that this node lacks, and the joiners that this node, as the leader, has left
-        out: their connections are the driver's to end."""
+        """Returns what this node lacks, if it tells the leader now, and the joiners that this node, as the leader, has
+        left out now: the driver ends their connections."""
         ballot = self._ballot
         if not self._told:
             self._told, self.due_s = True, now_s + (self._lacks_wait_s or LACKS_WAIT_S)

@@ -1,4 +1,4 @@
-"""The rules of membership: how a view follows the other, through failures of any minority.
+"""The rules of membership: how one view follows another, through failures of any minority.
 
 Why columns and not messages: what a member has said stands in its row, where everybody can look it up at any time; a
 node that takes over the lead finds all it needs in the rows. Messages only carry wishes to the leader, and talk to
@@ -21,24 +21,24 @@ The steps from view v to v+1; each is one rule below, tried in this order until 
 Rules:
 - "All" are the live members, "leader" is the lowest of them, and it acts only behind the barrier; without a majority
   nobody does anything (`spindle.membership.participants`).
-- A ballot is attempt * NODES_MAX + rank of the proposer + 1, so columns that hold ballots only grow, and who leads next
-  can always outbid. Nobody acts on a proposal before all have acknowledged it: memory that was made for one that is
-  given up is given back. Who is prepared has acknowledged.
+- A ballot is attempt * NODES_MAX + rank of the proposer + 1, so columns that hold ballots only grow, and the next
+  leader can always outbid. Nobody acts on a proposal before all have acknowledged it, except by preparing: the memory
+  for a proposal that is given up is given back. A member that is prepared has acknowledged.
 - Members take orders from their present leader's row only, and take over its suspicions before they obey: so what a
   suspect has said is never obeyed late, and a leader behind the barrier sees all that was obeyed before.
-- Until somebody live has wedged, a proposal may be replaced by one with a higher ballot: a joiner vanished, a member of
-  it is suspected, or its proposer is. A new leader keeps the joiners of the newest proposal that it finds. Nothing
-  has been lost then, because a view is installed only when all live members have wedged and echoed.
-- Once somebody live has wedged, the decision stands as it is: who leads next carries it to its end, even with dead
+- Until somebody live has wedged, a proposal may be replaced by one with a higher ballot, because a joiner vanished, or
+  a member of it or its proposer is suspected. A new leader keeps the joiners of the newest proposal that it finds.
+  Nothing is lost by that: a view is installed only when all live members have wedged and echoed.
+- Once somebody live has wedged, the decision stands as it is: the next leader carries it to its end, even with dead
   members in it, and the view after it is without them. Two changes are two views or one batch, never a blend.
-- A revision moves nothing in shared memory, so the epoch goes on. Who has taken it says so in its own column committed;
-  a new leader that finds one such member takes it, too, so the living never differ for long. Columns hold ballots, so
-  those of one revision are no answer to the next.
+- A revision moves nothing in shared memory, so the epoch goes on. A member that takes it says so in its own column
+  committed; a new leader that finds one such member takes it, too, so the living never differ for long. Columns hold
+  ballots, so an answer to one revision is none to the next.
 - A trim is adopted if any witness has echoed it: somebody may have installed by it. Else it is computed anew.
 - Whoever is suspected by a live member is cast out, and stops.
 - A view that can't be prepared holds up nobody for ever: after a while each says what it lacks, and the leader decides
   who is left out (`spindle.membership.left_out`). A member that is left out is told so and stops, so it is certain that
-  it never acts again; only one that doesn't is suspected.
+  it never acts again; only one that doesn't stop is suspected.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class Rules:
         self._joiners_prepared: set[int] = set()
         self._lacks: dict[int, dict[int, str]] = {}  # at the leader, by node id: what it can't get for next_view
         self._together = False  # at the leader: several nodes have wished for roles at a time
-        self._gathering: bool | None = None  # ... and wait for more: None not yet, False no longer
+        self._gathering: bool | None = None  # ... and the leader waits for more: None not yet, False no longer
         self._look_again = False  # suspicions were absorbed in the middle of a rule
         self._base = -1  # of a joiner: id of the view in which its admission was decided
-        self._other: View | None = None  # outside: of another group than the one that is asked, which lives still
-        self._void: tuple[View | None, int] = (None, 0)  # of a joiner: a view to come, and its ballot, that it gave up
-        self._admitting: tuple[Member, ...] = ()  # of a joiner: who decides with it, as far as they stay
+        self._other: View | None = None  # outside: a view of another group, asked when the present one has ended
+        self._void: tuple[View | None, int] = (None, 0)  # of a joiner: view and ballot of an admission that it gave up
+        self._admitting: tuple[Member, ...] = ()  # of a joiner: the old members in the view it is admitted to
         self._asked: tuple[int, int] | None = None  # of a joiner: node id and incarnation of the leader it has asked
         self._told: dict[int, tuple[int, int]] = {}  # per own wish the leader that knows it
         self._request_id = 0
@@ -134,8 +134,8 @@ class Rules:
         return self._table is not None and self._table.my_rank == self.leader_rank
 
     def _leader_says(self, column: str) -> int:
-        """A column of the leader's row, for obeying; 0 if it suspects somebody of whom this member has not known: who
-        leads, or who counts, may be another then."""
+        """A column of the leader's row, to be obeyed; 0 if a live row has a suspicion that is news here, as then
+        another member may lead, or other members count."""
         assert self._table is not None
         value = self._table.get(self.leader_rank, column)
         if self._absorb():
@@ -224,8 +224,8 @@ class Rules:
             self._refuse(node_id, rejection)
         view = plan.view
         if self.phase is not Phase.STABLE and (view is None or view.revises(self.view)):
-            # Something has to take the place of the proposal that is given up. Joiners that were admitted to it learn
-            # that it doesn't come by another view, and by no revision.
+            # Another proposal must replace the one that is given up, and must be a view if that one was: joiners that
+            # were admitted to it learn only from another view, not from a revision, that it doesn't come.
             assert self.next_view is not None
             revises = self.next_view.revises(self.view)
             view = view or dataclasses.replace(self.view, revision=self.view.revision + 1)
@@ -240,8 +240,8 @@ class Rules:
         return self._acknowledge()
 
     def _gathers(self) -> bool:
-        """True while the leader waits for more: where the last roles were wished by several nodes at a time, others may
-        be about to do what one of them has begun. A node alone waits for nobody."""
+        """True while the leader waits for more wishes: if several nodes wished for roles together the last time, others
+        may be about to follow the one that has begun. A node alone waits for nobody."""
         assert self.view is not None
         asking = self._wishes.asking_for_roles
         if asking and self._together and self._gathering is not False and not self._wishes.joins and (
@@ -293,7 +293,7 @@ class Rules:
         except ValueError:  # not whole yet
             return False
         view = decode_proposal(data, self.view, ballot)
-        if view is None:  # the next one is there already, and its column comes after it
+        if view is None:  # the area has the next proposal already; its column comes later
             return False
         self._check_next(view)
         if not self.is_leader:
@@ -335,7 +335,7 @@ class Rules:
         assert self.view is not None and self.next_view is not None
         joiners = self._joiners()
         if not joiners and not self.next_view.revises(self.view):
-            return False  # all are prepared before anybody wedges, and that says more
+            return False  # not needed: before anybody wedges all are prepared, and so have acknowledged
         table.set("committed", self.ballot)
         table.push()
         for joiner in joiners:
@@ -344,8 +344,8 @@ class Rules:
         return True
 
     def _revise(self) -> bool:
-        """Also what an earlier leader has committed, if that is known of somebody who takes part: who leads now has
-        heard of it behind the barrier at the latest, before it proposes anything."""
+        """Takes a committed revision, also one that an earlier leader has committed, if a live member has taken it. A
+        new leader sees that behind the barrier at the latest, so before it proposes anything."""
         if self.phase is not Phase.ACKNOWLEDGED:
             return False
         assert self._table is not None and self.view is not None and self.next_view is not None
@@ -374,7 +374,7 @@ class Rules:
         if self.next_view.revises(self.view):
             return False
         if self._joiners() and self._leader_says("committed") < self.ballot:
-            return False  # who comes in connects to everybody: not before all know of it
+            return False  # joiners connect to everybody: not before all have acknowledged
         self.phase = Phase.PREPARING
         self._act(m.Prepare(self.next_view, self.ballot))
         return True

@@ -42,7 +42,7 @@ class Table(Protocol):
         """Messages that the member has received of each sender, by sender rank, as it froze them at its wedge."""
 
     def frozen_topics(self, rank: int) -> Sequence[int]:
-        """Numbers of the topics of which that member has frozen a count above zero; all others of its are zeros."""
+        """Numbers of the topics for which that member has frozen any count above zero."""
 
     def push(self) -> None:
         """Makes what was set and written visible to the others, in that order, and rings them."""

@@ -1,11 +1,11 @@
 """The ragged trim: how many messages of each sender an epoch keeps (design: Membership 6).
 
-Why the least over the live: it is the most that all of them can deliver. And it is never less than what anybody has
-delivered, the dead included: a message is delivered when all members of the view have received it, so it counts among
-what each of the live has frozen (property T2).
+Why the least over the live members: it is the most that all of them can deliver. And it is never less than what any
+member, dead or live, has delivered: a message is delivered only when all members of the view have received it, so each
+live member's frozen counts include it (property T2).
 
-Rules: a topic that isn't named keeps nothing. So what a view change costs depends on the topics in which something
-has come in its epoch, not on all that there are.
+Rules: a topic that isn't named keeps nothing. So the cost of a view change depends on the topics that had messages in
+its epoch, not on all that there are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def least_frozen(view: View, table: Table, live: Sequence[int]) -> Trims:
 
 
 def fits(view: View, table: Table, node_id: int, view_id: int, trims: Mapping[int, tuple[int, ...]]) -> bool:
-    """True if the trim is one of `view` and keeps nothing that this member has not received (property T3)."""
+    """True if the trim is one of `view` and keeps only messages that this member has received (property T3)."""
     if view_id != view.view_id:
         return False
     known = {topic.topic_id: topic for topic in view.topics if topic.topic_id in trims}

@@ -1,19 +1,19 @@
-"""What a node does for its machine by the clock: it vouches for its own heart, accuses who hangs, and gives up.
+"""What a node does for its machine by the clock: it permits its own heartbeats, accuses hanging members, gives up.
 
-Why apart from the machine: the machine reads no clock, and carrying out its actions needs none. What does is here and
-in `preparation`; times are given, so the node and the simulator drive the same rules.
+Why apart from the machine: the machine reads no clock, and carrying out its actions needs none. What needs one is here
+and in `preparation`; times are given, so the node and the simulator drive the same rules.
 
 Rules:
-- The predicate thread makes the heartbeat: what applications and strangers ask is worked off by the control loop, and
-  many who ask much must not make this node look dead. But a node whose control loop hangs holds up every view change.
-  So each look vouches for HANGING times the timeout; when that is over the heart stands still.
+- The predicate thread makes the heartbeats, so that a control loop busy with many requests doesn't make this node look
+  dead. But a node whose control loop hangs holds up every view change. So each look permits heartbeats for HANGING
+  times the timeout only; without another look they stop then.
 - A member that hangs on this host may go on at any moment, so it is accused only if a majority remains without it and
-  all others that hang. Otherwise this node waits with it.
+  all others that hang. Otherwise this node waits for it.
 - A silent member on another host may hang, may have lost its power, or may be on the other side of a broken link and
-  have gone on without this node. So it is waited for, too, where its loss would cost the majority, but only for the
-  timeout once more: a link that is back by then has cost nothing. Then this node gives up.
-- A node without a majority waits for as long as a hanging member would be given: whoever is missing may turn out to
-  have ended for certain. Then it gives up.
+  have gone on without this node. If its loss would cost the majority, this node waits for it, too, but only for one
+  timeout more: a link that is back by then has cost nothing. Then this node gives up.
+- A node that has lost its majority waits for one timeout: missing members may turn out to have ended for certain. Then
+  it gives up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HANGING = 3  # times the timeout without a look: the control loop is not just bu
 
 
 class Hearts(Protocol):
-    """What it needs of an epoch."""
+    """What a watch needs of an epoch."""
 
     @property
     def my_rank(self) -> int:
@@ -44,7 +44,7 @@ class Hearts(Protocol):
         """A column of anybody's row."""
 
     def vouch(self, between_ns: int, beats_max: int) -> None:
-        """The own heart may beat so often from now on, every `between_ns`."""
+        """The own row may have up to `beats_max` heartbeats from now on, one every `between_ns`."""
 
 
 class Watch:
@@ -55,7 +55,7 @@ class Watch:
         self._machine = machine
         self._detector = Detector(timeout_ns)
         self._hearts: Hearts | None = None
-        self._minority_ns: int | None = None  # since when
+        self._minority_ns: int | None = None  # when this node lost its majority
         self.waited_for: dict[int, int] = {}  # node ids, by rank, that hang and can't be accused
 
     def installed(self, hearts: Hearts, now_ns: int, timeout_ns: int = 0) -> None:
@@ -101,7 +101,7 @@ class Watch:
         hearts.vouch(between_ns, HANGING * self._detector.timeout_ns // between_ns)
 
     def _accuse(self, late: dict[int, int]) -> dict[int, int]:
-        """Whom the machine's rules let it of these ranks and node ids; returns the others."""
+        """Suspects those of these members (node ids by rank) that the machine's rules allow; returns the others."""
         machine = self._machine
         accused = machine.to_suspect(set(late.values()))
         for rank, node_id in sorted(late.items()):

@@ -4,10 +4,10 @@ Why apart from the node: the machine decides, the node serves; between them is o
 "install" that must never wait and never be interleaved with anything else.
 
 Rules:
-- Actions are carried out in their order, and nothing in that waits (a reader without room for the last messages of an
-  epoch gets them later, see `spindle.topics.local_topic`), so a view change takes milliseconds.
-- `drive()` after every input to the machine and every ring of the columns; it does nothing once `stop()` was called,
-  and from then on nothing is stored into the own row either: a node that says Farewell has stopped acting.
+- Actions are carried out in their order, and none of them waits, so a view change takes milliseconds. (A log without
+  room for the last messages of an epoch gets them later, see `spindle.topics.local_topic`.)
+- Call `drive()` after every input to the machine, and whenever columns have changed. After `stop()` it does nothing,
+  and nothing is stored into the own row any more: a node that says Farewell has stopped acting.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
 
-GATHER_S = 0.003  # for openings that come together: less than the view that each would take for itself
-OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s, for an open direct claim at a wedge: nothing else happens meanwhile
+GATHER_S = 0.003  # wait for openings that come together, so that they share one view; shorter than a view change
+OPEN_CLAIM_SHARE = 0.25  # of suspect_timeout_s: wait of a wedge for an open direct claim; the loop stands still then
 TIDY_S = 0.05  # between two looks whether an old epoch's last posts have arrived
 SLOW_CHANGE_S = 1.0  # a view change that takes longer is worth a line in the log
 LOG = logging.getLogger("spindle.node")
@@ -113,7 +113,7 @@ class Changes:
             self.drive()
 
     def _unfit(self, node_id: int, why: str) -> None:
-        """A member of the next view offered a row that is none: the group goes on without it, or doesn't let it in."""
+        """A member of the next view offered an invalid row: the group goes on without it, or doesn't let it in."""
         LOG.error("%s", why)
         peer = self.peers.connected.get(node_id)
         if self.view is not None and self.view.rank_of(node_id) is not None:
@@ -132,7 +132,7 @@ class Changes:
         """The connection to a node has ended; see Machine.peer_gone."""
         fellow = self.view.member(member.node_id) if self.view is not None else None
         self.next.gone(member.node_id, again=not ended and (fellow is None or fellow.life != member.life))
-        self.drive()  # what the rows say comes first: who goes on without this node has said so there
+        self.drive()  # first what the rows say: members that go on without this node have said so there
         if not self._stopped:
             self.machine.peer_gone(member, left, why, ended)
             self.drive()
@@ -179,8 +179,8 @@ class Changes:
             self._slow_timer = asyncio.get_running_loop().call_later(SLOW_CHANGE_S, self._say_slow)
 
     def _parked_for(self, actions: list[m.Action]) -> contextlib.AbstractContextManager[None]:
-        """At the end of an epoch the predicate thread stands still once, not anew for every log and cursor: on a busy
-        host each time may cost a time slice."""
+        """Parks the predicate thread once for the whole end of an epoch, not anew for every log and cursor: on a busy
+        host each parking may cost a time slice."""
         if any(isinstance(action, m.Install) for action in actions):
             return self.engine.parked()
         return contextlib.nullcontext()
@@ -189,7 +189,7 @@ class Changes:
         return not self._stopped and self.machine.phase not in (Phase.OUTSIDE, Phase.STABLE, Phase.GONE)
 
     def _say_slow(self) -> None:
-        """A view change takes milliseconds; one that doesn't is worth a line, and a look whether a ring got lost."""
+        """Logs a view change that takes too long, and drives the machine once more, in case a doorbell was lost."""
         self._slow_timer = None
         view = self.machine.next_view
         now = (view.view_id, self.machine.ballot) if view is not None else (-1, 0)
@@ -247,7 +247,7 @@ class Changes:
         if lacks:
             LOG.warning("view change: this node still lacks %s", "; ".join(
                 f"node {node_id} ({why})" for node_id, why in sorted(lacks.items())))
-        self.drive()  # tells them
+        self.drive()  # sends what this node lacks, or who is left out
         for joiner in joiners:
             LOG.warning("%s could not be let in: it is left out", joiner)
             if self._connected(joiner):
@@ -287,7 +287,7 @@ class Changes:
                 self.machine.peer_gone(member, why="it is not connected", ended=False)
 
     def _revise(self, view: View) -> None:
-        """Topics have come or gone that nobody has a part in: the epoch stays."""
+        """Topics without members have come or gone: the epoch stays."""
         before, self.view = self.view, view
         self.topics.revised(view)
         self._on_revised(view, before)

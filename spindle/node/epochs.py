@@ -4,16 +4,16 @@ Why here and not in the machine: descriptors travel over connections that may ha
 The machine asks for a view to be prepared and hears when it is; everything in between is this module's.
 
 Rules:
-- An offer is a member's row and doorbell for one ballot of one view, or, to a member on another host, what it has to
-  know of the row to get a copy. Offers may come before this node has begun to prepare; they are kept for a few ballots
-  and closed when a later view is installed.
+- An offer hands over a member's row and doorbell for one ballot of one view; to a member on another host, what that
+  member needs for a copy of the row. Offers may come before this node has begun to prepare; up to OFFERS_MAX are kept,
+  and closed when their view, or a later one, is installed.
 - Of two members that are not connected, the one of higher rank connects, and tries until the view is given up. It also
-  opens their data connection, once it has been told the token for it; both count as attached when both ends have the
-  other's offer and the connection.
-- Whoever can't be reached, or whose row doesn't fit, is nobody's end but its own: the view stays unprepared until the
+  opens their data connection, once it has been told the token for it. Each end counts the other as attached when it
+  has the other's offer and the connection.
+- A member that can't be reached, or whose row doesn't fit, ends no other node: the view stays unprepared until the
   leader proposes another; `lacks()` tells whom this node waits for, and why.
-- Memory or descriptors that run out here are this node's failure, never that of whom they were needed for. What the
-  own row needs is tried again for a while, as others may give something back; then this node ends.
+- Memory or descriptors that run out here are this node's failure, never the failure of the member that they were
+  needed for. For its own row the node tries again for a while, as others may give something back; then it ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LOG = logging.getLogger("spindle.node")
 
 
 def ack_timeout(suspect_timeout_s: float) -> int:
-    """How long an RDMA device waits for an acknowledgement before it sends again, as it counts: 4.096 us * 2 ** this.
+    """How long an RDMA device waits for an acknowledgement before it sends again: 4.096 us * 2 ** the result.
     All its attempts together last as long as a member may be silent, so a network that pauses for less costs nobody
     its membership."""
     return min(31, max(ACK_TIMEOUT_MIN, math.ceil(math.log2(suspect_timeout_s / RDMA_ATTEMPTS / 4.096e-6))))
@@ -79,8 +79,8 @@ class NextEpoch:
     """What is being prepared.
 
     on_ready(ballot)         all rows are exchanged
-    on_unfit(node_id, why)   this member of the view offered a row that is none
-    on_error(error)          the own memory can't be made, or something that others' needs has run out here
+    on_unfit(node_id, why)   this member of the view offered an invalid row
+    on_error(error)          the own memory can't be made, or something for another member has run out here
     """
 
     def __init__(self, engine: Engine, peers: Peers, node_id: int, on_ready: Callable[[int], None],
@@ -95,7 +95,7 @@ class NextEpoch:
         self._missing: set[int] = set()  # node ids whose row is not attached yet
         self._offered: set[int] = set()  # node ids that have ours
         self._offers: dict[Key, dict[int, Offer]] = {}  # early ones
-        self._tokens: dict[int, bytes] = {}  # by node id: what it has to prove that it was told
+        self._tokens: dict[int, bytes] = {}  # by node id: secret that we told it, for its data connection
         self._remote: dict[int, pb.RemoteRow] = {}  # by node id: what it said of its row
         self._streams: dict[int, int] = {}  # by node id: its data connection, before its offer has come
         self._connecting: set[asyncio.Task[None]] = set()
@@ -104,9 +104,9 @@ class NextEpoch:
         self._short_until = 0.0  # loop time until which memory for the own row is tried for
         self._again: asyncio.TimerHandle | None = None
         self.reserve = Reserve()
-        self._ringers: dict[int, Ringer] = {}  # by node id: by which this node will ring it
-        self._heard: dict[int, int] = {}  # by node id: by which it will ring this node
-        self._heard_installed: list[int] = []  # ... and does, in the epoch that runs
+        self._ringers: dict[int, Ringer] = {}  # by node id: the ring by which this node will wake it
+        self._heard: dict[int, int] = {}  # by node id: descriptor by which it will wake this node
+        self._heard_installed: list[int] = []  # the same, of the installed epoch
 
     def set_timeout(self, suspect_timeout_s: float) -> None:
         """The group's agreed suspect_timeout_s, for the views to come."""
@@ -319,7 +319,7 @@ class NextEpoch:
         self._missing.discard(node_id)
 
     def _not_attached(self, member: Member, error: Exception) -> None:
-        """Its row is none, or there is no way to it, or something has run out here: these are three failures."""
+        """Tells three failures apart: something has run out here, there is no way to the member, its row is invalid."""
         short = shortage(error, f"the memory of {member}")
         if short is not None:
             self._on_error(short)
@@ -372,7 +372,7 @@ class NextEpoch:
                 os.close(fd)
 
     def token_for(self, hello: DataHello) -> bytes | None:
-        """What the opener of a data connection has been told, if it is expected."""
+        """The token that the opener of this data connection was told; None if no such connection is expected."""
         view = self._view
         if view is None or self._peers.domain_id != hello.domain_id or hello.to_node_id != self._node_id:
             return None
@@ -427,7 +427,7 @@ class NextEpoch:
     def take(self, view_id: int) -> Epoch:
         """The prepared epoch, to be installed; early offers for this view, older ones and other groups are closed."""
         epoch, self._epoch = self._epoch, None
-        if epoch is None and self._lack is not None:  # a group's first view waits for nothing
+        if epoch is None and self._lack is not None:  # a group's first view is installed without waiting for memory
             raise self._lack
         if epoch is None or self._view is None or self._view.view_id != view_id or self._missing:
             raise MembershipError(f"view {view_id} is to be installed but was not prepared")
@@ -443,7 +443,7 @@ class NextEpoch:
         return epoch
 
     def _forget(self) -> None:
-        """What belongs to the view that was prepared."""
+        """Gives up what belongs to the view that was prepared."""
         self._view = None
         self._missing.clear()
         self._offered.clear()

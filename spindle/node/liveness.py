@@ -7,7 +7,7 @@ few words of memory, and what people are told in the log and the status.
 Rules:
 - A heartbeat is a store into the own row; to members on other hosts it is posted, which wakes nothing but their
   predicate threads. So a group on one host that is idle stays idle.
-- Every look also steps the machine: a node that was stopped learns so that others have gone on without it.
+- Every look also steps the machine: that is how a node that was stopped learns that others went on without it.
 """
 
 from __future__ import annotations

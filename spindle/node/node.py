@@ -8,7 +8,7 @@ Rules:
 - A node stops in one of two ways: `stop()` leaves the group in order; `fail()` ends at once with an error that it tells
   to the peers, to the applications (event GONE) and to whoever waits in `wait_stopped()` or `run()`. Members that die
   are no reason to stop, as long as a majority remains.
-- Before a node says Farewell, its engine and its machine have stopped: who hears it relies on that.
+- Before a node says Farewell, its engine and its machine have stopped: nodes that hear it rely on that.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Node:
         await self.wait_stopped()
 
     async def wait_stopped(self) -> None:
-        """Returns when the node has left; raises what it failed of."""
+        """Returns when the node has left; raises the error that it failed with."""
         if self._ended is None:
             raise NodeStopped("the node was never started")
         await asyncio.shield(self._ended)
@@ -263,8 +263,8 @@ class Node:
             self._changes.topics.stop(stopped)
             self._changes.stop()
             self.engine.stop(disconnect=False)
-        # Peers hear that this node has ended before they see its connections close: what they know for certain may be
-        # what keeps their majority.
+        # Peers hear that this node has ended before they see its connections close: a member that has certainly ended
+        # doesn't count against their majority, one that is only suspected does.
         try:
             await self._peers.close(error)
         finally:
@@ -305,7 +305,7 @@ class Node:
         self._changes.next.reserve.check(what)
 
     def set_application_handler(self, handler: ApplicationHandler) -> None:
-        """Who takes over connections of applications, with their Opening and credentials."""
+        """`handler` takes over connections of applications, with their Opening and credentials."""
         self._application_handler = handler
 
     def adopt(self, sock: socket.socket) -> None:
@@ -315,7 +315,7 @@ class Node:
         self._reception.adopt(sock)
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
-        """`callback(event)` on the loop for every view, topic and endpoint that comes or goes, and for the end."""
+        """Calls `callback(event)` on the loop for every view, topic and endpoint that comes or goes, and at the end."""
         self._listeners.append(callback)
 
     async def declare_topic(self, spec: TopicSpec) -> TopicInfo:
@@ -323,12 +323,12 @@ class Node:
         return await self._running().declare(spec)
 
     async def hears_of(self, name: str) -> None:
-        """Waits, if the topic is not known here, for what this node is only about to hear of. Raises NodeStopped,
-        GroupSilent."""
+        """If the topic is not known here, waits for the view change that is under way, if any: it may bring the
+        topic. Raises NodeStopped, GroupSilent."""
         await self._running().known(name)
 
     async def delete_topic(self, name: str) -> None:
-        """Ends a topic that nobody has open, on no node; its number may be another one's then. Raises TopicUnknown,
+        """Deletes a topic that is open on no node; another topic may then get its number. Raises TopicUnknown,
         TopicInUse, NodeStopped."""
         await self._running().delete(name)
 
@@ -342,8 +342,8 @@ class Node:
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                           after: Sequence[Position] = ()) -> ReaderPort:
-        """A reader: its cursor in the topic's delivery log. `after`: it goes on from where it was before, here or
-        elsewhere; of several groups perhaps.
+        """A reader: its cursor in the topic's delivery log. `after`: positions where it was before, here or on
+        other nodes, one for each group; it goes on from there.
 
         Raises like open_writer, and ConfigError.
         """
@@ -447,7 +447,7 @@ class Node:
                 self._spawn(self._entry.meet(peer, told))
                 return
             if isinstance(told, m.JoinRequest) and told.member.life != (peer.node_id, peer.incarnation):
-                # Nobody would notice its end: that is known of the life whose connection it is.
+                # Nobody would notice the end of that life: a connection tells only of the life that opened it.
                 raise WireError(f"{peer} asks to join as node {told.member.node_id}, or as another of its lives")
             if isinstance(told, m.JoinRequest):
                 self._calling_back.take(peer, told, self._changes.machine.is_leader)

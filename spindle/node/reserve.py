@@ -23,7 +23,7 @@ class Reserve:
         self._in_use = False  # a view is being prepared with them
 
     def want(self, members: int) -> None:
-        """From now on enough for a view with one member more than these."""
+        """From now on holds enough for a view with one member more than `members`."""
         self._wanted = BASE + PER_MEMBER * (members + 1)
         self._in_use = False
         self.refill()
@@ -34,7 +34,7 @@ class Reserve:
         return self._wanted
 
     def refill(self) -> bool:
-        """True if all of them are held, or in use for what they are for."""
+        """True if all wanted descriptors are held, or in use for the next view."""
         if self._in_use:
             return True
         try:
@@ -47,13 +47,13 @@ class Reserve:
         return True
 
     def release(self) -> None:
-        """A view is being prepared."""
+        """Gives the descriptors back: a view is being prepared."""
         self._in_use = self._wanted > 0
         while self._held:
             os.close(self._held.pop())
 
     def check(self, what: str) -> None:
-        """Raises NoResources for an application's wish while the next view would have too few."""
+        """For an application's wish: raises NoResources if the next view would have too few descriptors."""
         if not self.refill():
             raise NoResources(f"{what} needs descriptors, and this node has left no more than the next view needs "
                               "(ulimit -n; LimitNOFILE= of its service; fs.file-max): close readers and writers, or "

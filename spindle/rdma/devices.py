@@ -40,7 +40,7 @@ class Gid:
 
     @property
     def ipv4(self) -> ipaddress.IPv4Address | None:
-        """The address that it stands for, if it does."""
+        """The IPv4 address that it stands for, if any."""
         return self.address.ipv4_mapped
 
     def __str__(self) -> str:
@@ -76,8 +76,9 @@ class Port:
 
 @dataclass(frozen=True)
 class Limits:
-    """As verbs name them: how many a device has in all (queue pairs, completion queues, regions, protection domains), a
-    queue has entries, a region bytes; reads and atomics that a connection serves, and has on the way, at once."""
+    """Named as verbs name them: how many queue pairs, completion queues, regions and protection domains a device has in
+    all; entries of a queue; bytes of a region; reads and atomics that a connection serves, and has on the way, at once.
+    """
 
     max_qp: int
     max_qp_wr: int
@@ -165,7 +166,7 @@ def _numbers(directory: Path) -> list[int]:
 
 
 def _read(path: Path) -> str:
-    """"" also where the kernel has nothing to say, which reading an unused GID's type answers with an error."""
+    """The text of a file; empty also if it can't be read, as the type of an unused GID can't."""
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

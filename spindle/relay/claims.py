@@ -27,7 +27,7 @@ class Relay(Protocol):
     """An application that this node relays for."""
 
     def __hash__(self) -> int:
-        """Each is itself only."""
+        """By identity."""
 
     flushed: asyncio.Future[None]  # done when all that was taken from it is delivered everywhere
 
@@ -63,8 +63,8 @@ class RelayClaims:
         self._do(actions)
 
     async def claim(self, client: bytes, turn: int, writer: int, topic: str, logged: bool) -> int:
-        """Source timestamp up to which the group has, or will never have, what earlier turns have sent; of a logged
-        topic it is on all disks, and this node is a member that stays one.
+        """Source timestamp up to which the group has what earlier turns have sent; no more of what they sent will be
+        delivered. Of a logged topic it is on all disks; this node must be a member of it and stay one.
 
         Waits as long as a node of the view still has something of it. Raises NodeStopped, SpindleError.
         """
@@ -144,8 +144,8 @@ class RelayClaims:
                 number=query.number, sent_ns=sent_ns, refusal=refusal, view_id=answer.view_id)))
 
     async def _on_disk(self, query: Query) -> int:
-        """The writer's last timestamp in this node's journal of a logged topic, when all that the node has delivered by
-        now is in there; 0 if it is no member. Raises SpindleError if it can't be, in a node that stops."""
+        """The writer's last timestamp in this node's journal of a logged topic, once all that the node has delivered by
+        now is in there; 0 if it is no member. Raises SpindleError if the journal fails, as then the node stops."""
         local = self._local(query.topic)
         try:
             if local is not None and local.member:

@@ -11,7 +11,7 @@ def _counter(text: str) -> int:
 
 @dataclasses.dataclass
 class RelayFigures:
-    """Since the node began. What each is stands in the field's metadata, as `help`."""
+    """Counts since the node began. The metadata of each field says under `help` what it counts."""
 
     turned: int = _counter("applications without a node that turned to this one from another, or came back to it")
     refused: int = _counter("applications without a node that were refused, or cut off for what they sent")

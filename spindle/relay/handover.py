@@ -13,22 +13,22 @@ every member of the topic had delivered the message, itself among them, as it is
 case the view changes have decided: either all members that go on have delivered it before they installed the view, or
 nobody has and nobody will; whoever was a member then and is in the view has said so.
 
-Of a logged topic what was delivered doesn't tell: the topic may have been taken up from journals since, with more than
-a new node remembers, or without the last of what an old one does. There the asker is a whole member before it claims,
-so that its journal is the topic's, and asks in two rounds:
+On a logged topic, what nodes have delivered is no answer: the topic may have been restored from journals since, with
+more than a new node remembers, or without the last messages that an old one remembers. There the asker is a whole
+member before it claims, so that its journal is the topic's, and asks in two rounds:
 
 1. As above. When all have answered in the asker's view, everything of earlier turns is delivered at every member, the
-   asker among them, or never will be. An answer from a later view doesn't say so: the asker installs that, and asks
-   anew.
+   asker among them, or never will be. An answer from a later view doesn't prove that: the asker installs that view,
+   and asks anew.
 2. Each member answers when it is whole and what it has delivered is on its disk. The asker's own answer is what its
    journal has of the writer; by then all holders have it on disk, so it counts as persisted and outlives a restart.
 
-A node that has heard of a later turn refuses earlier ones, so whoever was stopped in the middle and goes on can't send
-for a turn that is over: a claim needs everybody's answer.
+A node that has heard of a later turn refuses earlier ones. So a node that was stopped in the middle of a claim and goes
+on can't relay for a turn that is over: a claim needs everybody's answer.
 
 Rules:
-- Each input returns actions, to be carried out in order. What an `Answer` is to say the driver finds out when it
-  carries that out, or later; then it is sent, or, if this node asked itself, put in with `answered`.
+- Each input returns actions, to be carried out in order. The driver finds out what an `Answer` says when it carries the
+  action out, or later. It then sends the answer, or, if this node asked itself, passes it to `answered`.
 - With every view that is installed, claims that are under way ask anew.
 """
 
@@ -50,7 +50,7 @@ class Query:
     writer: int
     group_id: int
     view_id: int
-    topic: str = ""  # for whoever carries it
+    topic: str = ""  # for the driver
     on_disk: bool = False  # the second round
 
 
@@ -128,7 +128,7 @@ class Handover:
     # --- relays of this node
 
     def begin(self, client: bytes, turn: int, relay: Hashable) -> list[Action] | None:
-        """An application begins its turn here. None: a later one is known, it must not."""
+        """An application begins its turn here. None: it must not, as this turn, or a later one, has begun before."""
         if not self._note(client, turn) or any(
                 one.turn == turn for one in self._relays.values() if one.client == client):
             return None
@@ -225,7 +225,7 @@ class Handover:
     def installed(self, group_id: int, view_id: int, nodes: Iterable[int]) -> list[Action]:
         """This node has installed a view, and delivered all that came before."""
         self._group_id, self._view_id, self._nodes = group_id, view_id, tuple(nodes)
-        self._pending = [(one, query) for one, query in self._pending if (  # those of another group came before it
+        self._pending = [(one, query) for one, query in self._pending if (  # those of another group are older
             one in self._nodes and one != self.node_id and query.group_id == group_id)]
         actions = self._answers()
         for claim in list(self._claims.values()):

@@ -50,7 +50,7 @@ class Archive:
 
 
 async def in_thread(work: Callable[..., T], *arguments: object) -> T:
-    """The result of what blocks."""
+    """Runs what blocks on a thread; returns its result."""
     return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 
 

@@ -1,11 +1,11 @@
 """One topic of one node on its way from having become a member to being whole: having all that came before.
 
-Whom it asks, its *guide*: the first by rank of the members that were there before it; when they are gone, the first of
-those that became members with it; when that is the node itself, the topic is restarted here (logged topics), or begins
-with what comes live (volatile ones: a beginning of the history without the rest of it would be a hole). The guide
-serves as soon as it is whole itself. Since members only ask ones that come before them in this order, nobody waits in a
-circle; and when a guide dies, the next view has another one, which goes on after the last message that has come. So
-nobody waits for ever.
+The member that it asks is its *guide*: the first by rank of those that were members before it; when they are gone, the
+first of those that became members with it. When that is the node itself, the topic is restarted here (logged topics),
+or begins with what comes live (volatile ones: a beginning of the history without the rest would leave a hole). The
+guide serves as soon as it is whole itself. Since members only ask ones that come before them in this order, nobody
+waits in a circle; and when a guide dies, the next view has another one, which goes on after the last message that has
+come. So nobody waits for ever.
 
 A logged topic is filled through its delivery log: first the end of the own journal, as far as late readers would still
 get it, then what the guide has beyond. The journal reads the log like any other reader, and leaves out what it holds.
@@ -58,7 +58,7 @@ def guides(topic: Topic) -> tuple[int, ...]:
 
 
 def still_there(order: tuple[int, ...], topic: Topic) -> tuple[int, ...]:
-    """Who of `order` has been a member all along. Who comes back comes after those who stayed, and may ask them."""
+    """Those of `order` that stayed members all along. A node that came back comes after them, and may ask them."""
     return tuple(node_id for node_id in order if node_id in topic.members and node_id not in topic.fresh)
 
 
@@ -75,7 +75,7 @@ class CatchingUp:
         self._entered = entered
         self._view, self._topic = view, topic
         self._order = order
-        self._follow: int | None = None  # a whole member that the order doesn't tell of
+        self._follow: int | None = None  # a whole member that the order lacks
         self._moved = asyncio.Event()
         self._stream: Stream | None = None
         self._restorer: Restorer | None = None
@@ -199,9 +199,9 @@ class CatchingUp:
             LOG.error("%s", failure)
 
     def _without(self, guide: int, error: Refused) -> None:
-        """A member doesn't give what it was asked for of a volatile topic. It may be only that it can't go on from what
-        has come already: then all that it has is better, as there is no hole in it. Else another one may have it. If
-        nobody has, the topic goes on all the same."""
+        """The guide refuses the history of a volatile topic. If a part has come already, the guide may only be unable
+        to go on from there: the part is dropped, and the guide is asked for all that it has, which has no hole. Else
+        the next member is asked. If none has the history, the topic goes on all the same."""
         if self.last != NOTHING:
             LOG.warning("topic %r: %s; what has come of its history is dropped", self.local.spec.name, error)
             self.local.forget_history()
@@ -296,8 +296,8 @@ class CatchingUp:
         self._tail = messages_from(store, begin, end)
 
     async def _append_tail(self) -> None:
-        """The end of the own journal into the log. Who is cancelled in its middle, since another view came, leaves
-        the rest to the next attempt, with what is being read just then."""
+        """Puts the end of the own journal into the log. If a newer view cancels this in the middle, the next attempt
+        takes the rest, and first what is being read just then."""
         tail = self._tail
         if tail is None:
             return
@@ -316,12 +316,12 @@ class CatchingUp:
             self._append(part)
 
     async def _learn(self, start: pb.HistoryStart) -> None:
-        """What the other journal has had before the messages that come."""
+        """Tells the own journal how far relayed writers had got in the other one before the messages that come."""
         if start.relayed:
             (await self.local.journal()).learn(relayed_from_wire(start.relayed))
 
     async def _feed(self, gatherer: Gatherer, chunk: pb.HistoryChunk, node_id: int) -> None:
-        """Takes what is new of a chunk. Raises Refused if it is none."""
+        """Takes what is new of a chunk. Raises Refused if the chunk is malformed."""
         self.progress += 1
         try:
             messages = gatherer.take(chunk)
@@ -334,8 +334,8 @@ class CatchingUp:
             self._append(new)
 
     async def _room(self) -> None:
-        """Waits before more is taken: who is cancelled while it waits, as another view has come, has then taken
-        nothing, and the next attempt waits as well."""
+        """Waits for room in the log, before anything more is taken: an attempt that a newer view cancels while it waits
+        has taken nothing, and the next attempt waits as well."""
         while self.local.history_waiting > WAITING_MAX:
             await asyncio.sleep(ROOM_POLL_S)
             self.progress += self.local.history_waiting <= WAITING_MAX
@@ -386,7 +386,7 @@ class CatchingUp:
                 filling.cancel()
 
     async def _next_input(self, restorer: Restorer) -> Callable[[Restorer], None]:
-        """What is told next; meanwhile those are asked again whose disk failed."""
+        """The next input of the restorer; meanwhile nodes whose disk failed are asked again."""
         while True:
             try:
                 return await within(self._ask_again_s if restorer.troubled else None, self._inputs.get())

@@ -138,13 +138,14 @@ def _end_of(life: Life, lives: tuple[Life, ...], end: Order) -> Order:
 
 
 def place_in(lives: tuple[Life, ...], group_id: int, place: Order) -> Order | None:
-    """Where a reader that stood at `place` in a group goes on in what has these lives; None if they know nothing of
-    the group. What it had of a life's end that the next one did without doesn't count: that has come in its stead."""
+    """Where a reader that stood at `place` in a group goes on in a journal with these lives; None if they know nothing
+    of the group. What it had from the end of a life, and the next life did not keep, doesn't count: other messages
+    have come in its place."""
     of_group = [number for number, life in enumerate(lives) if life.group_id == group_id]
     if not of_group:
         return None
     lived = [number for number in of_group if lives[number].first_view <= place[0]]
-    if not lived or lived[-1] + 1 == len(lives):  # in what the group took up from earlier ones; or in the last life
+    if not lived or lived[-1] + 1 == len(lives):  # among messages of earlier groups, or in the last life
         return place
     view_id, sequence = lives[lived[-1] + 1].after
     return min(place, (view_id, sequence + 1))
@@ -168,10 +169,10 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
     chosen = _voters(answers, usable, mode)
     if isinstance(chosen, Missing):
         return chosen
-    # Of the voters one may have come further, on its way to be whole among newer holders.
+    # One voter may have more lives than the others, if it was on its way to being whole among newer holders.
     lives = max((usable[node_id].standing.lives for node_id in chosen), default=(),
                 key=lambda one: (one[-1].first_view if one else -1, len(one)))
-    newest = lives[-1:]  # who has had that one has had the same ones before it
+    newest = lives[-1:]  # whoever has this life has the same ones before it
     same = {node_id: one for node_id, one in usable.items() if one.end != NOTHING and one.standing.lives[-1:] == newest}
     end = max((one.end for one in same.values()), default=NOTHING)
     if end[0] >= view_id:
@@ -184,10 +185,10 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
 
 
 def known_of(standings: Mapping[int, Standing]) -> list[Successor]:
-    """All holders that any of these nodes knows of, as one is told of them, the newest last.
+    """All holders that any of these nodes knows of, as successors, the newest last.
 
-    Who looks on is told of those only that were whole by then. One of them knows of all that held the topic since that
-    view, some of whom became whole later; its word counts.
+    A node outside the topic has noted only the members that were whole when it asked. A holder of the same view knows
+    all holders since that view, also those that became whole later; so the holder's word replaces such a note.
     """
     begun = {one.holders for one in standings.values() if one.holders is not None}
     known = {Successor(holders) for holders in begun}
@@ -234,7 +235,7 @@ def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode:
 
 
 def _never_was(standing: Standing, holders: Holders) -> bool:
-    """True if the node was not whole as one of `holders`, so that they had nothing that it acknowledged."""
+    """True if the node was never whole as one of `holders`, so that it acknowledged nothing as one of them."""
     return standing.holders is None or standing.holders.view_id < holders.view_id
 
 

@@ -5,7 +5,7 @@ makes them equal to somebody else's. Nothing is ever deleted: what is cut off is
 `.forked` (it conflicts) or `.damaged`.
 
 Rules: everything here blocks and runs on a thread of its own. Nobody writes the journal meanwhile (it is taken up after
-this), except where reading says otherwise. Raises JournalError, OSError.
+this), except where a function that reads says otherwise. Raises JournalError, OSError.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def take_up(store: Store, ledger: Ledger) -> TakenUp:
     """Puts the journal in order (a torn tail is cut and kept) and says what there is. Raises JournalCorrupt,
     JournalBusy.
 
-    A journal of a time before standings were kept is one whose only holder was this node.
+    A journal without a ledger, from before there were any, counts as one whose only holder was this node.
     """
     files = store.files
     files.make_directory(store.directory)
@@ -85,7 +85,7 @@ def _lock(store: Store) -> int:
 
 
 def _found(store: Store, ledger: Ledger, whole: bool) -> TakenUp:
-    """Under the lock. `whole` is what a ledger that has to be made says."""
+    """Hold the lock. If there is no ledger, one is made that says `whole`."""
     recovery = recover(store.files, store.directory, store.topic, store.node_id, store.known)
     standing, begin = ledger.read(), first_message(store)
     if not ledger.exists and begin != NOTHING:
@@ -176,7 +176,7 @@ def cut_damage(store: Store) -> list[Path]:
         try:
             ledger.read()
         except JournalCorrupt:
-            # Without it nobody knows what the journal is worth: all is had anew.
+            # Without its ledger nobody knows what the journal is worth: the node gets everything anew.
             return [_put_aside(store, path) for path in (*reversed(numbers), ledger.path)]
         place, good = _first_damage(files, numbers)
         if place == len(numbers):

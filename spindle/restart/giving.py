@@ -2,10 +2,11 @@
 
 Rules:
 - From a member that is whole a history brings what was delivered before the asker became a member; from disk, what the
-  journal holds, whether the node is a member or not. That of a volatile topic was pinned when the view with the asker
-  was installed (`spindle.restart.history`); if that could not be done, it is what is retained when it is asked for.
+  journal holds, whether the node is a member or not. The history of a volatile topic was pinned when the view with the
+  asker was installed (`spindle.restart.history`); if it could not be pinned, the asker gets what is retained when it
+  asks.
 - All histories to one node take turns on its connection, and each is at most AHEAD_BYTES ahead of it
-  (`spindle.restart.streams`). So in memory are one message and one chunk of each, and a bounded amount for each node.
+  (`spindle.restart.streams`). So memory holds one message and one chunk of each, and a bounded amount for each node.
 - A history ends with its last chunk, with a problem, or when the asker stops it, or is out of the view or the topic.
   Then the log, the journal's file and the task are let go.
 """
@@ -172,7 +173,7 @@ class Giving:
                 donation.close()
 
     async def _source(self, node_id: int, request: pb.HistoryRequest) -> Donation | TopicHere:
-        """What is kept for the asker; if there is nothing, the topic here, when all is in its log that comes before the
+        """The history kept for the asker; if there is none, the topic here, once its log has all that comes before the
         asker's membership."""
         pause = WHOLE_POLL_S
         while True:
@@ -266,8 +267,8 @@ class Giving:
 
 
 def _without_hole(end: Order, begin: Order) -> Order:
-    """Up to where who has a journal that ends with `end` goes on with one that begins with `begin`. One that began
-    later has only the last of what there was before, so the other has to begin anew as well."""
+    """After which order a journal that ends with `end` goes on from one that begins with `begin`. If the latter begins
+    later, it lacks messages in between, so the former has to begin anew: NOTHING."""
     return NOTHING if begin > end else end
 
 

@@ -1,13 +1,13 @@
 """What a volatile topic delivered before a member came, kept for it at the member that gives it.
 
-Why it is pinned at the view: who gives and who gets follows from it, and the cut is known on both sides without a word:
-the giver's log as it stands when the old epoch is delivered to its trim and nothing of the new one has come. Why it is
-asked for all the same: who gets it knows how much it can take (`spindle.restart.giving`).
+Why it is pinned with the view: the view says who gives and who gets, and both sides know the cut without a word: the
+giver's log as it stands when the old epoch is delivered to its trim and nothing of the new one has come. Why the
+receiver asks for it all the same: only the receiver knows how much it can take (`spindle.restart.giving`).
 
 Rules: the log is pinned with a keep-all cursor before the new view is installed, and let go when the last chunk is
 queued, or nobody will ask for it any more. The receiver holds the topic's delivery meanwhile: history first, then live
-messages. A history has no hole: whoever can't get the rest of one, or not from where it stands, drops what has come of
-it, and withdraws what it has promised to others of it.
+messages. A history has no hole: a node that can't get the rest of one, or not from where it stands, drops what has
+come, and withdraws the donations that it has promised to others from it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Donation:
 
         self.topic_id = topic_id
         self.cut = cut  # messages of the log with a smaller index belong to the history
-        self.asked = False  # for, by its member
+        self.asked = False  # its member has asked for it
         self.withdrawn = False  # the giver hasn't got all of it, and never will
         self._engine, self._log = engine, log
         self._reader: LogReader | None = None  # made when it is asked for: it has more descriptors than a cursor

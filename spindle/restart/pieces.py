@@ -6,7 +6,7 @@ message may have 64 MiB, and a line may be slow. So no frame is large, whatever 
 Rules:
 - A message that doesn't fit goes on at the beginning of the next chunk of the same history, until nothing of it is
   missing. Only its first piece says whose it is.
-- `cost` is what a history is measured in by both ends. Nothing is allocated for what was only announced.
+- Both ends measure a history by `cost`. Nothing is allocated for what was only announced.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class Questions:
 
     def take(self, node_id: int, message: pb.PeerMessage) -> None:
         """A message of one of KINDS from a node. Raises WireError if it makes no sense."""
-        if self._stopped:  # peers are heard until they have been told, and an answer may wait for what never comes now
+        if self._stopped:  # peers are heard until they get Farewell, and an answer may wait for what never comes now
             return
         kind = message.WhichOneof("body")
         if kind == "history":
@@ -195,7 +195,7 @@ class Questions:
             await self._installed.wait()
 
     async def _answer_query(self, node_id: int, topic: str, view_id: int) -> None:
-        await self._until_installed(view_id)  # with it, this node may be out of the topic
+        await self._until_installed(view_id)  # that view may put this node out of the topic
         try:
             summary = await self.summary(topic)
         except Exception as error:  # whoever asked must hear something
@@ -224,9 +224,9 @@ class Questions:
                 topic=message.topic, view_id=message.view_id)))
 
     def view_changed(self, view: View) -> None:
-        """A view is installed: who isn't in it asks and answers nothing any more. Who holds the topics that this node
-        has no part in is worth knowing, should it be among the first to come back one day: those members that are
-        whole. One that isn't yet acknowledges nothing, and keeps the others from it."""
+        """A view is installed: nodes outside it ask and answer nothing any more. Of a logged topic that this node has
+        no part in, it notes who holds it (the members that are whole), in case it is among the first to come back one
+        day. A member that isn't whole yet acknowledges nothing, and without it nothing counts as persisted."""
         for topic in view.topics if self.directory is not None else ():
             name = topic.spec.name
             if topic.spec.level is not Level.LOGGED or self.node_id in topic.members:
@@ -248,7 +248,7 @@ class Questions:
     async def _note(self, topic: str, holders: Holders) -> None:
         local = self._local(topic)
         if local is not None:
-            await local.retired()  # which says the same about its own leave
+            await local.retired()  # an earlier membership that ends writes down its successor itself
         ledger = self.ledger(topic)
 
         def write() -> None:

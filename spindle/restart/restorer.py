@@ -26,10 +26,10 @@ Why it is safe (the letters are those of docs/reliability.md):
   names who had to know: if one of them doesn't, the new holders have never begun, and nobody waits for them.
 - P4. View ids rise over restarts, since a node brings along the highest that its journals know when it joins.
 
-- Who is in a group in which the topic goes on without it writes down who holds it, whenever that changes: those that
-  say of themselves that they are whole. A member that isn't yet acknowledges nothing, so it is no loss. And while a
-  restart waits for holders, all nodes there write down whom for. So every node that was ever in a group with the topic,
-  or with somebody who knows of it, knows that it exists; only among nodes that never were can it begin anew.
+- A node in whose group the topic goes on without it writes down who holds the topic, whenever that changes: the members
+  that say that they are whole. One that isn't whole yet acknowledges nothing, so nothing is lost without it. And while
+  a restart waits for holders, all nodes there write down for which ones. So every node that was ever in a group with
+  the topic, or with somebody who knows of it, knows that it exists; only among other nodes can it begin anew.
 
 What majority doesn't cover: holders that shrink below a majority at once, because on one host the death of most of them
 is certain (`spindle.membership`). The last one goes on, acknowledges alone, and dies too; the others don't know of it.
@@ -116,7 +116,7 @@ class Restorer:
         self._to_record: set[int] = set()
         self._missing: Missing | None = None
         self._on_disk = Standing()  # this node's, when the view began
-        self._told: set[int] = set()  # nodes that were told of them in this view
+        self._told: set[int] = set()  # nodes that were told in this view whom it waits for
         self._known: Successor | None = None  # holders that this node waited for, in whatever view
         self._actions: list[Action] = []
 
@@ -157,7 +157,8 @@ class Restorer:
         self._actions.append(Fill(chosen, self._view_id))
 
     def _remember(self) -> None:
-        """Who told of the holders may be gone by now, and this node's disk may not have it yet."""
+        """Adds the holders that this node waited for to its own answer: the node that told of them may be gone by now,
+        and this node's disk may not have them yet."""
         mine = self._answers.get(self.node_id)
         if mine is not None and self._known is not None and not knows(mine.standing, self._known.holders):
             standing = dataclasses.replace(mine.standing, successor=self._known)

@@ -1,10 +1,10 @@
 """How far a history on its way may be ahead of who takes it: both ends of that.
 
-Why counted in bytes: a chunk has at most so many, but a line, a disk and a log are as fast as they are, and what waits
-for the slowest of them lies in somebody's memory.
+Why count bytes: chunks are bounded, but a line, a disk or a log may be slow, and what waits for the slowest of them
+lies in somebody's memory.
 
-Rules: of each history at most AHEAD_BYTES and one chunk are on their way, the receiver's queue included; the receiver
-says how much it has taken, by and by, and a giver that goes beyond is none.
+Rules: of each history at most AHEAD_BYTES and one chunk are on their way, the receiver's queue included. The receiver
+says now and then how much it has taken; a giver that sends more than that allows is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Unavailable(SpindleError):
 
 
 class Refused(Unavailable):
-    """It is there and says so itself, or what it gives is none."""
+    """The node is there and says that it can't give a history, or what it gives is none."""
 
 
 class Window:
@@ -74,7 +74,7 @@ class Stream:
         self._chunks.put_nowait(chunk)
 
     async def take(self) -> pb.HistoryChunk:
-        """The next chunk; what came before it has been used. Raises Unavailable."""
+        """The next chunk; the one before it counts as used now. Raises Unavailable."""
         self._used()
         chunk = await self._chunks.get()
         if chunk is None:

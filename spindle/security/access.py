@@ -86,8 +86,8 @@ class NetworkPeer:
 
     @functools.cached_property
     def host_user(self) -> int | None:
-        """Who it is, if it has no certificate and the connection doesn't leave this host; -1 if that can't be told (any
-        more). None for others."""
+        """The user id of a peer without a certificate whose connection doesn't leave this host; -1 if it can't be told
+        (any more). None for other peers."""
         if self.identity is not None or not self.here or not is_loopback(self.address):
             return None
         from spindle.security.loopback import user_at
@@ -140,8 +140,8 @@ class Permissions:
         self._application = ""
         self._everything = False
         if isinstance(peer, NetworkPeer):
-            # That it may be here at all, `spindle.security.trust` has decided. Whoever could be a node could do
-            # everything.
+            # `spindle.security.trust` has decided that it may be here at all. A node's certificate allows everything,
+            # as whoever has it could run a node.
             if peer.identity is not None:
                 self._application = peer.identity.name if peer.identity.role == APPLICATION else ""
                 self._everything = peer.identity.role == NODE

@@ -88,7 +88,7 @@ def undecryptable(error: ssl.SSLError) -> str:
 
 
 def cut(label: str, why: str = "") -> ConnectionEnded:
-    """The connection ended before the handshake."""
+    """The connection ended before the handshake was done."""
     return ConnectionEnded(f"{label} closed the connection in the middle of the TLS handshake{why and f' ({why})'}; "
                            "see its log, and whether it is a node with keys in [network] like this one", clean=False)
 

@@ -90,7 +90,7 @@ def run_daemon(config: NodeConfig) -> int:
 
 def _heed_no_more() -> None:
     """The process ends by itself now: a signal that asks for it once more must not spoil the exit code. Closing the
-    loop takes its handlers away, after which the default would kill; what is blocked stays pending, and ends with us.
+    loop removes its handlers, and a signal would kill the process then; a blocked one stays pending until the end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
@@ -286,5 +286,5 @@ def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextl
 def _raise_descriptor_limit() -> None:
     """A writer takes four descriptors here, a reader three: 1024, a usual soft limit, would be few for many."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # then the limit stays, and its passing is reported where it happens
+    with contextlib.suppress(ValueError, OSError):  # then the limit stays; whatever reaches it reports that
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -46,8 +46,8 @@ class NodeCollector(Collector):
     """What one node exports.
 
     counters  the node's page
-    status    called once a scrape on the scrape's thread; gives what Session.status() gives, or raises when the node is
-              stopping, then only counters are exported
+    status    called once a scrape on the scrape's thread; gives what Session.status() gives. If it raises, as the node
+              is stopping, only the counters and `spindle_up` are exported
     """
 
     def __init__(

@@ -1,14 +1,14 @@
 """What systemd is told: that the node is ready, what it does, and that it makes progress.
 
-Why a watchdog of two: an event loop that answers proves nothing about the thread that carries the messages. A node
-whose predicate thread stands still has lost its use, and would go on for ever to look alive.
+Why the watchdog looks at two threads: an event loop that answers proves nothing about the predicate thread, which
+carries the messages. A node whose predicate thread stands still is of no use, but would look alive for ever.
 
 Rules:
 - A sign of life (WATCHDOG=1) goes out from the event loop at half of the interval that systemd asks for, and only if
   the predicate thread has made a pass since it was rung at the sign before. So a hang of either ends the signs after at
   most half an interval, and systemd acts one interval later.
 - Ringing costs a sleeping thread one wake-up; nothing is rung unless somebody asks for signs of life.
-- Without NOTIFY_SOCKET there is nobody to tell, and all of this is nothing.
+- Without NOTIFY_SOCKET there is nobody to tell, and all of this does nothing.
 """
 
 from __future__ import annotations

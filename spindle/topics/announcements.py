@@ -4,8 +4,8 @@ Why not in the views: matching of readers and writers is for people and for the 
 each would stop traffic for nothing. So they are soft state: told to all, forgotten with their node.
 
 Rules: a node announces its own applications' endpoints only, and says all of them to every new connection. An
-endpoint is known by its guid; announced again it replaces itself. A guid that one node has announced is nobody else's:
-who takes it for an application of another node would withdraw it there.
+endpoint is known by its guid; announced again it replaces itself. A guid belongs to the node that announced it first:
+an application elsewhere that could announce the same guid could also withdraw it, and so hide the first endpoint.
 """
 
 from __future__ import annotations

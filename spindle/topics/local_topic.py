@@ -7,9 +7,9 @@ Rules:
 - A topic has a log while it has local readers, and, if its level keeps history, while the node is a member.
 - What comes before live messages is appended here while the engine holds the topic's delivery: first the history that
   others give, then (the backlog) what a full log could not take at the end of an epoch. Then delivery is released.
-- New readers are placed when the history is whole and before anything later, so that they miss nothing. One that goes
-  on from elsewhere is placed where it stood; whether anything may be missing in between is said, never guessed: only
-  what the log still holds, or has held since before that place, is proof.
+- New readers are placed when the history is whole and before anything later, so that they miss nothing. A reader that
+  goes on from elsewhere is placed where it stood. It is told that nothing is missing only if the log proves that: the
+  log still holds a message from before that place, or everything since the node became a member before it.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class LocalTopic:
             self._note(Holders(view.view_id, topic.members))
 
     def filled(self, until_view: int) -> None:
-        """The history is whole, up to the messages of view `until_view`. What came live of earlier views, from members
-        that are gone, isn't part of what the topic went on with."""
+        """The history is whole, up to the messages of view `until_view`. Live messages of earlier views, from members
+        that are gone, are dropped: the topic has gone on without them."""
         self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one.view_id >= until_view)
         self._history_of = self.catching_up = None
         if self.spec.level is Level.LOGGED:
@@ -139,10 +139,10 @@ class LocalTopic:
         self._start_pump()
 
     def keep(self, messages: list[tuple[Any, ...]]) -> None:
-        """The end of an epoch left these to be delivered first in the next; before Engine.install."""
+        """Takes messages that the end of an epoch left to be delivered first in the next; before Engine.install."""
         self._backlog.extend(map(Message._make, messages))
         if self.busy:
-            # What is owed already is no reason to owe more at each view change, for as long as a reader stands still.
+            # This node owes its readers messages already: while one stands still, no view change may add to that.
             self.engine.hold_delivery(self.topic_id, receipt=bool(messages))
             self._start_pump()
 
@@ -173,9 +173,9 @@ class LocalTopic:
         self._start_pump()
 
     def forget_history(self) -> None:
-        """Nobody is left who has the rest of it, or goes on from there: what is here of it would have a hole behind it.
-        No reader has been placed. To whom it was promised it is given no further; those ask anew, and get what there is
-        by then."""
+        """Drops what is here of the history, as no node is left that has the rest of it or goes on from there: a hole
+        would follow it. No reader has been placed. Donations are withdrawn; the nodes that they were for ask anew, and
+        get what there is by then."""
         for one in self._backlog:
             if isinstance(one, Donation):
                 one.withdraw()
@@ -245,8 +245,8 @@ class LocalTopic:
     def place_reader(self, cursor: Cursor, after: Sequence[Position] = ()) -> asyncio.Future[Placed]:
         """Places the cursor now, or when the node is a member and history is whole; the future tells.
 
-        after: where the reader goes on, that of another node or of another life of this one; in each group where it
-            has been. Groups that a topic's journals outlive have one order: then the farthest counts.
+        after: positions that the reader had reached on other nodes or in another life of this one, one for each group.
+            Groups that a topic's journals outlive have one order: then the farthest position counts.
         """
         future: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
         self._waiting.append((cursor, after, future))
@@ -263,7 +263,7 @@ class LocalTopic:
             try:
                 known = [place for one in after if (place := self._place_of(one)) is not None]
                 if after and self.spec.level is not Level.UNORDERED:
-                    # In another order everything is new to it, from the oldest that is kept.
+                    # A reader that comes from another order has had nothing of this one: it gets all that is kept.
                     cursor.after = max(known, default=(0, 0))
                 self.engine.add_reader(self.topic_id, cursor)
                 view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
@@ -301,13 +301,13 @@ class LocalTopic:
 
     @property
     def retained_bytes(self) -> tuple[int, int]:
-        """What of a history is worth having in the log: bytes, and those that each message takes beside its payload."""
+        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload."""
         capacity = self.log.capacity if self.log is not None else self.config.log_capacity
         return capacity - capacity // 8, 2 * SLOT_OVERHEAD
 
     def start_journal(self, group: str, held: Order) -> None:
-        """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when it
-        runs, or with the reason why not. The log is empty so far."""
+        """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when the
+        journal runs, or with the error that prevented it. The log is empty so far."""
         from spindle_core.delivery import Cursor
 
         log = self.log
@@ -319,13 +319,13 @@ class LocalTopic:
         known = self._questions.store(self.spec.name).known
 
         def on_durable(index: int) -> None:
-            self.engine.set_durable(self.topic_id, index, log)  # of a log that is gone: the engine knows
+            self.engine.set_durable(self.topic_id, index, log)  # the engine ignores it if the log is gone
 
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._on_failure, error)
 
         def before_commit(view_id: int) -> None:
-            # Holders first: a message of their view may be acknowledged when it is on disk.
+            # The holders first: once a message of their view is on disk, it may be acknowledged.
             noted = self._noted
             ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
 
@@ -365,8 +365,8 @@ class LocalTopic:
             pass
 
     async def all_on_disk(self) -> None:
-        """Returns when this member is whole, and all that it has delivered by now, or that a view has left to it, is on
-        disk. Raises JournalError if it can't be, SpindleError if this node has left the topic."""
+        """Returns when this member is whole, and all that it has delivered by now, with the backlog of past epochs, is
+        on disk. Raises JournalError if it can't be, SpindleError if this node has left the topic."""
         while not self.whole or self.busy:
             if not self.member:
                 raise self._not_a_member()
@@ -392,7 +392,7 @@ class LocalTopic:
 
     def leave(self, next_view: View | None = None) -> None:
         """The installed view is without this node in the topic: forget what its membership had. Readers that are being
-        opened stay, for the next time. `next_view`: that of those who go on, if the node left in order."""
+        opened stay, for the next time. `next_view`: the view of the nodes that go on, if this one left in order."""
         successor = self._successor(next_view)
         self.member, self._noted = False, None
         if self.catching_up is not None:
@@ -412,7 +412,7 @@ class LocalTopic:
         self.journal_task = None
 
     def _successor(self, next_view: View | None) -> Successor | None:
-        """Who holds the topic now that this node has left it in order; None if that is nobody who has all of it."""
+        """The nodes that hold the topic after this one left in order; None if none of them has all of it."""
         topic = next_view.topic(self.spec.name) if next_view is not None else None
         if self._noted is None or topic is None or next_view is None or topic.donor is None:
             return None

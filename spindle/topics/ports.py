@@ -35,7 +35,7 @@ class WriterPort:
 class ReaderPort:
     """A reader of an application: its cursor, and the log that it reads (descriptors for the application).
 
-    start      where it begins in the order; it has had everything before, if the log still brings that
+    start      where it begins in the order; a reader that goes on drops earlier messages that the log still brings
     continued  nothing is missing between the position that it went on from and `start`
     """
 
@@ -45,5 +45,5 @@ class ReaderPort:
     log_mapping: Mapping
     start: Position
     continued: bool = True
-    ends: tuple[Position, ...] = ()  # of the orders of earlier groups, see spindle.group.position.places
+    ends: tuple[Position, ...] = ()  # where the orders of earlier groups end, see spindle.group.position.places
     closed: bool = False

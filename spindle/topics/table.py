@@ -5,7 +5,7 @@ membership machine carries to the group; a view that is installed fulfils them.
 
 Rules:
 - A wish follows from counts of wanted readers and writers, so openings and closings may overlap in any order.
-- An opening waits first for an earlier wish to have less, if that is still under way.
+- If an earlier wish of this node for a smaller part is still under way, an opening first waits for that.
 - An opening returns when a view with the wanted part is installed (and, for a reader, the history is whole; for a
   logged topic, the journal runs), or raises why not; then nothing of it is left.
 - A writer is closed when what it had committed by then is delivered everywhere: a node that is no sender any more could
@@ -66,7 +66,7 @@ class _Waiter:
     topic: str
     fulfilled: Callable[[View], bool]
     future: asyncio.Future[None]
-    request_id: int = 0  # of a declaration; 0: of whatever role the topic has
+    request_id: int = 0  # of a declaration or deletion; 0: waits for a role in the topic
 
 
 class TopicTable:
@@ -80,7 +80,7 @@ class TopicTable:
         self.local: dict[str, LocalTopic] = {}
         self.questions = Questions(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
         self._installed: View | None = None
-        self._deleted: list[LocalTopic] = []  # of them, those whose logs are being closed
+        self._deleted: list[LocalTopic] = []  # deleted topics whose logs are still being closed
         self._waiters: list[_Waiter] = []
         self._asked: dict[TopicSpec | Deletion, int] = {}  # wishes that are not answered yet, with their numbers
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
@@ -184,7 +184,7 @@ class TopicTable:
     async def _drain(self, port: WriterPort) -> None:
         local = self.local[port.topic]
         with self._engine.parked():
-            committed = port.inbox.finish()  # what comes later is from one that closed and goes on writing
+            committed = port.inbox.finish()  # later commits come from an application that goes on writing after closing
         pause = DRAIN_POLL_S
         while port.inbox.acknowledged < committed:
             await asyncio.sleep(pause)
@@ -212,8 +212,8 @@ class TopicTable:
         self._check_running()
         topic = self._view().topic(name)
         if topic is None and (self._machine.phase is not Phase.STABLE or self._machine.in_minority):
-            # Whoever declared it may have a view already, or a revision of one, that this node is about to have; or
-            # those who are out of reach have gone on, and what this node knows is no longer what there is.
+            # The node of the declarer may already have a view, or a revision of one, that this node is about to get. Or
+            # this node is in a minority, and what it knows is out of date because the others have gone on.
             await self._until(name, lambda _: True)
             topic = self._view().topic(name)
         return topic
@@ -255,11 +255,11 @@ class TopicTable:
             self._drive()
 
     async def _until_settled(self, local: LocalTopic, sender: bool) -> None:
-        """Waits while the group still carries out our wish to be no member any more. A sender, who is a member, too,
-        waits as well for the wish to be no sender.
+        """Waits while the group still carries out our wish to be no member any more; a sender also waits while it
+        carries out our wish to be no sender.
 
-        The installed view has the part that an opening wants, but the next one may be without it: whoever believed
-        the present one would lose its log under its feet. The wish is not taken back either, as it can't be known
+        This node still has the part in the installed view, but may have lost it in the next one: an opening that
+        relied on the installed view would then lose its log. The wish is not taken back instead, as nobody here knows
         whether the leader has planned with it already.
         """
         name, node_id = local.spec.name, self._node_id
@@ -294,8 +294,8 @@ class TopicTable:
             await self._until_whole(local)
 
     async def _until_whole(self, local: LocalTopic) -> None:
-        """Waits until this node has all that the topic had before; of a logged one a writer, too, as its messages come
-        after that."""
+        """Waits until this node has all that the topic had before. On a logged topic writers wait, too, as their
+        messages come after that."""
         while (catching_up := local.catching_up) is not None:
             before = catching_up.progress
             await asyncio.wait({catching_up.done}, timeout=self._config.open_timeout_s)
@@ -311,7 +311,7 @@ class TopicTable:
     async def _agree(self, wish: TopicSpec | Deletion, name: str, fulfilled: Callable[[View], bool]) -> None:
         """Returns when the group has carried out the wish. Raises what it was refused with."""
         request_id = self._asked.get(wish)
-        if request_id is None:  # to the leader a node has one wish of a kind about a topic, and hears of that one
+        if request_id is None:  # the leader keeps one wish of a kind per node and topic, and answers only that
             request_id = self._machine.declare(wish) if isinstance(wish, TopicSpec) else self._machine.delete(wish)
             self._asked[wish] = request_id
         try:
@@ -347,7 +347,7 @@ class TopicTable:
             self._wished.pop(topic, None)
 
     def _answered(self, request_id: int) -> None:
-        """Who wishes the same from now on asks anew: of this number nothing more is heard."""
+        """Nothing more is heard of this number: the same wish from now on is a request of its own."""
         self._asked = {wish: number for wish, number in self._asked.items() if number != request_id}
 
     def _installed_view(self) -> View | None:
@@ -378,7 +378,7 @@ class TopicTable:
 
     def before_install(self, view: View) -> None:
         """Between two epochs: logs and cursors for what begins, and what is kept for fresh members."""
-        # What is the same value has nobody fresh.
+        # A topic that is unchanged has no fresh members.
         for topic in view.topics if self._installed is None else different(view.topics, self._installed.topics):
             if self._node_id not in topic.members:
                 continue
@@ -394,7 +394,7 @@ class TopicTable:
         try:
             self.questions.giving.pin(Pin(local.spec.name, node_id, view.view_id), local.donate())
         except (OSError, ValueError) as error:
-            # What runs out here must not hold up the group. It gets what is retained when it asks.
+            # What runs out here must not hold up the group: the node gets what is still retained when it asks.
             LOG.warning("topic %r: the history for node %d can't be kept as it is now: %s", local.spec.name, node_id,
                         error)
 
@@ -416,7 +416,7 @@ class TopicTable:
         self._answer(view)
 
     def revised(self, view: View) -> None:
-        """Topics have come or gone that nobody has a part in."""
+        """Topics without members have come or gone."""
         before, self._installed = self._installed, view
         self._drop_deleted(self._changed(before, view), view)
         self._answer(view)
@@ -429,7 +429,7 @@ class TopicTable:
                                               *different(view.topics, before.topics)]]
 
     def _drop_deleted(self, changed: Iterable[str], view: View) -> None:
-        """What is here of topics that are no more, or are others of the same name by now."""
+        """Drops what is here of deleted topics, also if another topic has the name by now."""
         for name in changed:
             topic, local = view.topic(name), self.local.get(name)
             if local is not None and (topic is None or topic.born != local.born):
@@ -443,7 +443,7 @@ class TopicTable:
             raise TopicUnknown(f"topic {local.spec.name!r} was deleted meanwhile; declare it again")
 
     def _give_up_opening(self, name: str) -> None:
-        """A wish that is on its way yet is not for another topic of that name."""
+        """Takes back a role wish for a deleted topic: it must not count for another topic of that name."""
         role, _ = self._wished.pop(name, (None, 0))
         if role is not None and role.member:
             self._machine.take_role(Role(name, False, False))
@@ -483,7 +483,7 @@ class TopicTable:
             task.cancel()
 
     async def close(self, left: bool = False) -> None:
-        """Logs, journals, inboxes and cursors, after the engine has stopped. `left`: in order, others go on."""
+        """Closes logs, journals, inboxes and cursors, after the engine has stopped. `left`: the node left in order."""
         following = self._machine.next_view if left else None
         for local in self.local.values():
             for writer in local.writers:

@@ -1,12 +1,13 @@
 """Which settings keep two nodes from being of one group, when they connect.
 
 Why so few: what a group goes by is in its view, in versions (`spindle.group.settings`), and a newcomer learns it. Only
-two things can't be learnt. Data connections are encrypted or not, so all must say the same. And of nodes that look for
-their group, each counts whether a majority of its contacts is there: two lists that differ by one host have no two
-majorities without a host in common; two that differ by more may have, and then two groups could form and serve.
+two things can't be learnt. Data connections are encrypted or not, so all must say the same. And each node that looks
+for its group counts whether a majority of its contacts is there. If two lists of contacts differ by one host, every
+majority of one has a host in common with every majority of the other. If they differ by more, two majorities may have
+none, and two groups could form and serve.
 
-Rules: contacts and form are told and compared by nodes outside a group only. So a host is added or taken away by
-changing one host's file after the other, while the group runs or while it starts; the next change comes after that.
+Rules: only nodes outside a group tell and compare contacts and form. So to add or remove a host, change the file of one
+host after the other, while the group runs or starts; begin the next change only when all files have this one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ APART_MAX = 1  # hosts that one list has and the other doesn't
 
 
 def told(settings: Mapping[str, str], looks: bool) -> dict[str, str]:
-    """What a node says of its settings, which holds them against others': all while it looks for its group."""
+    """The settings that a node tells and compares with others': all while it looks for its group, then only ENCRYPT."""
     return {name: value for name, value in settings.items() if looks or name == ENCRYPT}
 
 
 def difference_between(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """The first setting that keeps two nodes apart, for people; "" if none does. Of contacts and form only what both
-    tell can."""
+    """The first setting that keeps two nodes apart, for people; "" if none does. Contacts and form count only if both
+    nodes tell them."""
     for name in sorted(ours):
         mine, other = ours[name], theirs.get(name, "unknown" if name == ENCRYPT else ours[name])
         if mine == other:

@@ -21,11 +21,11 @@ from spindle.errors import ConnectionEnded, NoResources, WireError
 
 HEADER = struct.Struct("<IHH")
 READ_BYTES = 1 << 16  # taken from the socket at a time
-UNSENT_BYTES = 128 << 10  # that the kernel takes of a TCP connection beyond what is on its way
+UNSENT_BYTES = 128 << 10  # of a TCP connection, that the kernel takes at most before it can send them
 FDS_PER_CALL = 64  # descriptors the kernel may hand over in one recvmsg (its own limit is 253)
 _FD_BYTES = array.array("i").itemsize
 _FDS_SPACE = socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES)
-_TAKEN = int(socket.MSG_CMSG_CLOEXEC)  # as numbers: those of `socket` make objects of every result
+_TAKEN = int(socket.MSG_CMSG_CLOEXEC)  # plain numbers: each operation on the enums of `socket` would make an object
 _CUT = int(socket.MSG_CTRUNC)
 
 
@@ -164,8 +164,8 @@ class FrameDecoder:
 
 
 def notice_vanished(sock: socket.socket, unanswered_ms: int) -> None:
-    """A host that vanishes without a word is noticed: some seconds later once it is back, else after so long without an
-    answer (tcp(7))."""
+    """Has the kernel notice that a host vanished without a word: some seconds after it is back, else after
+    `unanswered_ms` without an answer (tcp(7))."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3),
                           (socket.TCP_USER_TIMEOUT, unanswered_ms)):
@@ -193,7 +193,7 @@ def no_fds(fd_count: int) -> str:
 
 def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
     """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec. Raises NoResources if this
-    process can't take these: then they are lost, and nobody else is to blame."""
+    process has no room for the descriptors: they are lost, and the other end is not to blame."""
     data, ancillary, flags, _ = sock.recvmsg(READ_BYTES, _FDS_SPACE, _TAKEN)
     if not ancillary and not flags & _CUT:
         return data, []
@@ -218,7 +218,7 @@ def send_some(sock: socket.socket, data: memoryview, fds: Sequence[int]) -> int:
 
 
 def ended(label: str, decoder: FrameDecoder, stream: Stream | None = None) -> ConnectionEnded:
-    """The error for the end of the socket's bytes. Under a stream that didn't end before, anybody may have cut it."""
+    """The error for the end of the socket's bytes. Anybody may have caused an end that a stream hasn't announced."""
     if decoder.partial:
         return ConnectionEnded(f"{label} closed the connection in the middle of a frame", clean=False)
     if stream is not None and not stream.ended:

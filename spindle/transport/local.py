@@ -1,7 +1,7 @@
 """Reaching a process of this host by its Unix socket.
 
-Why not with a timeout of Python's: whoever finds the queue of a listening socket full, which any user can see to, is
-refused at once then. The kernel lets one wait its turn that blocks.
+Why not with a timeout of Python's: that makes the socket non-blocking, and the kernel refuses a non-blocking connect at
+once while the listener's queue is full, which any user can bring about. A blocking connect waits for its turn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import struct
 from pathlib import Path
 
-QUEUE_WAIT_S = 0.1  # of a node for its turn in a full queue: its other work waits meanwhile
+QUEUE_WAIT_S = 0.1  # how long a node waits for its turn in a full queue; its other work stands still meanwhile
 _TIMEVAL = struct.Struct("@ll")  # struct timeval
 
 

@@ -5,10 +5,10 @@ without TLS (only where that is allowed), or a data connection, which carries on
 
 Rules:
 - Control connections are frames (`spindle.transport.wire`) under TLS 1.3 with certificates of both ends, or plain: on
-  loopback, or where `[network] plain` says so. Who comes in another way is told why, if it can be told.
-- A data connection proves that whoever opens it has been told the token that its acceptor sent over their control
-  connection, and the acceptor proves the same; a token is good for one connection. So it belongs to two authenticated
-  members, one view and one ballot, and a captured one is worth nothing later.
+  loopback, or where `[network] plain` says so. Whoever connects in another way is told why it is refused, if possible.
+- The opener of a data connection proves that it knows the token that the acceptor sent over their control connection;
+  then the acceptor proves the same. A token is good for one connection. So a data connection belongs to two
+  authenticated members, one view and one ballot, and a captured hello is worth nothing later.
 - At most INTRODUCING_MAX connections are in introductions at once, each for `handshake_timeout_s` at most.
 """
 
@@ -98,8 +98,8 @@ class Network:
     """A node's connections to other hosts.
 
     on_connection(conn)        a control connection has come in, not introduced yet
-    token_for(hello)           what the opener of this data connection has been told; None: nobody is expected
-    on_data(hello, fd)         it has proved so; the callee takes the descriptor over
+    token_for(hello)           the token that the opener of this data connection was sent; None: nobody is expected
+    on_data(hello, fd)         the opener has proved that it knows the token; the callee takes over the descriptor
     """
 
     def __init__(self, config: NodeConfig, on_connection: Callable[[Connection], None],
@@ -355,16 +355,16 @@ class Network:
             task.cancel()
 
     async def ended(self) -> None:
-        """Returns when what close() has cancelled is over: a loop that ends before would say so of each."""
+        """Returns when the tasks that close() has cancelled are over; a loop that ends before would warn of each."""
         if others := self._introducing - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=ENDING_TIMEOUT_S)
 
 
 def _prepare(sock: socket.socket, suspect_timeout_s: float) -> None:
-    """Small frames go at once, a host that has gone is noticed, and a link that is back is used again soon: TCP waits
-    for each further attempt twice as long, so after a break it would be silent for about as long again."""
+    """Small frames go at once, a host that has gone is noticed, and a link that is back is used again soon: TCP doubles
+    the pause before each further attempt, so after a break it would stay silent for about as long again."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Silence is judged by heartbeats, before.
+    # A last resort: heartbeats judge silence, and sooner.
     notice_vanished(sock, max(UNANSWERED_MS_MIN, int(2000 * suspect_timeout_s)))
     sock.setsockopt(socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1)
     with contextlib.suppress(OSError):

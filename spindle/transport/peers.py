@@ -8,12 +8,12 @@ gone.
 Rules:
 - A newcomer connects to those who are there; of two newcomers the one of higher rank connects. So there is one
   connection to a pair. It starts with Opening and OpeningReply; then PeerMessages go both ways.
-- On this host the other end must run as our user or root, or as a user whom the configuration names as one of nodes:
-  who may only attach is an application, whatever it says that it is. On another host its certificate must be one of a
-  node. Domain, protocol version and agreed settings must be ours. Who doesn't fit is told why.
-- A node that ends says Farewell before it closes, and only when nothing of it acts any more. The end of a connection
-  without it means that the node died, or that it lost touch: which of the two, the end of its process tells, for which
-  a moment is waited. Where it can't be seen (another pid namespace, a node in this process) it stays uncertain.
+- On this host the other end must run as our user or root, or as a user that [access] nodes names: a user who may only
+  attach is an application, whatever it says that it is. On another host its certificate must be one of a node. Domain,
+  protocol version and agreed settings must be ours. Whoever doesn't fit is told why.
+- A node that ends says Farewell before it closes, and only when nothing of it acts any more. If a connection ends
+  without Farewell, the node has died or lost touch. To tell which, this node waits a moment for the end of the other's
+  process. Where it can't see that process (another pid namespace, a node in this process), it stays uncertain.
 - Of one node id there is one life at a time: another incarnation is let in when the earlier one has said Farewell or
   its process has ended. A life that was cast out never comes back.
 """
@@ -73,7 +73,7 @@ class Peers:
     on_message(peer, message, fds)  the callee takes over the descriptors
     on_added(peer)                  before its first message
     on_gone(peer)                   once; peer.farewell, peer.ended and peer.cut tell how
-    on_ended(peer)                  after on_gone, of one that was cut or whose end wasn't certain then: now it is
+    on_ended(peer)                  after on_gone, if peer was cut or its end wasn't certain then: now it is certain
     on_short(error)                 this process lacks what a message of a peer needs: the node's own failure
     """
 
@@ -122,7 +122,7 @@ class Peers:
     def _unfit(self, conn: Connection, opening: opening_pb2.Opening) -> SpindleError | None:
         """Why whoever opens this can't be of the same group."""
         assert self.me is not None
-        try:  # first of all: to others nothing of the group is told
+        try:  # first of all: whoever may not be a node is told nothing of the group
             self._check_user(conn, opening.node_id)
             self._check_host_user(conn)
         except AccessDenied as error:
@@ -170,8 +170,8 @@ class Peers:
             former.conn.finish()
             self._gone(former)
         elif former is not None and isinstance(former.conn.peer, NetworkPeer):
-            self.send(node_id, pb.PeerMessage())  # of no kind: nobody minds it, but a host that knows nothing of the
-            # connection any more, as it has been without power, ends it with its answer; the next attempt finds room
+            self.send(node_id, pb.PeerMessage())  # of no kind, so the peer ignores it; but a host that has lost power
+            # knows nothing of the connection, and resets it in answer: then the next attempt finds room
         for peer in [one for one in self._parting if one.node_id == node_id]:
             self._gone(peer)
 
@@ -185,7 +185,7 @@ class Peers:
                                "a domain as one user, or name the user in [access] nodes")
 
     def _check_host_user(self, conn: Connection) -> None:
-        """The same where there are no keys, and whoever has connected did so from this host."""
+        """The same for a peer without keys that has connected over TCP from this host."""
         user = conn.peer.host_user if isinstance(conn.peer, NetworkPeer) else None
         if user is not None and not self._config.is_node_user(user):
             raise AccessDenied(f"user {user} of this host, at {conn.peer}, can't be a node beside the node of user "
@@ -424,8 +424,8 @@ class Peers:
                 kind=CastOut.__name__, text=why, cast_out=True)).SerializeToString())
         peer.conn.close()
         self._on_gone(peer)
-        # What is certain by now must not get lost because others were quicker to suspect it: it may be what keeps this
-        # node's majority. What becomes certain later comes from the process.
+        # If its end is certain by now, that must be reported, though others suspected it first: it may be what keeps
+        # this node's majority. If its end becomes certain later, _process_ended() reports it.
         if peer.process_ended() or (peer.farewell is not None and not peer.farewell.cast_out):
             peer.ended = True
             self._unwatch(peer)

@@ -1,4 +1,4 @@
-"""Who may be heard while it says who it is: places for introductions, shared fairly between users and hosts.
+"""Places for connections that have yet to say who they are, shared fairly between users and hosts.
 
 Why: a connection that says nothing costs its opener nothing, and everybody on this host can open hundreds. So whoever
 holds many places gives way to those who hold few.

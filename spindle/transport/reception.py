@@ -4,7 +4,7 @@ Why apart from peers and applications: until a connection has said what it is, i
 few bytes and a few seconds.
 
 Rules: the first frame is an Opening of a few hundred bytes without descriptors, and it comes within
-`handshake_timeout_s`; so many connections at once are in that state as there are places (`spindle.transport.places`).
+`handshake_timeout_s`; at most as many connections are in that state as there are places (`spindle.transport.places`).
 Whoever says something else is told so, if it can be told, and closed.
 """
 
@@ -60,7 +60,7 @@ class Reception:
         self.greet(conn)
 
     def greet(self, conn: Connection) -> None:
-        """Hears what a new connection says it is. Whoever calls this has set the limits of one from another host."""
+        """Hears what a new connection, of this host or another one, says it is."""
         conn.set_limits(self._limits)
         gives_way = self._places.take(conn, conn.peer)
         if gives_way is not None:
@@ -95,7 +95,7 @@ class Reception:
             conn.close()
         except (SpindleError, TimeoutError) as error:
             LOG.warning("closed a connection of %s: %s", conn.peer, error)
-            # Who was late may have been stopped, and is to try again.
+            # A process that was late may have been stopped meanwhile: it is told to try again.
             late = isinstance(error, TimeoutError) and not isinstance(error, SpindleError)
             refuse(conn, ConnectionEnded(f"{error}: try again") if late else error)
 

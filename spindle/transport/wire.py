@@ -25,9 +25,9 @@ Rules:
   closed by `frame.close_fds()` (call it when a message should have no descriptors). `send` never closes or keeps the
   sender's descriptors: it duplicates what it can't send at once.
 - Every limit is in `Limits`: body size, descriptors, the time a frame may take from its first byte to its last (slow
-  drip), and the bytes queued towards an end that doesn't read. Passing one is a WireError that names it; the
-  connection is closed by then. The other end closing between two frames is ConnectionEnded(clean=True), in the middle
-  of one ConnectionEnded(clean=False).
+  drip), and the bytes queued towards an end that doesn't read. Exceeding one is a WireError that names it; the
+  connection is closed by then. If the other end closes between two frames, that is ConnectionEnded(clean=True), in the
+  middle of a frame ConnectionEnded(clean=False).
 - Whoever has much to send waits in `drain` before each frame, and queues the frame before it waits for anything else.
   Then what waits on the connection is bounded, all who do so get on alike, and other frames have little ahead of them.
 - `last_word`, if set, makes the body of a last frame for the other end when we cut it off because of an error.
@@ -100,14 +100,14 @@ class Connection:
         self._frames: deque[Frame] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._turns: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits in drain(), and for what
-        self._giving: asyncio.Handle | None = None  # the next look for whose turn it is
+        self._giving: asyncio.Handle | None = None  # the next look at whose turn it is
         self._out: deque[tuple[memoryview, list[int]]] = deque()
         self._out_bytes = 0
         self._drip: asyncio.TimerHandle | None = None
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_end: Callable[[SpindleError | None], None] | None = None
         self.last_word: Callable[[SpindleError], bytes] | None = None  # body of a frame that says why we close
-        self.on_short: Callable[[SpindleError], None] | None = None  # descriptors found no room here: not to be ended
+        self.on_short: Callable[[SpindleError], None] | None = None  # no room for descriptors that came; not the end
         self._error: SpindleError | None = None
         self._unsendable: ConnectionEnded | None = None  # sending has failed; the end comes once all is read
         self._reading = True
@@ -321,8 +321,8 @@ class Connection:
         self._give_turn_soon()
 
     def _broke(self, error: OSError) -> ConnectionEnded:
-        """Sending fails. What the other end said before it went, a farewell perhaps, is there already: it goes first,
-        but not in the middle of a send()."""
+        """Sending has failed. What the other end said before it went (a farewell, perhaps) has arrived already: it is
+        handed over before the end, but not in the middle of a send()."""
         if self._unsendable is None:
             self._unsendable = ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False)
             self._loop.remove_writer(self._fd)
@@ -353,7 +353,7 @@ class Connection:
             self._giving = self._loop.call_soon(self._give_turn)
 
     def _give_turn(self) -> None:
-        """Lets the first go on that waits, if its time has come."""
+        """Lets the first waiter go on, if little enough is queued."""
         self._giving = None
         while self._turns and self._turns[0][1].done():  # given up
             self._turns.popleft()
