@@ -115,7 +115,7 @@ def receive_paced(port: Port, tally: Tally, over: threading.Event, most: int) ->
 
 def await_matched(port: Port, config: dict[str, Any]) -> None:
     """Until all readers and writers of the run are members. Raises TimeoutError."""
-    # Each idle topic is opened before: a few views of the group.
+    # The idle topics are opened first, and each of them takes a few views of the group.
     timeout_s = max(MATCH_TIMEOUT_S, config["timeout_s"] / 3) + 0.5 * config["idle_topics"]
     until = time.monotonic() + timeout_s
     while not port.matched(config["nodes"], config["n_senders"]):

@@ -42,16 +42,16 @@ class Port(abc.ABC):
     @property
     @abc.abstractmethod
     def session(self) -> Session:
-        """With the node."""
+        """The session with the node."""
 
     def matched(self, readers: int, writers: int) -> bool:
-        """So many nodes read and so many write the topic by now."""
+        """True once so many nodes read the topic and so many write it."""
         topics = {topic.spec.name: topic for topic in self.session.topics()}
         found = topics.get(TOPIC)
         return found is not None and len(found.members) == readers and len(found.senders) == writers
 
     def counters(self) -> dict[str, int]:
-        """Of the node."""
+        """The node's counters."""
         return self.session.counters().snapshot()
 
     def each(self, timeout_s: float) -> Iterator[Any]:
@@ -75,7 +75,7 @@ class Port(abc.ABC):
 
 
 def node_config(config: dict[str, Any]) -> NodeConfig:
-    """Of the embedded node or the daemon of this rank; switches as asked for."""
+    """The configuration of this rank's embedded node, with the switches that were asked for."""
     from pathlib import Path
 
     from spindle.config.settings import NodeConfig

@@ -76,7 +76,7 @@ def send(Engine engine not None, Epoch epoch not None, topic_id, uint64_t rank, 
          uint64_t batch_max, uint64_t sample_every, uint64_t delay_ns, uint64_t period_ns, Tally tally not None) -> int:
     """Sends `count` messages, or with a negative count until the tally has all that it waits for.
 
-    sample_every: every how many messages carry their time. delay_ns: sleep after each message. period_ns: one message
+    sample_every: one message in so many carries its time. delay_ns: sleep after each message. period_ns: one message
     per period, by the clock. Returns the number sent. Raises TimeoutError when no slot comes free for 10 s.
     """
     cdef subgroup_t *s = epoch.subgroup(topic_id)

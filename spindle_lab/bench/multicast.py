@@ -111,8 +111,8 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
 
 def posting(options: MulticastOptions, tallies: Sequence[dict[str, Any]],
             done: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Over verbs: what the device was asked for each message that was delivered at a node, and how well that was put
-    together. These are counts: they don't depend on how fast anything is."""
+    """Over verbs: what was asked of the device for each message that was delivered at a node, and how well these
+    requests were combined. These are counts: they don't depend on how fast anything is."""
     if options.fabric != "verbs" or "traffic" not in done[0]:
         return {}
     sums = {name: sum(node["traffic"][name] for node in done) for name in done[0]["traffic"]}

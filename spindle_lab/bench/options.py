@@ -118,7 +118,7 @@ class MulticastOptions:
         return max(200, total // self.n_senders)
 
     def counts(self) -> list[int]:
-        """By rank: messages to send, 0 for who sends none, -1 for a delayed sender that goes on until it is stopped."""
+        """By rank: messages to send; 0: it sends none; -1: a delayed sender, which goes on until it is stopped."""
         counts = [self.messages_each if rank < self.n_senders else 0 for rank in range(self.nodes)]
         for rank in range(self.n_senders - self.n_delayed, self.n_senders):
             counts[rank] = 0 if self.delayed == "silent" else -1
@@ -126,7 +126,7 @@ class MulticastOptions:
 
     @property
     def patience(self) -> dict[str, float]:
-        """Of nodes, by key of the configuration: who gives a run longer has a slow machine. The defaults at 60 s."""
+        """Timeouts of the nodes, by key of the configuration: the defaults for a run of 60 s, more for a longer one."""
         return {"join_timeout_s": max(10.0, self.timeout_s / 6), "suspect_timeout_s": max(2.0, self.timeout_s / 30)}
 
     def worker_config(self) -> dict[str, Any]:

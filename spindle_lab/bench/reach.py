@@ -4,8 +4,8 @@ The nodes are processes of one host whatever the fabric, so that all of them are
 only passes round what each node offers: a few values, and descriptors where the fabric has some to give.
 
 Rules: `make` before the epoch, `offer` after it; `attach` gets what all the others offer, and returns when every one of
-them is attached. Values under `PRIVATE`, and descriptors behind the first two, are one for each other rank, and only
-its own one gets there. Nodes ring each other as real ones do, each by a doorbell of its own (`spindle_core.ends`).
+them is attached. Under `PRIVATE`, and behind the first two descriptors, there is one value or descriptor for each other
+rank, which gets only its own. Nodes ring each other as real ones do, each by a bell of its own (`spindle_core.ends`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def offer_to(values: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def fds_to(fds: list[int], owner: int, rank: int) -> list[int]:
-    """... of the descriptors that the member of rank `owner` offers."""
+    """What the member of that rank gets of the descriptors that the member of rank `owner` offers."""
     if len(fds) <= SHARED_FDS:
         return fds
     return [*fds[:SHARED_FDS], fds[SHARED_FDS + (rank if rank < owner else rank - 1)]]
@@ -80,7 +80,7 @@ class Shm:
 
 
 class Tcp(Shm):
-    """A connection over loopback for each pair: who has the higher rank connects."""
+    """A connection over loopback for each pair: the member of higher rank connects."""
 
     def make(self, engine: Engine) -> Fabric | None:
         from spindle_core.fabric.tcp import TcpFabric

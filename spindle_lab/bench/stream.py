@@ -3,7 +3,7 @@
 Over TCP, loopback is measured twice, one after the other: by iperf3, where it is installed, and by a sender and a
 receiver of our own that do nothing but hand a hot block to the kernel and take it out again. The better one is the
 limit. Over verbs, one member writes its row into another one's copy of it, through a reliable connection that loops
-back at the device, again as soon as all of the last time has arrived.
+back at the device; it writes the whole row again as soon as all of it has arrived.
 
 A multicast is compared by the bytes of payload that leave all nodes together: each message leaves its sender once for
 every other node, and all of that goes through the one kernel or device that one stream has for itself here.

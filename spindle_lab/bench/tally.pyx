@@ -164,8 +164,8 @@ def monotonic_ns() -> int:
 def make_payloads(uint64_t sender, uint64_t first, int count, size_t size, uint64_t sample_every) -> list:
     """Messages `first` to `first + count - 1` of a sender as new bytes objects, every byte filled.
 
-    sample_every: every how many messages carry the time of filling for the latency; 0 for none. Raises ValueError for
-    sizes below 16 bytes.
+    sample_every: one message in so many carries the time of its filling, for the latency; 0: none does. Raises
+    ValueError for sizes below 16 bytes.
     """
     cdef list made = []
     cdef bytes payload

@@ -1,7 +1,7 @@
 """`bench topics`: how long it takes to open many topics, each at every node of a group.
 
 Why: each topic that is opened is a change that all nodes agree on, so a program that opens its topics at start waits
-for as many agreements as don't come together.
+for every agreement that isn't reached together with another one.
 
 Method: a daemon for each node. `together`: a program at each node declares all topics, opens a writer and a reader of
 each, in one order, all programs at the same time. `sequence`: one program does the same at all nodes, through a session

@@ -1,7 +1,7 @@
 """The bare loop of `bench wakeup`: what one doorbell costs on this machine.
 
 A paced message wakes one thread at every node, in turn, on cores that had nothing to do. However little a multicast
-does, it can't be faster than these wake-ups; on a virtual machine they cost most of it.
+does, it can't be faster than these wake-ups; on a virtual machine they are most of its latency.
 
 Rules: two threads, one eventfd, nothing else; the sleeper blocks in poll, as the predicate thread does.
 """

@@ -117,7 +117,7 @@ class Application:
             status["view_id"])
 
     def watch_views(self) -> None:
-        """Record every view that the node tells of; not where it may be another node without a word."""
+        """Record every view that the node tells of; not if the application is external: its node changes unnoticed."""
         assert self.participant is not None
         if self.nodes:
             return

@@ -11,8 +11,8 @@ What is compared:
 - What a writer was told is acknowledged, every reader that was there and lived on has got (D10, D11).
 - What it was told is persisted is in the order that the logged topic has at the end of the round, after all
   restarts; this order never goes backwards, and of each group that died altogether it holds a beginning (P1, P2, P4).
-  So it does where all that had the topic died and the group lived on: what the journals say was the last message then
-  is believed if nobody who lived on had more.
+  The same holds where all that had the topic died and the group lived on: the checker believes the journals about which
+  message was the last then, if nobody who lived on had more.
 - No group is of use once another one exists (M4), and nothing of the old one appears in the new one (S32).
 """
 
@@ -109,7 +109,7 @@ def senders_are_in_order(history: History) -> Iterator[Violation]:
             if (reader.moves or reader.crossed) and history.is_external(one.key):
                 continue  # what it saw at a node that died with all that had it comes again
             if one.key in seen:
-                # Nothing says of unordered messages which were seen at another node: some may be on their way still.
+                # Nobody knows which unordered messages a reader saw at another node: some may still be on their way.
                 if not reader.moves or history.topics[reader.topic].ordered:
                     again.append(one.key)
                 continue
@@ -191,7 +191,7 @@ def runs_have_no_holes(history: History) -> Iterator[Violation]:
 
 def unordered_is_complete(history: History) -> Iterator[Violation]:
     """D7 for unordered topics: readers that were there before the writer and lived on got the same of it, if its node
-    lived on, too. What one that goes had on the way reaches some and others not."""
+    lived on, too. What a node that goes had on its way may reach some readers and not others."""
     lives = {one.pid: one for one in history.daemons}
     drained: dict[tuple[str, str], list[Reader]] = defaultdict(list)
     for reader in history.readers.values():

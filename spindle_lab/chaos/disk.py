@@ -1,7 +1,8 @@
 """Disks that fail: a library built from disk.c, preloaded into the daemons, and the page that tells it what to do. With
 clock.c it also has clocks that are wrong.
 
-And what happens to files between two lives of a node: a journal whose end is cut or overwritten, or whose middle is.
+Also damage to files between two lives of a node: a journal whose end is cut or overwritten, or with a bit flipped in
+its middle.
 
 Rules: without a C compiler there are no disk faults, and the run says so. Only journals of dead nodes are damaged.
 `tear` is what a crash may leave. `lose_tail` and `damage_middle` destroy what was acknowledged, which no crash does and

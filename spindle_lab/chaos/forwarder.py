@@ -9,7 +9,8 @@ Rules:
 - Frames pass as hosts hand them over, up to 64 kB, with what is left to do to them (checksums, splitting) in front: a
   header that the kernel gives and takes (PACKET_VNET_HDR). Where packets count, the port splits them (`Hosts`).
 - An order is in force when its answer has come. The process ends with its stdin, and on an error of its own.
-- It runs before all others, as a line isn't slower where hosts are busy; it holds at most HELD_BYTES_MAX.
+- It has priority over all other processes, as a line isn't slower where hosts are busy. A line holds at most about
+  HELD_BYTES_MAX.
 - It carries 370 MB/s of one stream without delay and 190 with 5 ms, both directions through it, and in single packets
   35 MB/s (25,000 frames a second); measured on a machine of two cores beside both ends.
 """
@@ -141,7 +142,7 @@ class Lines:
                 continue
             buffer[TO:FROM] = HOST + buffer[RECEIVER:RECEIVER + 1]
             buffer[FROM:KIND] = ADDRESS
-            # Its own time: this process may have been kept from running since the one before, and no line is early.
+            # Each frame has its own time: this process may not have run since the one before, and no line is early.
             transit.enter(bytes(self._frame[:size]), time.monotonic_ns())
 
     def _send_due(self) -> float | None:

@@ -49,7 +49,7 @@ def one_group_at_a_time(history: History) -> Iterator[Violation]:
 
 
 def views_have_majorities(history: History) -> Iterator[Violation]:
-    """M4: from a view more than half go on to the next, those not counted who have certainly ended."""
+    """M4: of a view's members that have not certainly ended, more than half go on to the next view."""
     first: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
     for seen in history.views:
         place = (seen.session.group, seen.view)
@@ -77,8 +77,8 @@ def _has_ended(history: History, group: str, view: int, node: int, by: int) -> b
 
 
 def daemons_end_as_they_should(history: History) -> Iterator[Violation]:
-    """A daemon ends when it is told to, with the code for that; nothing else, and no defect in its log. That nobody
-    is cast out who wasn't stopped is not promised (M6): a machine may keep a process from running for as long."""
+    """A daemon ends only when it is told to, with the exit code for that, and its log shows no defect. A daemon that
+    nothing stopped may be cast out all the same (M6): a machine may keep a process from running for as long."""
     expected = {"kill": {-9}, "leave": {0}, "": set()}
     for life in history.daemons:
         fine = expected[life.asked] | life.excused | {CastOut.exit_code}

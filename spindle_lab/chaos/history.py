@@ -124,8 +124,8 @@ class Writer:
 
 
 class TopicLife(NamedTuple):
-    """From when on members went on with a logged topic that nobody alive had: `after` is the last message that was on
-    enough disks, views from `first_view` on are the new life's. What was between them is lost."""
+    """A life of a logged topic, begun by members when nobody alive had the topic: `after` is the last message that was
+    on enough disks, views from `first_view` on are the new life's. What was between them is lost."""
 
     group: str
     first_view: int

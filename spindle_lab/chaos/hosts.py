@@ -3,16 +3,17 @@
 Why namespaces: a daemon in one has addresses, ports and TCP of its own, as on a host, and its kernel learns of a broken
 link what a host's kernel learns: nothing.
 
-How a direction is cut: who is behind which link address is set by hand here, for all. For a cut the sender is told its
-own, and a bridge never sends a frame back to where it came from. So the frame is lost without a word to anybody, and it
-takes nothing but `ip`: no packet filter, no module. For a line the sender is told the address of a process which holds
-frames back (`forwarder`): only what has a line takes that way, and no kernel needs netem.
+How a direction is cut: every host's neighbour table is set by hand here. For a cut, the sender's entry for the other
+host gets the sender's own link address: a bridge never sends a frame back to where it came from, so the frame is lost
+without a word to anybody. That takes nothing but `ip`: no packet filter, no module. For a line, the entry gets the
+address of a process that holds frames back (`forwarder`): only directions with a line go that way, and no kernel needs
+netem.
 
 Rules:
-- Names carry the process id: spindle-<pid>-<number>. What processes left that were killed goes with the next start.
+- Names carry the process id: spindle-<pid>-<number>. The next start removes what killed processes have left.
 - A direction that was cut twice (two faults at a time) works again when it was mended twice.
 - A direction has one line at most, the newest. A cut is stronger: what is under way arrives, nothing more enters.
-- When a line goes, what is under way arrives at once, and may meet a frame that is faster now: order is kept on lines.
+- When a line is cleared, what is under way arrives at once, and a faster frame may overtake it: only lines keep order.
 - Needs root and `ip`; `unavailable()` says what is missing.
 """
 
@@ -63,7 +64,7 @@ def unavailable() -> str:
 
 
 def clear_up() -> None:
-    """Removes what processes left that have ended without a chance to do so."""
+    """Removes what was left by processes that ended without a chance to remove it."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(NAMES)):
             found = re.fullmatch(rf"{PREFIX}(\d+)-\w+", name)

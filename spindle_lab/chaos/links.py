@@ -177,7 +177,7 @@ def bad_line(faults: Faults) -> str:
 
 
 def long_line(faults: Faults) -> str:
-    """As between cities or continents, at once: far below the suspicion time."""
+    """Delays as between cities or continents, from now on; far below the suspicion time."""
     delay_s = faults.suspect_timeout_s * faults.draw.choice([0.01, 0.03, 0.1, 0.2])
     return _lay(faults, Line(delay_s, delay_s * faults.draw.choice([0.0, 0.5])), faults.draw.uniform(1.0, 5.0), False)
 

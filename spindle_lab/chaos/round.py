@@ -138,7 +138,7 @@ class Round:
         self._nodes = list(range(1, plan.nodes + 1))
         self._hosts = Hosts(plan.hosts) if plan.hosts else None
         self._stage = Stage(directory, str(plan.seed), plan.settings, library, pace, self._nodes, self._hosts)
-        if self._hosts is not None:  # who starves is told so by all others, and knows no more than that
+        if self._hosts is not None:  # a node that starves may hear from all others that it is lost, and nothing else
             self._stage.excused.add(NoMajority.exit_code)
         self._draw = random.Random(f"faults {plan.seed}")
         self._began = time.monotonic()
@@ -185,7 +185,7 @@ class Round:
                       if life.ended and life.code not in life.excused | {CastOut.exit_code}]
             if failed:
                 raise Broken("start", f"{failed[0]} ended with code {failed[0].code}")
-            self._faults.schedule.run()  # who starves while so many start may be cast out
+            self._faults.schedule.run()  # a node that starves while so many start may be cast out
             self._faults.look_after_nodes()
             return all(map(self._is_ready, self._nodes))
 
@@ -295,7 +295,7 @@ class Round:
 
         def have_drained() -> bool:
             self._faults.schedule.run()
-            self._faults.look_after_nodes()  # who starves now is cast out, and its auditor waits for it
+            self._faults.look_after_nodes()  # a node that starves now is cast out, and its auditor waits for its return
             return all("drained" in one.said for one in listeners)
 
         self._until(have_drained, FINISH_S, "progress",

@@ -151,7 +151,7 @@ class Stage:
         self._nodes = list(nodes)
         runtimes = [directory / f"run-{host}" for host in hosts.numbers] if hosts is not None else [directory / "run"]
         self._records = directory / "records"
-        # What goes on at any node finds those that stay: a stranger that is alone would begin the logged topic anew.
+        # Wanderers find only the core nodes: an extra node that is alone would begin the logged topic anew.
         self._known = directory / "known"
         for one in (*runtimes, self._records, self._known, self._known / "domain-0"):
             one.mkdir(mode=0o700)

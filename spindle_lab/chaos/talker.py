@@ -66,7 +66,7 @@ class Talker(Application):
 
     def live(self) -> None:
         for plan in TOPICS:
-            # Of an unordered topic each reader has what it has received, also where the writer goes on elsewhere.
+            # An unordered topic only if the writer stays at its node: else each reader has just what reached it.
             if plan.ordered or not self.nodes:
                 self.begin(plan)
         while not self.finishing:

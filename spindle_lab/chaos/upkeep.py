@@ -66,7 +66,7 @@ class Upkeep:
             self.schedule.later(self.draw.uniform(0.5, 2.0), lambda: self.mend_journal(node))
 
     def mend_journal(self, node: int) -> None:
-        """What the refusal of a damaged journal tells the operator to do; or what one does who is in a hurry."""
+        """Repairs a damaged journal, as its refusal tells the operator to; or moves it away, as one in a hurry does."""
         if node not in self.damaged:
             return
         self.damaged.discard(node)
@@ -82,13 +82,13 @@ class Upkeep:
         self.come_back(node, 0.01)
 
     def look_after_nodes(self) -> None:
-        """Start again whatever core node is not there and nobody cares for."""
+        """Start again each core node that is not there, unless its start is arranged already."""
         for node in self.nodes:
             if node not in self.stage.daemons:
                 self.come_back(node)
 
     def look_after(self) -> None:
-        """Start again whatever core node or application is not there and nobody cares for."""
+        """Start again each core node or application that is not there, unless its start is arranged already."""
         self.look_after_nodes()
         for node in self.nodes:
             if node not in self.stage.talkers:

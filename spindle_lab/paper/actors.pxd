@@ -17,17 +17,17 @@ cdef enum:
 # What a node's own work costs, in picoseconds. `parameters.Node` says where the numbers come from.
 cdef struct node_costs_t:
     uint64_t lap                 # a pass over all predicates
-    uint64_t subgroup            # its predicates that find nothing
+    uint64_t subgroup            # of a topic: its predicates when they find nothing
     uint64_t line                # to look at a line that nobody has changed
-    uint64_t changed_line        # one that somebody has
+    uint64_t changed_line        # more, to look at one that somebody has changed
     uint64_t trigger             # of a predicate that fires, its posts and what it delivers not counted
     uint64_t claim, commit       # of a slot; the lock is held meanwhile
     uint64_t retry               # an application looks again whether a slot is free
     uint64_t handover            # of a lock that somebody waits for
     uint64_t deliver             # of a message, the upcall not counted
     uint64_t send                # of a message that is published, for the predicate thread
-    uint64_t claim_shared, commit_shared     # more, after a pass
-    uint64_t look_shared         # of a pass more, after a claim
+    uint64_t claim_shared, commit_shared     # what these cost more after a pass
+    uint64_t look_shared         # what a pass costs more after a claim
     uint32_t copy_points
     uint64_t copy_size[COPY_POINTS_MAX]      # bytes, ascending
     uint64_t copy[COPY_POINTS_MAX]           # of so many bytes
@@ -62,7 +62,7 @@ cdef struct application_t:
     bint copies_in
     uint64_t work_ps             # to make a message, in its slot
     bint committing, waiting, locked_out, asleep
-    uint32_t yields              # looks for a slot since the last one
+    uint32_t yields              # looks for a slot since it got the last one
     uint64_t laps_seen           # of the predicate thread, at the last claim or commit
     task_t task
     uint64_t index, claimed_ps, since_ps, waited_ps, locked_ps
@@ -78,7 +78,7 @@ cdef struct run_t:
     double jitter                # share of a cost by which it varies
     uint32_t n_pauses            # kinds of interruptions of threads; 0: none is interrupted
     uint64_t pause_ps[PAUSES_MAX]            # how long one is,
-    double pause_share[PAUSES_MAX]           # and how many of all are no longer
+    double pause_share[PAUSES_MAX]           # and the share of all that are no longer than that
     double pause_every_ps        # of one thread's running time, mean
     cores_t cores
     actor_t *actors

@@ -1,14 +1,14 @@
 """Who acts in virtual time: the predicate thread and the applications of each node.
 
-The predicate thread is the production core: a pass, step by step, and what those leave to be posted. Around it there
-is nothing but the time that passes: for a pass, by how many lines it looks at and how many of those have changed; for
+The predicate thread is the production core: a pass, step by step, and what its steps leave to be posted. Around it is
+nothing but the time that passes: for a pass, by how many lines it looks at and how many of those have changed; for
 a list of posts, in its middle, so that others act meanwhile; for each message delivered. An application claims a slot
 under the subgroup's lock with the core's own functions, fills it and commits it.
 
 One lock, two actors: while the predicate thread posts under it (switch `post_after_unlock` off) the application finds
 it taken, and goes on when it is free. What a predicate spends before it takes the lock is not spent under it (with
-`lock_through` all of it is). The other way round the predicate thread's pass begins when the application has let go of
-it, since that is the first thing that a pass takes it for.
+`lock_through` all of it is). The other way round, while the application has the lock, a pass waits for it before its
+first predicate.
 
 A predicate thread that finds nothing looks again and again. Those passes are not played: it goes on with the pass that
 would have been the first to see what has come.
@@ -67,7 +67,7 @@ cdef uint64_t until_next(run_t *run, pauses_t *p) noexcept nogil:
 
 
 cdef uint64_t interrupted(run_t *run, pauses_t *p, uint64_t from_ps, uint64_t until_ps) noexcept nogil:
-    """When a thread is done that would be then, if it weren't interrupted."""
+    """When a thread is done that would be done at until_ps if nothing interrupted it."""
     cdef double share
     cdef uint32_t i
     if run.n_pauses == 0:
@@ -113,7 +113,7 @@ cdef inline void spend_until(actor_t *a, uint64_t until_ps) noexcept nogil:
 
 
 cdef inline void pay(actor_t *a) noexcept nogil:
-    """What was spent passes."""
+    """Lets the time pass that was spent."""
     cdef uint64_t debt_ps = a.debt_ps
     a.debt_ps = 0
     if debt_ps:
@@ -149,7 +149,7 @@ cdef void free_slots(actor_t *a, uint64_t now_ps) noexcept nogil:
 
 
 cdef void wake_applications(actor_t *a) noexcept nogil:
-    """Those that sleep until there are slots, and that the send predicate has rung for."""
+    """Wakes the applications that sleep until there are slots, where the send predicate has rung for them."""
     cdef application_t *app = a.applications
     if a.n_waiting == 0:
         return
@@ -183,7 +183,7 @@ cdef topic_t *topic_at(actor_t *a, uint64_t offset) noexcept nogil:
 
 
 cdef inline void owe_triggers(actor_t *a) noexcept nogil:
-    """For the predicates that have fired since the last time."""
+    """Adds to the debt what the predicates cost that have fired since the last time."""
     cdef uint64_t *c = a.node.counters
     cdef uint64_t fired = c[C_SEND_BATCHES] + c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
     if c[C_SEND_MESSAGES] != a.published and a.run.costs.send:
@@ -198,8 +198,8 @@ cdef inline void owe_triggers(actor_t *a) noexcept nogil:
 
 
 cdef void pay_before_lock(actor_t *a) noexcept nogil:
-    """A predicate that posts under the lock has taken it to do so: what it and those before it have spent until then,
-    the application had the lock meanwhile. Only the send predicate decides under it."""
+    """A predicate that posts under the lock takes it only for that: while it and those before it spent what they have
+    spent, the application could have the lock. Only the send predicate decides under it."""
     cdef uint64_t *c = a.node.counters
     cdef uint64_t fired = c[C_RECEIVE_BATCHES] + c[C_DELIVERY_BATCHES]
     cdef subgroup_t *s = NULL
@@ -222,7 +222,7 @@ cdef void pay_before_lock(actor_t *a) noexcept nogil:
 
 
 cdef void pay_locked(actor_t *a, subgroup_t *s) noexcept nogil:
-    """What was spent passes while applications find the lock taken."""
+    """Lets the time pass that was spent, while applications find the lock taken."""
     cdef uint32_t held = u32_load_relaxed(&s.lock)
     while a.held_until_ps > a.now_ps:        # a commit at that instant extends it
         spend_until(a, a.held_until_ps)
@@ -326,7 +326,7 @@ cdef void count_batches(actor_t *a) noexcept nogil:
 
 
 cdef uint64_t look_at_all(actor_t *a) noexcept nogil:
-    """What the predicates of a pass cost that find nothing, and the lines that have changed."""
+    """What a pass costs whose predicates find nothing, and the lines that have changed."""
     cdef node_costs_t *c = &a.run.costs
     cdef uint64_t ps = c.lap, one
     cdef uint32_t i
@@ -383,7 +383,7 @@ cdef void predicates(void *self) noexcept nogil:
         if a.held_until_ps > a.now_ps and not run.lock_free:
             spend_until(a, a.held_until_ps)
         if a.n_waiting and not run.lock_free and not run.cores.n:
-            a.debt_ps += run.costs.handover      # who waits for a slot takes the lock to look
+            a.debt_ps += run.costs.handover      # an application that waits for a slot takes the lock to look
         done = whole_pass(a.node, a.now_ps // 1000)
         a.laps += 1
         count_batches(a)
@@ -423,7 +423,7 @@ cdef void rouse(actor_t *a) noexcept nogil:
 
 
 cdef uint64_t wake(actor_t *a) noexcept nogil:
-    """Rings for a predicate thread that sleeps; returns what that costs who does it."""
+    """Wakes a predicate thread if it sleeps; returns what that costs the one that rings."""
     if not a.asleep:
         return 0
     a.asleep = False
@@ -479,7 +479,7 @@ cdef void wait_for_slot(application_t *app) noexcept nogil:
         if not core_given(&run.cores, &app.task, now_ps):
             clock_add(&run.net.clock, now_ps, EVENT_APPLICATION, app)
     else:
-        # The send predicate sees it, asks the members to say when they have delivered, and wakes it.
+        # The send predicate sees the flag, asks the members to ring when they have delivered, and wakes this thread.
         app.yields = 0
         app.asleep = True
         app.since_ps = now_ps

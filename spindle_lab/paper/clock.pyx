@@ -77,7 +77,7 @@ cdef bint clock_take(clock_t *c, event_t *event) noexcept nogil:
 # ---- fibers --------------------------------------------------------------------------------------------------------
 
 cdef void begin(uint32_t high, uint32_t low) noexcept nogil:
-    """makecontext() hands over ints only."""
+    """The first function of a fiber, whose address comes in two halves: makecontext() hands over ints only."""
     cdef fiber_t *f = <fiber_t *><size_t>(<uint64_t>high << 32 | low)
     f.body(f.self)
     f.over = True

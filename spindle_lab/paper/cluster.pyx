@@ -60,8 +60,8 @@ BATCHES_COUNTED = BATCH_BUCKETS
 @dataclass
 class Sender:
     """An application: so many messages of `size` bytes into a topic; second_size: of every second one (None: the same);
-    delay_us: busy after each; work_us: to make one, in its slot; copies_in: it is copied there; start_us: when it
-    begins."""
+    delay_us: busy after each; work_us: to make one, in its slot; copies_in: each is copied into its slot; start_us:
+    when the application begins."""
 
     rank: int
     topic: int
@@ -121,7 +121,7 @@ cdef class Cluster:
     """`topics`: SubgroupSpec of each; `parameters`: parameters.Parameters; range_cost: of a further post, in bytes of
     unused slots that are posted along (None: whole slots, as in the paper); push_bytes: of a batch, after which a
     count follows (None: at its end, as in the paper); lock_free: claims take no lock; ahead: what
-    needs not wait for data (POST_AHEAD: acknowledgements) has a connection of its own, else one connection carries all;
+    need not wait for data (POST_AHEAD: acknowledgements) has a connection of its own, else one connection carries all;
     once: what a pass acknowledges leaves at its end, in one list, and what it has received and delivered in one write.
 
     Raises ValueError for what no epoch can have, or above the model's limits.
@@ -251,7 +251,7 @@ cdef class Cluster:
         return 0
 
     cdef int set_pauses(self, pauses) except -1:
-        """{ns: how many a second}."""
+        """`pauses`: {ns: how many a second}."""
         if len(pauses) > PAUSES_MAX:
             raise ValueError(f"{len(pauses)} kinds of interruptions: {PAUSES_MAX} at most")
         every_s = sum(pauses.values())
@@ -325,7 +325,7 @@ cdef class Cluster:
         return 0
 
     cdef int place_threads(self, seed) except -1:
-        """On each core as many as on the others, which ones is for chance."""
+        """Spreads the threads evenly over the cores; chance says which go where."""
         cdef uint32_t k, i
         if self.state.cores.n == 0:
             return 0
@@ -342,7 +342,7 @@ cdef class Cluster:
     def run(self, *, until=None, warm_up=0.25, limit_s=60.0):
         """Runs until every node has delivered `until` messages (default: all), or `limit_s` of virtual time are over.
 
-        Measured is what comes after the share `warm_up` of that. Once. Returns an Outcome.
+        What comes after the share `warm_up` of that is measured. To be called once. Returns an Outcome.
         """
         cdef uint32_t i
         cdef uint64_t start_ps, limit_ps = round(limit_s * 1e12)

@@ -13,7 +13,7 @@ cdef struct core_costs_t:
     uint64_t spin                # how long a thread looks at a taken lock before it gives its core away
     uint64_t change              # from one thread to the next on a core
     uint64_t slice               # after which a thread that goes on makes room for those who wait
-    uint64_t ring, ring_busy     # to wake a thread: for which a core is idle, or none is
+    uint64_t ring, ring_busy     # to wake a thread while a core is idle, and while none is
     uint64_t woken               # from that call until it runs, on a core that was idle
     uint64_t poll                # how long a predicate thread looks for work before it sleeps
 
@@ -25,7 +25,7 @@ cdef struct task_t:
     void *what
     bint running, waiting
     uint32_t core                # that it has, waits for, or had last
-    uint64_t since_ps            # has had its core
+    uint64_t since_ps            # when it got its core
 
 
 cdef struct core_t:

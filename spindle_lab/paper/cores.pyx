@@ -1,10 +1,10 @@
 """Threads of all nodes together on fewer cores than that: who has one, and who waits for one.
 
-As a kernel does it where threads give their core away as often as the core's do: each core has a line. Who gives its
-core away goes to the end of that core's line, and so does who has had it for a slice of time while others wait. Who was
-blocked goes on at a core that is idle, or waits for the one that it had last. A core with nobody in its line takes the
-first from the longest other one. Which threads share a core is thus for chance at the beginning, and remains so for
-long: it decides who runs beside whom.
+As a kernel does it where threads give their core away as often as nodes' threads do: each core has a line. A thread
+that gives its core away goes to the end of that core's line, and so does one that has had it for a slice of time while
+others wait. A thread that was blocked goes on at a core that is idle, or waits for the one that it had last. A core
+with nobody in its line takes the first from the longest other one. So chance says at the beginning which threads share
+a core, which remains so for long and decides who runs beside whom.
 
 Without a limit (n = 0) every thread goes on whenever it wants to, and nothing here costs anything.
 """
@@ -105,7 +105,7 @@ cdef bint core_shared(cores_t *c, task_t *t, uint64_t at_ps) noexcept nogil:
 
 
 cdef uint64_t core_woken(cores_t *c, task_t *t, uint64_t at_ps) noexcept nogil:
-    """Wakes a thread that sleeps; returns what that costs who does it."""
+    """Wakes a thread that sleeps; returns what that costs the thread that wakes it."""
     cdef uint32_t i
     for i in range(c.n):
         if c.each[i].running == NULL:

@@ -1,4 +1,4 @@
-"""Writes alone: what the network model does with them where no node is about."""
+"""Writes alone: what the network model does with them, without nodes."""
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 from libc.string cimport memset
@@ -24,7 +24,7 @@ def fly(network, writes):
     """When writes arrive. `writes`: (ns at which the card has it, source, target, bytes) of each; the least time first
     where one source has several for one target. Returns (ns, place in `writes`) in the order of arrival.
 
-    Raises ValueError for members that the model has no room for, writes to oneself, or costs that are none.
+    Raises ValueError for members that the model has no room for, writes to oneself, or impossible costs.
     """
     cdef network_state_t *net = <network_state_t *>calloc(1, sizeof(network_state_t))
     cdef transfer_t *t

@@ -49,7 +49,7 @@ STREAM_TURNS = 2
 STREAM_RING, STREAM_AHEAD = 512 << 10, 256 << 10  # as a topic's ring, and as much of it as is on its way
 PAYLOAD_SLOTS = 4000  # that each thread fills at least
 WARM_UP = 2  # rounds, in which pages are new
-FAR = 1e14  # bytes/s of a memory that no link is before
+FAR = 1e14  # bytes/s of memory that is reached without a link
 
 
 # ---- the node ------------------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def payload_ns(size: int, nodes: int, fabric: str = "shm") -> dict[str, float]:
     """fill_ns and take_ns: what the benchmarks' senders and receivers do with the bytes of a message, where as many
     nodes as that all send, and two cores are busy with it at the same time.
 
-    On each core are the predicate threads of every other node, and the applications of the same nodes or of the others:
-    both with the same chance, where there are two cores.
+    Each core has the predicate threads of every second node, and the applications either of the same nodes or of the
+    others: with two cores both cases are as likely.
     """
     together_ns, apart_ns = (payload_at(size, nodes, fabric == "tcp", crossed) for crossed in (False, True))
     return {name: apart() * apart_ns[name] + (1 - apart()) * together_ns[name] for name in apart_ns}
@@ -180,8 +180,8 @@ def payload_ns(size: int, nodes: int, fabric: str = "shm") -> dict[str, float]:
 
 def payload_at(size: int, nodes: int, copies: bool, crossed: bool) -> dict[str, float]:
     """The same; crossed: an application is on another core than its node's predicate thread. copies: what is read is a
-    node's own copy of what others have filled. Whole windows in turn: a message is delivered when everybody has it, by
-    when its sender is about as far ahead."""
+    node's own copy of what others have filled. Whole windows in turn: a message is delivered when everybody has it, and
+    by then its sender is about a window ahead."""
     window, stride = choose_window(size), (size + SLOT_OVERHEAD + 63) // 64 * 64
     rings = [[Mapping.create("measure", window * stride) for _ in range(nodes if copies else 1)] for _ in range(nodes)]
 
@@ -256,7 +256,7 @@ def core_costs() -> dict[str, float]:
     return {
         "yield_ns": median(alone),
         "spin_ns": median(probes.spins(ROUNDS)),
-        # While one of the two gives the core away, the other does, too: two of both a round.
+        # Between two returns of a thread's call the other one's call comes: two calls, and two switches.
         "switch_ns": max(0.0, median([*one, *other]) / 2 - median(alone)),
         # What is shorter lies between two interruptions.
         "slice_ns": median([ns for ns in (*left[0], *left[1]) if ns > GAP_NS] or [SLICE_NS]),
@@ -270,8 +270,8 @@ def core_costs() -> dict[str, float]:
 
 
 def shm_costs() -> dict[str, float]:
-    """Of a post, which is a look at whether the peer sleeps, behind a store into a line that it has read. Bytes are
-    where they are."""
+    """Of a post, which is a look at whether the peer sleeps, behind a store into a line that it has read. No bytes are
+    moved."""
     with view(9) as (_, epochs):
         fabric: Fabric = epochs[0].fabric
         one, eight = (median(probes.post_lists(fabric, n, 50)) for n in (1, 8))
@@ -307,8 +307,8 @@ def stream_costs(nodes: int) -> dict[str, float]:
     """Of streams between so many nodes in all directions, while two cores are busy with it: what a call costs that
     sends, or receives, and each byte of it; what is read from a row has been filled meanwhile.
 
-    Loopback does much of the receiver's work in the sender's call; the costs are where they arise. Short and long
-    writes in turn, so that both have the same share of whatever else goes on here.
+    Loopback does much of the receiver's work in the sender's call; that counts as the sender's. Short and long writes
+    take turns, so that both have the same share of whatever else goes on here.
     """
     found: dict[int, list[dict[str, int]]] = {SHORT: [], LONG: []}
     for _ in range(STREAM_TURNS):

@@ -38,9 +38,9 @@ class Node:
     """What the node's own work costs, in nanoseconds. copy_ns: {bytes: ns of a copy of so many}."""
 
     lap_ns: float  # a pass over the predicates, besides what follows
-    subgroup_ns: float  # one subgroup's predicates
-    line_ns: float  # that look at a column of another member
-    changed_line_ns: float  # which has changed since
+    subgroup_ns: float  # one subgroup's predicates, which find nothing
+    line_ns: float  # their look at a column of another member
+    changed_line_ns: float  # what that look costs more where the column has changed
     trigger_ns: float  # of a predicate that fires, besides its posts and the messages it delivers
     deliver_ns: float  # a message: its slot's header and the upcall
     claim_ns: float  # of a slot, under the lock

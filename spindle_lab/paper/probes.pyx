@@ -49,7 +49,7 @@ cdef void nothing(void *context, const delivery_t *messages, uint32_t n) noexcep
 
 
 def empty_upcall():
-    """Its address."""
+    """The address of an upcall that does nothing."""
     return <size_t>&nothing
 
 
@@ -359,7 +359,7 @@ def slices(uint64_t for_ns, uint64_t gap_ns):
 
 
 def ring_sleeper(int fd, int gone_fd, uint64_t rounds):
-    """Rings for a thread that sleeps on this core, and gives the core away, until it has slept in again. Times of the
+    """Rings for a thread that sleeps on this core, each time after waiting until that is about to sleep. Times of the
     rings."""
     cdef uint64_t _i, start
     cdef list found = []
@@ -386,7 +386,7 @@ def sleep_rounds(int epoll_fd, int gone_fd, uint64_t rounds):
 
 def post_turns(Fabric fabric not None, uint32_t peer, uint32_t n, uint64_t length, uint64_t rounds,
                uint64_t[::1] baton):
-    """The sender's turns: n posts of `length` bytes to a peer, none beside the other, in one pass.
+    """The sender's turns: n posts of `length` bytes to a peer, no two of which touch, in one pass.
 
     Returns lists of times: of the posts, and of the end of the pass, when they leave.
     """

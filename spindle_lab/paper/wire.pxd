@@ -60,7 +60,7 @@ cdef struct card_t:
     bint busy
     uint64_t in_free_ps                      # the port's other direction
     uint64_t out_bytes, out_busy_ps
-    uint64_t counts_busy_ps                  # of that, with what is no slots
+    uint64_t counts_busy_ps                  # of that, with short writes, which are no slots
 
 
 # Slots of one topic: of each only the header is copied, whatever the message's size. The model has no use for payload.
@@ -73,7 +73,7 @@ cdef struct network_state_t:
     network_t costs
     uint32_t n
     card_t cards[MEMBERS_MAX]
-    wire_t wires[2][MEMBERS_MAX * MEMBERS_MAX]   # by pair; the second one of each for what needs not wait, if `ahead`
+    wire_t wires[2][MEMBERS_MAX * MEMBERS_MAX]   # by pair; the second one of each for what need not wait, if `ahead`
     bint ahead
     bint once                                # acknowledgements leave at the end of a pass, each count once
     slots_area_t areas[AREAS_MAX]
@@ -87,7 +87,7 @@ cdef struct network_state_t:
 cdef struct end_t:
     network_state_t *net
     uint32_t rank
-    void *poster                                                    # who posts, for the next two
+    void *poster                                                    # who posts, for the next three
     uint64_t (*start)(void *poster, uint64_t offset) noexcept nogil  # its time, in picoseconds
     void (*spend)(void *poster, uint64_t until_ps, uint32_t posts, uint64_t offset) noexcept nogil
     void (*ring)(void *poster, uint32_t peer) noexcept nogil

@@ -1,9 +1,9 @@
 """The simulated fabric with a cost model: what a post costs its thread, and when its bytes are seen.
 
-A member has one card with one port. Posts cost the posting thread time. What it has posted leaves packet by packet, in
-turn for each peer, as long as the port takes for the bytes; the switch in between is never the bottleneck and queues
-what several send to one port, whose other end takes it at the same pace. Then the latency has passed and the write is
-there as a whole. FIFO per pair, as the fabric promises.
+A member has one card with one port. Posts cost the posting thread time. What it has posted leaves packet by packet, the
+peers in turn, at the port's pace. The switch in between is never the bottleneck; it queues what several members send to
+one port, which takes it in at the same pace. When the latency has passed as well, the write is there as a whole. FIFO
+per pair, as the fabric promises.
 
 Left out: the switch's limited buffers and what fills up behind them, congestion control, retransmission, the card's
 cache of connections, and its own time per request, which is far below that of posting it.
@@ -47,7 +47,7 @@ cdef int set_network(network_state_t *net, costs) except -1:
 
 
 cdef void free_network(network_state_t *net) noexcept:
-    """And all writes on their way."""
+    """Frees it, and all writes on their way."""
     cdef transfer_t *t
     cdef event_t event
     cdef uint32_t i, lane
@@ -190,8 +190,8 @@ cdef transfer_t *make_transfer(end_t *e, const post_t *post) noexcept nogil:
 
 
 cdef bint joins(end_t *e, const post_t *post) noexcept nogil:
-    """As in tcp_queue: what was posted to this peer, and has not left, carries this as well. A count its lane's last
-    one, unless slots wait behind that, which it may guard; slots those that were posted last."""
+    """As in tcp_queue: a post to this peer that has not left carries this one along. A count is carried by the last one
+    of the same range, unless slots wait behind that, which it may guard; slots by those posted last, if they touch."""
     cdef transfer_t *t = e.first[post.peer]
     cdef transfer_t *same = NULL
     while t != NULL:
@@ -303,7 +303,7 @@ cdef void timed_leave(void *self) noexcept nogil:
 
 
 cdef int timed_ring(void *self, uint32_t peer) noexcept nogil:
-    """Who sleeps at all is rung through the end that it polls (actors)."""
+    """Wakes the peer's predicate thread if it sleeps (actors)."""
     cdef end_t *e = <end_t *>self
     e.ring(e.poster, peer)
     return 0

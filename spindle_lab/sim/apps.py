@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 64 << 10
 LOG_BYTES_SMALL = 4096
-HELD = 1 << 32  # added to the number of a message whose slot was open: its bytes are no other one's either
+HELD = 1 << 32  # added to the number of a message for a slot left open: so no other message has its bytes
 
 
 def pattern(writer: int, k: int, size: int) -> bytes:

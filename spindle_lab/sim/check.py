@@ -70,7 +70,7 @@ class Sequence:
 
 
 def moving(view: View) -> View:
-    """What all have alike that install a view; of its revisions one that died may have had another."""
+    """The part of a view that is the same for all that install it. (A node that died may have had another revision.)"""
     return dataclasses.replace(view, revision=0, topics=tuple(topic for topic in view.topics if topic.members))
 
 
@@ -140,7 +140,7 @@ class Checker:
         self.world.mix(view.view_id, life.number)
 
     def revised(self, life: Life) -> None:
-        """M7: all that take part with it and have as many revisions of their view have the same."""
+        """M7: all live members that have this number of revisions of the view have the same view."""
         view, epoch = life.view, life.epoch
         assert view is not None and epoch is not None
         self.require(moving(view) == moving(self.views[view.group_id, view.view_id]), "M7",
@@ -280,8 +280,8 @@ class Checker:
         self._at(life, sequence, topic_id, place, (number, sender, writer, payload))
 
     def owed(self, life: Life, topic_id: int, rest: list[Any]) -> None:
-        """The end of a view that a node must deliver when its log has room: it has its places in the order by now, and
-        members that came later may deliver what follows."""
+        """The end of a view, which a node is to deliver when its log has room. Its places in the order are taken now,
+        since members that came later may deliver what follows."""
         assert life.view is not None
         sequence = self.sequences[life.view.group_id, life.view.view_id, topic_id]
         if sequence.ordered:
@@ -340,7 +340,7 @@ class Checker:
         self.unordered[life.number, topic_id, by.uid] = seen + 1
 
     def acknowledged(self, life: Life) -> None:
-        """A1: what the writers of a node were told to be delivered everywhere, all members of its view have."""
+        """A1: what a node's writers were told is delivered everywhere, all members of its view have delivered."""
         if life.view is None:
             return
         for topic_id, writers in life.writers.items():

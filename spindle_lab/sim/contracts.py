@@ -42,7 +42,7 @@ class Life(Protocol):
 
     @property
     def direct(self) -> Mapping[int, Any]:
-        """Who writes into the node's own ring, by topic id."""
+        """The writers into the node's own ring, by topic id."""
 
     def state(self) -> Any:
         """For people."""
@@ -53,7 +53,7 @@ class Fabric(Protocol):
 
     @property
     def certain(self) -> bool:
-        """Who ends is seen to have ended."""
+        """A process that ends is seen to have ended."""
 
 
 class World(Protocol):
@@ -71,7 +71,7 @@ class World(Protocol):
         """Of this run."""
 
     def life_of(self, member: Member) -> Life:
-        """Whose it is."""
+        """The life of this member."""
 
     def certain(self, life: Life) -> bool:
         """Everybody can see that this process has ended."""

@@ -3,7 +3,7 @@
 Why tuples: a run is kept, replayed, shrunk and printed as a list of them.
 
 Rules: an event that is impossible when its turn comes (its node is dead, its queue is empty) does nothing and counts
-for nothing, so that any event can be left out of a run. Nodes are named by node id and mean its present life.
+for nothing, so that any event can be left out of a run. A node is named by its id, which means its present life.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROLE = "role"  # node, topic, role: 0 out, 1 member, 2 sender
 PERSIST = "persist"  # node, topic: its journal has everything so far on disk
 
 # --- members come and go
-START = "start"  # node, seed of nothing: a new life
+START = "start"  # node: a new life
 LEAVE = "leave"  # node
 SCAN = "scan"  # node: looks for members to join, or forms the group
 
@@ -51,8 +51,8 @@ CUT_LINK = "cut_link"  # node, other: their connection breaks, their memory does
 CLOG = "clog"  # node, other: what the one writes doesn't reach the other until...
 UNCLOG = "unclog"  # node, other
 PART = "part"  # bits of nodes: these and the others don't reach each other, neither rows nor connections; 0: all do
-# number, number, lines: of what one life has written so many lines reach the other; 0: all of all; below 0: first of
-# what goes ahead of the rest
+# number, number, lines: so many lines of what the first life has written reach the second; 0: everything reaches all;
+# below 0: so many, first of what goes ahead of the rest
 LAND = "land"
 
 FAULTS = frozenset((CRASH, CRASH_IN, PAUSE, ACCUSE, CLOCK, OVERDUE, CUT_LINK, CLOG, PART))

@@ -10,8 +10,8 @@ promised must have.
 Why runs are repeated from their beginning instead of undone: the production code can't be undone. A run goes on from
 each new state by one of its moves, the others are kept for later.
 
-Rules: no chance, no clock. What a member's detector would say in time is a move as well, possible as soon as the other
-is stopped.
+Rules: no chance, no clock. That a member's detector reports another member, which takes time in reality, is a move as
+well, possible as soon as that one is stopped.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from spindle_lab.sim.setup import Setup
 from spindle_lab.sim.states import epoch_key, world_state
 from spindle_lab.sim.world import World
 
-# Nobody can tell when these happen: whatever else is possible before, is possible behind. So they happen at once,
-# except at a node that may crash between two of them.
+# Nobody can tell when these actions happen: whatever else is possible before one of them is possible after it, too. So
+# they happen at once, except at a node that may crash between two of them.
 LOCAL = (m.Send, m.Cut, m.Prepare, m.DeliverToTrim, m.Install, m.Left)
 STORES_MAX = 4  # a crash in the middle of the machine's work comes before one of so many stores
 GROUP_ID, FIRST_VIEW = 7700, 1
@@ -46,7 +46,7 @@ GROUP_ID, FIRST_VIEW = 7700, 1
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One small group and its fault. Ranks count from 0, which is the leader; `writes` are those of the writers."""
+    """One small group and its fault. Rank 0 is the leader; `writes`: the ranks that write, a message for each entry."""
 
     name: str
     fault: str = ""  # "crash", "crash_in" (between stores), "pause" or none
@@ -174,7 +174,7 @@ class Explorer:
         return result
 
     def _follow(self, edge: Edge) -> None:
-        """One run: to where the edge leads, and on through new states until none is."""
+        """One run: to where the edge leads, and on through new states until there is none."""
         events: list[e.Event] = []
         at = edge
         while at is not None:
@@ -257,7 +257,7 @@ class Explorer:
         return moves
 
     def _end(self, world: World) -> None:
-        """Nothing more can happen, but that a stopped node goes on: those that run must be in a view, with
+        """Where nothing more can happen, except that a stopped node goes on: the nodes that run must be in a view, with
         everything delivered."""
         self.result.ends += 1
         core = [life for life in world.running() if not life.paused]

@@ -2,9 +2,9 @@
 
 How a real node finds, opens and authenticates connections is no part of this: where two lives may meet, they do.
 
-Rules: what was sent before an end arrives before it. Who has ended its side reads nothing more, but for the certain end
-of the other's process, which it learns of the kernel. Two that have lost each other meet again only when both know of
-it.
+Rules: what was sent before an end arrives before it. A life that has ended its side reads nothing more, except that the
+other's process has certainly ended, which the kernel tells it. Two that have lost each other meet again only when both
+know of it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Life = TypeVar("Life")
 
 ENDED_ORDERLY, ENDED_FAILED, CRASHED = "left", "failed", "crashed"  # how lives end
 CAST_OUT = "you are cast out"  # kind of an end from somebody who goes on
-# What is said: MET; MESSAGE, message; END, left in order, kind and text of its error, certainly for good; ENDED, which
-# the kernel says.
+# What is said: MET; MESSAGE, message; END, whether it left in order, kind and text of its error, whether its process
+# has certainly ended; ENDED, which the kernel says.
 MET, MESSAGE, END, ENDED = range(4)
 
 

@@ -1,8 +1,8 @@
 """One life of a node in a run: the production engine, machine and watch, driven step by step.
 
-It carries out what the machine asks for at the world's word, in steps as small as a real node can be interrupted in:
-one action of the machine, one thing from a link, one pass over the predicates. How nodes find each other, how memory
-travels between them and what topics keep is no part of it; that is simulated with the whole node.
+It carries out what the machine asks for, when the world says so. Its steps are those between which a real node can be
+interrupted: one action of the machine, one thing from a link, one pass over the predicates. How nodes find each other,
+how memory travels between them and what topics keep is no part of it; that is simulated with the whole node.
 
 Rules: a life reads its mail only when its machine has nothing left to do, as a node does. Once it has ended nothing of
 it runs, but its row stays mapped by the others.
@@ -143,8 +143,8 @@ class Life:
     def sleep(self) -> bool:
         """Announces sleep and looks once more, as the predicate thread does before it blocks; True if it sleeps.
 
-        That it may do so at any moment is more than `spindle_core.idling` lets it: there only passes that find nothing
-        come before, and how long they take is nobody's to say.
+        Here it may sleep at any moment. `spindle_core.idling` lets it sleep only after passes that found nothing, but
+        nobody can say how long those take.
         """
         if self.asleep:
             return False
@@ -409,7 +409,7 @@ class Life:
         return [link for link in self.links if link.queue_of(self) and self.world.reaches(self, link.other(self))]
 
     def receive(self, link: Link[Life]) -> None:
-        """The first thing from a link. The machine finishes what it has begun before."""
+        """Takes the first thing from a link, after the machine has finished what it had begun."""
         self.settle()
         if not self.end:
             self._take(link, link.queue_of(self).popleft())
@@ -465,7 +465,7 @@ class Life:
         self.settle()
 
     def _note_watch(self, before: set[int], alone: bool) -> None:
-        """What the run knows of what the watch has made of it."""
+        """Notes what the watch has just done, and whether it was right: that only the run knows."""
         world, machine = self.world, self.machine
         self.dirty = True
         if self.watch.waited_for:

@@ -36,7 +36,7 @@ def settle(world: World, seed: int) -> None:
     rounds = quiet = 0
     while rounds < ROUNDS_MAX:
         rounds += 1
-        if frozen and world.causes:  # one that had just gone on was accused still: a majority is promised no more
+        if frozen and world.causes:  # a running node was accused after all: now no majority is promised any more
             frozen = False
             for life in world.running():
                 world.apply((e.RESUME, life.node_id))

@@ -31,7 +31,7 @@ NOT_OF_A_LIFE = frozenset((
 
 
 def world_state(world: World, *more: Any) -> int:
-    """A number that is the same exactly (but for chance) in states that are the same; `more` is part of the state."""
+    """A number that is equal for equal states and, but for chance, for no others; `more` is part of the state."""
     parts: list[Any] = list(more)
     numbers = {id(link): number for number, link in enumerate(world.lives[0].links)}
     for life in world.lives:
@@ -50,7 +50,7 @@ def world_state(world: World, *more: Any) -> int:
 
 
 def epoch_key(life: Life) -> int:
-    """Of what a pass over the predicates of a node reads."""
+    """A number for all that a pass over the predicates of a node reads."""
     assert life.epoch is not None
     return hash((life.number, epoch_state(life.epoch)))
 

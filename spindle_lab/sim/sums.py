@@ -24,7 +24,7 @@ R = TypeVar("R", bound=Run)
 
 @dataclasses.dataclass
 class Sums(Generic[R]):
-    """Sums over the runs of a batch: who inherits adds fields that outcomes have as well."""
+    """Sums over the runs of a batch: a subclass adds fields that outcomes have as well."""
 
     seeds: int = 0
     hash: int = 0

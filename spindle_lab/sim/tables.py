@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 class WatchedTable:
     """A Table (`spindle.membership.table`) of one life and epoch: `before_store` is called before anything changes,
-    `stored` behind a column, `wrote` before an area."""
+    `stored` after a column was stored, `wrote` before an area is written."""
 
     def __init__(self, epoch: Epoch, before_store: Callable[[], None], stored: Callable[[str, int], None],
                  wrote: Callable[[str, bytes], None]) -> None:

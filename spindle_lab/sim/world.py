@@ -33,7 +33,7 @@ WRITERS_MAX = 2  # of a topic on a node
 
 
 class World:
-    """See the module. `note` gets a line for people about everything worth one; None: nobody listens."""
+    """See the module. `listener` gets a line for people about everything worth one; None: nobody listens."""
 
     def __init__(self, setup: Setup, listener: Callable[[str], None] | None = None) -> None:
         self.setup = setup
@@ -76,7 +76,7 @@ class World:
         return [life for life in self.current.values() if not life.end]
 
     def before_store(self, life: Life) -> None:
-        """A machine is about to store into its row: here the others can be faster, or its process ends."""
+        """A machine is about to store into its row: here other nodes may act first, or its process may end."""
         if self._fuse is None or self._fuse[0] is not life:
             return
         _, k, events = self._fuse
@@ -273,7 +273,7 @@ class World:
         return written > 0
 
     def _direct_writer(self, life: Life, topic: int) -> Writer | None:
-        """Who writes into the ring of the node itself."""
+        """The writer into the node's own ring, opened if it may be."""
         if self._writer(life, topic) is None:
             return None
         known = life.view.topic(self._spec(topic).name) if life.view is not None else None
@@ -373,7 +373,7 @@ class World:
         life.dirty = True
 
     def _draining(self, life: Life, topic_id: int) -> bool:
-        """A writer of the topic has something on the way: it stays a sender."""
+        """A writer of the topic has something on the way: the node stays a sender."""
         direct = life.direct.get(topic_id)
         return bool(life.writers.get(topic_id)) or (direct is not None and direct.next < len(direct.sent))
 
@@ -497,7 +497,7 @@ class World:
         return not ((self.side >> life.node_id ^ self.side >> other.node_id) & 1)
 
     def _separate(self, life: Life) -> None:
-        """What is between this life and all others is held, or not, as the partition has it."""
+        """Holds what is on its way between this life and the others, or lets it go, as the partition has it."""
         for other in self.lives:
             if other is not life:
                 self.fabric.clog(life, other, not self.reaches(life, other))

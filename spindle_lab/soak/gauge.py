@@ -19,7 +19,7 @@ FIFTH = 5
 
 @dataclass(frozen=True)
 class Note:
-    """Of one process at one moment. Raises OSError, where it is made, if the process has gone."""
+    """What one process held at one moment. `of` raises OSError if the process has gone."""
 
     at_s: float
     memory_bytes: int

@@ -1,7 +1,7 @@
 """Daemons, waves of programs, and the verdict.
 
-Rules: a wave ends when all of its programs are gone; who is still there after a minute counts as hung, and is killed.
-What a program is refused is told and no failure; an error that is none of Spindle's is one.
+Rules: a wave ends when all of its programs are gone; a program that is still there after a minute counts as hung, and
+is killed. A program that is refused something says so, and that is no failure; an error that isn't Spindle's is one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Soaked:
 
 def soak(seconds: float, *, waves: int = 0, nodes: int = 2, warm_s: float = WARM_S, seed: int = 0,
          every_s: float = EVERY_S, say: Callable[[str], None] = print) -> Soaked:
-    """Runs for so long, and so many waves. RuntimeError if a daemon ends; ValueError if that was too short to judge."""
+    """Runs for at least so long, and so many waves. RuntimeError if a daemon ends; ValueError if too short to judge."""
     rng = random.Random(seed)
     result = Soaked()
     with tempfile.TemporaryDirectory(prefix="spindle-soak-") as name:
@@ -95,12 +95,12 @@ def wave(directory: Path, nodes: int, rng: random.Random, result: Soaked) -> Non
 
 
 def end_of(code: int) -> str:
-    """In a word. Who kills a program here is the program itself."""
+    """In a word. Only the program itself kills it here; the hung ones are counted apart."""
     return {0: "ended", FAILED: "failed", REFUSED: "were refused", -signal.SIGKILL: "were killed"}.get(code, "failed")
 
 
 def settled(daemon: Daemon, began: float) -> Note:
-    """What it holds when it holds nothing any more of who has gone: its descriptors stay the same for a while."""
+    """What a daemon holds once it has let go of programs that are gone: its descriptors stayed the same for a while."""
     deadline, same = time.monotonic() + SETTLE_S, 0
     note = look(daemon, began)
     while same < 5 and time.monotonic() < deadline:

@@ -8,11 +8,11 @@ simulated, and none is written a second time.
 
     system    processes, threads, the clock, what is due next
     turns     whose turn it is
-    threads   threads, locks and conditions that only one of all at a time runs with
+    threads   threads, of which one at a time runs, with their locks and conditions
     loop      asyncio's loop of a process, with a selector that decides when it sees what has come
     sockets   sockets, and who is at their other end
     lines     connections between hosts, and what becomes of them
-    patience  how long an end of one bears a silent other one
+    patience  how long one end of such a connection bears the other one's silence
     shortage  descriptors and memory that run out
     disk      files that lose what was not synced
     patches   what stands in for the standard library's during a run
@@ -22,7 +22,7 @@ simulated, and none is written a second time.
     remotes   applications on a host without a node
     liars     applications that lie
     guarded   keys and rules, and who would like to get around them
-    keys      certificates that are as long in every run
+    keys      certificates that have the same length in every run
     agreed    settings of the group that change
     watching  what applications see of the group
     bounds    what may wait anywhere, and no more

@@ -1,7 +1,7 @@
 """Settings of the group that change while it runs: files of several versions, of which each life of a node reads one.
 
     M5  settings are those of one file, as a whole; in one group their version never goes back, every member of a view
-        has the same, and in the end at least those that any member came with
+        has the same, and in the end their version is at least that of every file that a member came with
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Agreed:
 
     def draw(self) -> dict[str, Any]:
         """What the next life of some node reads."""
-        # Those who begin with an older file that names fewer hosts may be all that it names, and found a group of their
+        # Nodes that begin with an older file of fewer contacts may be all of these contacts, and form a group of their
         # own while the others live on: docs/operations.md says so.
         newest = max(self._brought.values(), default=0)
         able = [one for one in self.files if one.version >= newest or set(one.contacts) >= set(self.files[0].contacts)]

@@ -50,7 +50,7 @@ def having(what: str, first: int = 0) -> Iterator[int]:
 def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
     import_all()
     gc.collect()
-    gc.freeze()  # what is older than all runs ends with none: it is not looked through after each
+    gc.freeze()  # objects older than all runs stay alive: the collector need not look through them after each run
     try:
         yield from _run(seeds, jobs)
     finally:
@@ -67,7 +67,7 @@ def _run(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
 
 
 def _quiet() -> None:
-    """What is torn down in the middle of a run complains at the very end."""
+    """Silences what was torn down in the middle of a run, which would complain when this process ends."""
     sys.unraisablehook = lambda _: None
 
 

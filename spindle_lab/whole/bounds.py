@@ -1,7 +1,7 @@
-"""Q1: what waits anywhere has a bound. It is looked at whenever something is put there. The bounds are the product's
-own, with the values that they have in this run.
+"""Q1: what waits anywhere has a bound. A check looks at it whenever something is put there. The bounds are the
+product's own, with the values that they have in this run.
 
-Between nodes a bound is kept by who sends, never by ending the connection: so a node's queue that reaches the limit of
+Between nodes the sender keeps the bound, never by ending the connection: so a queue to a node that reaches the limit of
 its connection breaks the promise, too.
 """
 
@@ -56,7 +56,7 @@ def _history(topic: Any, messages: list[Any]) -> str:
 
 
 def _owed(topic: Any, *_: Any) -> str:
-    """What epochs delivered that has no room in the log: of one epoch, which is a window of each sender at most."""
+    """What was delivered and the log has no room for: it is of one epoch, so at most a window of each sender."""
     views = {one.view_id for one in topic._backlog if not isinstance(one, Donation)}
     if len(views) > 1 and topic.spec.level is not Level.UNORDERED:
         return f"readers of {topic.spec.name!r} are owed messages of {len(views)} epochs"
@@ -85,7 +85,7 @@ AFTER: tuple[tuple[type, str, Callable[..., str]], ...] = (
 
 @contextmanager
 def watched(system: System) -> Iterator[None]:
-    """While in it, whoever puts something where it waits is looked at."""
+    """While in it, every call that puts something where it waits is checked."""
 
     def look(text: str) -> None:
         if text and system.broken is None:

@@ -68,21 +68,21 @@ class Checks:
         self.writings: list[Writing] = []
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
-        self.declared_in: dict[tuple[int, str], View] = {}  # the same: where that was done
-        self.declarations: list[TopicSpec] = []  # those that made them known
+        self.declared_in: dict[tuple[int, str], View] = {}  # the same: the view of the node that declared it
+        self.declarations: list[TopicSpec] = []  # topics in the order in which they became known
         self.deleted_ns: dict[str, tuple[int, int]] = {}  # by topic: between which times it was deleted last
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
         self.lied_to: set[str] = set()  # topics that a liar may write to
-        # Writers without a node send again what they don't know to be delivered, or persisted. It comes twice only if
-        # nobody lives who was a member of the topic when it came first (`known(line, order)`: somebody does). Of a
-        # logged topic what was only delivered is lost when those who have it die; then nobody who comes later finds
-        # both.
+        # Writers without a node send again what they don't know to be delivered, or persisted. A message comes twice
+        # only if no member of the topic lives that was one when it came first (`known(line, order)`: one does). In a
+        # logged topic, what was delivered and not persisted is lost when those who have it die; then no later reader
+        # finds it twice.
         self.relayed: set[bytes] = set()
         self.known: Callable[..., bool] = lambda line, order, whole=False: True
         self.doubled_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload: since when it may have come twice
-        # Of logged topics, what somebody was told to be persisted at every member: from which view on and up to where,
-        # for each view since when who was told so has had the topic whole; and the last message of all that.
+        # Of logged topics, what some node was told to be persisted at every member: by the view since which that node
+        # has had the topic whole, the last message that it was told of; and the last one that any was told of.
         self.told_safe: dict[Line, dict[int, Order]] = {}
         self.safe: dict[Line, Order] = {}
         self.whole_since: dict[tuple[int, str], int] = {}  # by pid and topic: view
@@ -98,7 +98,7 @@ class Checks:
             return
         deleted = self.deleted_ns.get(reading.topic)
         name, _, number = payload.partition(b" ")[0].partition(b":")
-        # Who is on its way to another node keeps no topic from being deleted, and sends again to the one that is there.
+        # A program on its way to another node keeps no topic from being deleted, and sends again to the one there then.
         if name not in self.relayed and deleted is not None and deleted[1] <= reading.opened_ns and (
                 self.written_ns[reading.topic, payload] < deleted[0]):
             raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
@@ -181,7 +181,7 @@ class Checks:
             known = self.sorted.get(line)
             if persisted <= 0 or not known:
                 continue
-            least = min(stability["persisted"])  # 0: a member may not even have said so of the views before
+            least = min(stability["persisted"])  # at 0, earlier views may not even be persisted at every member
             at = bisect.bisect_right(known, (epoch.epoch, least - 1)) - 1
             whole_since = self.whole_since.get(here)
             if least > 0 and at >= 0 and whole_since is not None and known[at][0] >= whole_since:
@@ -255,7 +255,7 @@ class Checks:
         return f"{writing} waits for {waiting} messages to be delivered" if waiting else ""
 
     def _after_it_opened(self, reading: Reading, last: Order) -> bool:
-        """True if that was written when the reader was there already: of what is before, it may have none."""
+        """True if this message was written after the reader opened: of earlier ones it may get none."""
         _, payload = self.orders.get((reading.group_id, reading.topic), {}).get(last, (0, b""))
         return self.written_ns.get((reading.topic, payload), -1) > reading.opened_ns
 

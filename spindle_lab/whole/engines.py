@@ -30,15 +30,15 @@ class SimEngine(Engine):
         self.process: Process = self.system.current
         self.page = memoryview(self.bell)
         self.running = False
-        self.waiter = Waiter()  # until a heartbeat is due, when it sleeps
+        self.waiter = Waiter()  # while the engine sleeps, its deadline is the next heartbeat
         self.waiter.runnable = True
         self.idle = 0
-        # What the predicate thread sleeps at, edge by edge as there: the own bell, and those who ring this node.
+        # What the predicate thread sleeps at, edge-triggered as there: its own bell, and the bells that others ring.
         with self.system.plenty():
             self.edges = REAL_EPOLL()
         self.edges.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
-        self.node: Any = None  # whose it is, once that serves
+        self.node: Any = None  # the node that has this engine, once it serves
 
     def start(self) -> None:
         """The node's engine begins to run."""

@@ -185,8 +185,8 @@ class Faults:
                           lambda: self.world.lines.cut.difference_update(ways))
 
     def reset_between(self) -> None:
-        """Somebody on the way ends connections between two hosts with nodes, one of them or all, wherever they are in
-        what they carry: to a member the end of one to another is for ever, though both live."""
+        """Somebody on the way ends connections between two hosts with nodes, one of them or all, in the middle of
+        whatever they carry: a member takes the end of a connection to another for final, though both live."""
         one, other = self._two_hosts()
         most = self.system.random.choice((1, 1, 2, None))
         self.world.faulty = True

@@ -146,7 +146,7 @@ class Guest(Program):
             raise Violation("A2", f"{self.process} is shown {hidden} among {where}, and may not know of them")
 
     def _difference(self) -> str:
-        """Of what it may see; how the group is, the others look at."""
+        """Looks only at what it may see; other programs compare the rest of the group."""
         self._look()
         if self.watching is not None:
             self._may_see((one.topic for one in self.watching.endpoints.values()), "what it is told")

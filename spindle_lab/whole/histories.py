@@ -1,8 +1,8 @@
 """What late readers must have got of what was before them.
 
-    H1  who asks for the history of a topic gets all of it, as far as it fits the logs: at least what a reader has taken
-        that has been there from before it opened until now
-    H2  who asks for none gets nothing that was before its node became a member of the topic
+    H1  a reader that asks for the history of a topic gets all of it, as far as it fits the logs: at least what any
+        reader has taken that opened before it and is still there
+    H2  a reader that asks for none gets nothing from before its node became a member of the topic
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spindle_lab.whole.world import World
 
 EVERYTHING: Order = (1 << 62, 0)
-LEAST_HELD = 20_000  # bytes, less than `log_capacity` in a run by the largest message
+LEAST_HELD = 20_000  # bytes; `log_capacity` in a run, less the largest message, is more
 RECORD_COST = 128
 
 
@@ -57,10 +57,10 @@ def _look_at(world: World, topic: str) -> None:
         standing = standings.get(node_id, Standing())
         if standing.whole and standing.holders == known[-1].holders:
             there = set(held[node_id].values())
-            # Who had no journal got the end of another one only, but not less than a log holds.
+            # A node that had no journal got only the end of another node's, but no less than a log holds.
             enough = sum(len(payload) + RECORD_COST for payload in held[node_id].values()) > LEAST_HELD
             begin = min(held[node_id]) if enough else NOTHING
-            # A group that began without anybody of an earlier one, and with the topic anew, holds nothing of that.
+            # A group that began without anybody of an earlier group, and the topic anew, holds nothing of that group.
             lived = {life.group_id for life in standing.lives}
             for (group_id, name), order in world.checks.orders.items():
                 if group_id not in lived:

@@ -1,8 +1,8 @@
-"""Keys and certificates of a simulated site: the same in every run, as what is as long in every run must be.
+"""Keys and certificates of a simulated site: the same in every run, so that what nodes send has the same length.
 
-Why not those that `spindle keys` makes: a signature of an elliptic curve of NIST's is as long as chance has it, and a
-run in which a byte more passes is another run. Those of Ed25519 have one length, and the nodes take any certificate
-that their authority has signed.
+Why not those that `spindle keys` makes: the length of a signature on a NIST curve depends on chance, and a run in which
+one more byte passes is another run. Signatures of Ed25519 have one length, and the nodes take any certificate that
+their authority has signed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _key(name: str) -> Ed25519PrivateKey:
 
 
 def _signed(name: str, by: str, uri: str) -> x509.Certificate:
-    """Of an authority if it is `by` itself."""
+    """A certificate of `name` signed by `by`; an authority's own if there is no `uri`."""
     own, signer = _key(name), _key(by)
     names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, one)]) for one in (name, by)]
     builder = (
@@ -61,7 +61,7 @@ def _pem(name: str, authority: str, uri: str) -> tuple[bytes, bytes, bytes]:
 
 
 def written(directory: Path, name: str, authority: str, uri: str) -> Keys:
-    """Files of whoever a certificate of this authority says that it is, by its URI (`spindle.security.identity`)."""
+    """The files of an end that this authority certifies as what `uri` says (`spindle.security.identity`)."""
     directory.mkdir(exist_ok=True)
     paths = [directory / f"{name}.{authority}.{kind}" for kind in ("certificate", "key", "authority")]
     for path, content in zip(paths, _pem(name, authority, uri), strict=True):

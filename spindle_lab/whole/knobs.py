@@ -39,7 +39,7 @@ LATER: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 
 @contextmanager
 def turned(system: System) -> Iterator[list[str]]:
-    """While in it, some of them are small; which ones."""
+    """While in it, some of these constants are small; yields which ones."""
     apart = random.Random(f"knobs {system.seed}")
     said = []
     with ExitStack() as stack:

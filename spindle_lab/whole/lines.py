@@ -46,9 +46,9 @@ class Way:
     read: bool = True
     ended: bool = False  # the source says so
     moving: bool = False
-    nobody_sends: bool = False  # who did has been without power, and knows nothing of it
+    nobody_sends: bool = False  # the source's host has lost its power, and knows nothing of the connection
     nobody_receives: bool = False
-    resending_ns: int = -1  # since then what is sent on it is not answered
+    resending_ns: int = -1  # since when what is sent on it stays unanswered
     over: bool = False  # nothing goes this way any more
     back: Way = dataclasses.field(init=False)  # the other direction
 
@@ -64,7 +64,7 @@ class Lines:
         self.closed_to_new: set[tuple[str, str]] = set()  # connections can't be opened, old ones stay
         self.powerless: set[str] = set()
         self._listening: dict[tuple[str, int], SimSocket] = {}
-        self._users: dict[str, int] = {}  # by "host:port": who has that end
+        self._users: dict[str, int] = {}  # by "host:port": the user who has that end
         self._ports = FIRST_PORT
         self._ways: dict[int, Way] = {}
         self._epoll = REAL_EPOLL()
@@ -106,7 +106,7 @@ class Lines:
         return self._users.get(address)
 
     def closed(self, sock: SimSocket) -> None:
-        """A listening one."""
+        """A listening socket is closed."""
         if self._listening.get(sock.here) is sock:
             del self._listening[sock.here]
         if sock.doorbell is not None:
@@ -188,7 +188,7 @@ class Lines:
         self.system.after(int(wait_s * 1e9), lambda: self._probe(way, since_ns))
 
     def _probe(self, way: Way, since_ns: int) -> None:
-        """Who sends on it has heard nothing since then, and asks whether anybody is there."""
+        """The end that sends on this way has heard nothing since `since_ns`, and asks whether anybody is there."""
         if way.over or way.nobody_sends:
             return
         silent_s = (self.system.now_ns - since_ns) / 1e9
@@ -198,7 +198,7 @@ class Lines:
             self._ask_again(way, since_ns, way.patience.keepintvl)
 
     def reset(self, one: str, other: str, most: int | None = None) -> int:
-        """Connections between two hosts break, all or at most so many, which are drawn, and both ends hear of it; in
+        """Breaks the connections between two hosts, all or at most `most` drawn ones; both ends hear of it. Returns in
         how many directions there was something to break."""
         found = [way for way in self._ways.values() if {way.from_host, way.to_host} == {one, other}
                  and way.number < way.back.number]
@@ -282,8 +282,8 @@ class Lines:
             self.system.at(max(way.queue[0][0], self.system.now_ns + max(1, again_ns)), lambda: self._arrive(way))
 
     def _arrive_at_nobody(self, way: Way) -> None:
-        """Of a host that was without power nothing comes any more; what is sent to it is sent again until it is back,
-        and says that it knows no such connection, or the sender's patience is over."""
+        """A host that was without power sends nothing more. What is sent to it is sent again, until the host is back
+        and says that it knows no such connection, or until the sender's patience is over."""
         if way.nobody_sends:
             way.queue.clear()
             way.waiting = 0
@@ -304,7 +304,7 @@ class Lines:
                 self._end(one)
 
     def _silent(self, mine: str, theirs: str) -> bool:
-        """A host gets no answer from another one, not even that there is nobody."""
+        """A host gets no answer from another one, not even a refusal."""
         return theirs in self.powerless or (mine, theirs) in self.cut or (theirs, mine) in self.cut
 
     def _end(self, way: Way) -> None:

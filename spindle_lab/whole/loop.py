@@ -157,7 +157,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.tasks_kept = 100
         self._sim_selector = SimSelector(system, keep_back)
         super().__init__(self._sim_selector)
-        process.loops.append(self)  # a loop that a process had no descriptor for is none
+        process.loops.append(self)  # only now: there is no loop if the process had no descriptor left for it
         self.set_task_factory(_make_task)
         self.set_exception_handler(self._complain)
 

@@ -89,8 +89,8 @@ class SimBell(Bell):
 
 
 class SimFinalize(weakref.finalize):
-    """`weakref.finalize` of a run: what is not over by its end never is, or its arguments would be kept for good, and
-    called when this process ends."""
+    """`weakref.finalize` of a run. A finalizer that hasn't run by its end never does: else this process would keep its
+    arguments for good, and call it in the end."""
 
     __slots__ = ()
     system: ClassVar[System]
@@ -111,7 +111,7 @@ def patched(system: System) -> Iterator[None]:
     """While in it, this process's standard library is that of the simulation."""
 
     def opened(path: Any, *args: Any, **more: Any) -> int:
-        if path == os.devnull:  # nodes hold many of these: the same, and cheaper
+        if path == os.devnull:  # nodes hold many of these: a copy does the same, and is cheaper
             fd = os.dup(system.nothing)
             system.current.fds[fd] = nothing
         else:

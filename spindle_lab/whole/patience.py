@@ -33,10 +33,10 @@ class Patience:
 
     @property
     def unanswered_s(self) -> float:
-        """So long what is sent may stay without an answer."""
+        """How long what is sent may stay without an answer."""
         return self.user_timeout or 900
 
     @property
     def silent_s(self) -> float:
-        """So long nothing may come, with keepalive; see tcp(7), too, of TCP_USER_TIMEOUT."""
+        """How long nothing may come, with keepalive. TCP_USER_TIMEOUT replaces the number of probes, see tcp(7)."""
         return max(self.keepidle + self.keepintvl, self.user_timeout or self.keepidle + self.keepintvl * self.keepcnt)

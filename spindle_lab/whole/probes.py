@@ -1,4 +1,4 @@
-"""What is rare, and what a few hundred seeds must have met all the same: else they look no longer where bugs are."""
+"""Rare events that a few hundred seeds must meet all the same: else the runs no longer go where bugs are."""
 
 from __future__ import annotations
 

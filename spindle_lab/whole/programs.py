@@ -121,7 +121,7 @@ class Program:
         self.watching: Watching | None = None
         self.left_behind = False  # its node does not know yet that its group has gone on without it
         self.regrouped = False  # what it declared last is unknown, since it is in another group by now
-        self.sees = "it has not looked yet"  # what it is told in the end and isn't so; empty: all is as it is
+        self.sees = "it has not looked yet"  # what it is told in the end that isn't so; empty: nothing
         self.process.spawn(self._main)
 
     def _main(self) -> None:
@@ -209,7 +209,7 @@ class Program:
             time.sleep(0.003)
 
     def _difference(self) -> str:
-        """What it sees of the group and isn't so."""
+        """What it sees of the group that isn't so."""
         assert self.session is not None
         return difference(self.world, self.session, self.watching, outside=self.outside)
 
@@ -237,7 +237,7 @@ class Program:
 
     @contextlib.contextmanager
     def _topic(self, spec: TopicSpec) -> Iterator[None]:
-        """It is declared, unless somebody has done that, at whatever node; whoever opens it meanwhile finds it."""
+        """Declares a topic, unless somebody has declared it at any node. Opening it in the block must find it."""
         session, known, deleted = self.session, self.world.checks.declared, self.world.checks.deletions[spec.name]
         assert session is not None
         before, group_id = deleted.begun, session.group_id
@@ -330,7 +330,7 @@ class Program:
         self.world.met("a topic is deleted")
 
     def _open_what_comes(self) -> None:
-        """As soon as somebody has declared it, at another node maybe."""
+        """Opens a topic as soon as somebody has declared it, perhaps at another node."""
         declarations = self.world.checks.declarations
         before = len(declarations)
         for _ in range(30):
@@ -350,7 +350,7 @@ class Program:
             thread.join()
 
     def _go_away(self) -> None:
-        """It detaches while it opens something, and what it wrote is sent still."""
+        """It detaches while it opens something; what it wrote is still sent."""
         assert self.session is not None
         if self.rng.random() < 0.6:
             return
@@ -403,7 +403,7 @@ class Program:
         time.sleep(0.0005)
 
     def _wait_at(self, reading: Reading) -> None:
-        """As every reader that sleeps until there is something: then it must be rung."""
+        """Sleeps as every reader does until there is something: then it must be rung."""
         log = reading.handle.log
         if log.arm():
             return

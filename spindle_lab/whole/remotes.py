@@ -49,7 +49,7 @@ class RemoteReading(Reading):
             return None
         following = RemoteReading(self.program, handle, self.keep_all, self.guid)
         following.lazy, following.entered = self.lazy, -1
-        # Of an unordered topic only the node that it came from may have had it, and then nobody knows of it any more.
+        # Of an unordered topic, perhaps only the reader's node knew what has come; if it is gone, that may come again.
         known = self.ordered or (self.node.alive and self.node.result is None and not self.program.world.silent)
         if following.group_id == self.group_id and known:
             following.last_of = self.last_of
@@ -99,7 +99,7 @@ class RemoteProgram(Program):
         self.detaches = False  # it has closed its session itself, whatever that is doing
 
     def _short(self) -> bool:
-        """Which node it was that had too little is not known any more: it may be at the next."""
+        """Any process may have run short: the program may be at the next node already, and the last one isn't known."""
         return bool(self.world.short)
 
     def _attach(self) -> Session:
@@ -167,7 +167,7 @@ class RemoteProgram(Program):
             writing.ended()
 
     def _may_be_told(self, kind: str, text: str) -> bool:
-        # Who waits for the next node as long as it takes never hears that there is none, but when it attaches.
+        # A program that waits for the next node as long as it takes hears only when it attaches that there is none.
         if self.detaches and kind == "NodeStopped" and "was closed" in text:
             return True
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):

@@ -28,8 +28,8 @@ def left_in(attachments: Attachments) -> Iterator[str]:
 
 
 def kept_in_vain(serving: Sequence[Attachments]) -> str:
-    """A history that one node keeps for another, which is whole without it or has it already, if there is one: the log
-    stays as it is, and its writers wait."""
+    """A history that one node keeps for another that is whole already, with it or without it; empty if there is none.
+    Such a history holds the log, and writers wait."""
     nodes = {one.node.node_id: one.node for one in serving}
     for node in nodes.values():
         for pin in node._changes.topics.questions.giving._pinned:
@@ -65,7 +65,7 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     yield "histories that it takes", questions._streams
     yield "histories that it gives", questions.giving._given
     yield "histories that it keeps", questions.giving._pinned
-    # One that the view fulfils is kept until the next view: another that it replaced may be on its way to the leader.
+    # A wish that the view fulfils is kept until the next view: an older one may still be on its way to the leader.
     yield "wishes of its own", [
         one for one in machine._own.values() if not fulfilled(view, machine.me.node_id, one)]
     yield "wishes of others", [one for one in (machine._wishes.topics, machine._wishes.joins) if one]

@@ -77,7 +77,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
         if left and not outcome.broken and not killed:
             outcome.broken = "R9"
             outcome.text = f"{len(left)} descriptors are open that nobody has any more: {sorted(left.values())[:5]}"
-        put_aside(map(int, left))  # of who was killed, the kernel would have closed them
+        put_aside(map(int, left))  # those of killed processes, which the kernel would have closed
     finally:
         sys.unraisablehook = hook
         if was_enabled:
@@ -89,7 +89,7 @@ _aside: list[int] = []
 
 
 def put_aside(fds: Iterable[int]) -> None:
-    """What these descriptors were is closed. Their numbers stay taken for a while: an object of the run may still live,
+    """Closes what these descriptors were, and keeps their numbers taken for a while: an object of the run may live on
     in a traceback that somebody keeps, and close its number once more when it goes, whoever has that by then."""
     with open(os.devnull, "rb") as nothing:
         for fd in fds:

@@ -1,8 +1,9 @@
 """Descriptors and memory that run out for one process: the kernel's own limits, while one of its threads runs.
 
-All processes of a run are one to the kernel. So before a turn of one that is short, every number below the limit that
-nobody has is taken, but as many as it may still have, and the limit is set; after it they are counted and given back.
-Whatever opens something then fails as it does in production: calls of C, and descriptors that come with a message, too.
+To the kernel all processes of a run are one. So before a turn of a process that is short, `holding` takes every free
+descriptor number below the highest used one, and sets the limit so far above that one as the process may still open.
+After the turn it counts what is left, and gives the numbers back. Whatever opens something in between fails as it does
+in production: calls of C, and descriptors that come with a message, too.
 
 What is the simulation's own is opened with `plenty()`.
 """
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spindle_lab.whole.system import System
 
-SHORT = ("descriptors", "memory", "Too many open files")  # in what is said when something runs out
+SHORT = ("descriptors", "memory", "Too many open files")  # words of the errors when something runs out
 
 
 class Shortage:

@@ -104,15 +104,15 @@ class System(Turns):
         # Everything that a thread or an engine waits at is watched by one epoll.
         super().__init__(REAL_EPOLL(), self.random.getrandbits)
         self.processes: list[Process] = []
-        self.broken: Exception | None = None  # a promise, as whoever looks on has seen it in the middle of a turn
-        self.defective = False  # that, or something has come out of a thread or a task that nobody there looks at
+        self.broken: Exception | None = None  # a promise that a check has seen broken in the middle of a turn
+        self.defective = False  # `broken` is set, or a thread or task has failed and nobody there looks at it
         self.outside = Process.__new__(Process)  # whoever drives the simulation
         self.current: Process = self.outside
         self.thread: Thread | None = None
         self.scheduler: greenlet = getcurrent()
         self.serial = self.idents = self.pids = 0
         self.finalizers: list[weakref.finalize[..., Any]] = []  # of all processes
-        self.taken: list[int] = []  # descriptors of killed processes, which are nothing's now
+        self.taken: list[int] = []  # descriptors of killed processes, whose numbers stay taken
         self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.listening: dict[str, Any] = {}
         self.ending = False
@@ -218,7 +218,7 @@ class System(Turns):
         self.on_pass = self.on_kill = None
 
     def close(self) -> None:
-        """Once all that was forgotten is gone, as that still closes what it had open."""
+        """Call it once all that was forgotten is gone: those objects still close what they had open."""
         nothing = self.outside.identity(self.nothing)
         for fd in set(self.taken):
             try:

@@ -4,7 +4,7 @@ Why greenlets: the code that waits (a client's request, a journal's thread) is t
 the middle of its stack; and as only waiting gives the processor away, a run is the same every time.
 
 Rules: a thread waits through `System.wait` only. What wakes it is a condition (`ready`), descriptors, or its deadline.
-Locks are taken at once unless another thread holds them, which happens only where one waits while it holds one.
+A lock is taken at once unless another thread holds it, which happens only if that thread waits while it holds the lock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Thread(Waiter):
         self.polling: frozenset[int] = frozenset()  # the descriptors themselves
         self.hung_up: set[int] = set()  # those of them that were closed meanwhile
         self.finished = False
-        self._ended: list[None] = []  # what tells who waits for its end
+        self._ended: list[None] = []  # has one element once the thread has ended: join() waits for that
 
     def start(self) -> None:
         """Makes it runnable."""

@@ -1,8 +1,8 @@
 """Hosts, nodes, applications and faults of one run.
 
-A run has two phases. In the first, faults happen as the seed says. In the second there are none, who had ended is
-started again, and everything must come to rest: everybody has the same, whatever was begun has ended, and all leave in
-order.
+A run has two phases. In the first, faults happen as the seed says. In the second there are none: nodes that had ended
+are started again, and everything must come to rest. Everybody has the same, whatever was begun has ended, and all leave
+in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 PORT = 7400
-IDLE_NS = 3_000 * MS  # longer than hearts beat without a word of their nodes
+IDLE_NS = 3_000 * MS  # longer than a predicate thread raises the heartbeat without a sign of its control thread
 
 
 @dataclasses.dataclass
@@ -440,7 +440,7 @@ class World:
         return all(one.process.result is not None or not one.process.alive for one in self.programs)
 
     def check_ended(self, slot: NodeSlot) -> None:
-        """A life of a node is over in order."""
+        """A life of a node has ended by itself. Raises Violation if nothing that happened explains how."""
         process = slot.process
         if process is None or process.result == "left":
             pass

@@ -55,7 +55,7 @@ class Delays(Experiment):
 
     @staticmethod
     def null_passes(r: Results, who: str = "swift") -> float:
-        """With one delayed by 100 us, for each million messages of another one."""
+        """Passes with nulls for each million messages of a sender that isn't delayed, with one delayed by 100 us."""
         return r.of("one 100 us", 16, f"null_laps/{who}") * 1e6 / r.of("one 100 us", 16, "sent/swift")
 
     def compare(self, r: Results) -> list[Comparison]:

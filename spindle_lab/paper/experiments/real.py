@@ -34,7 +34,7 @@ BYTES = 3_000_000_000  # of payload that each node delivers in a real run
 WITHIN = 0.3
 TABLES = 5  # before a real run, and after it
 START_US = 1000.0  # real applications are told one after the other to begin
-RANGE_COST = 512  # of the fabric over connections (tcp.pyx)
+RANGE_COST = 512  # of the fabric over connections (tcp_table.pyx)
 KEPT = Path(__file__).with_name("real.json")
 SETS = ("baseline", *SWITCHES, "batching", "nulls", "spindle")
 Progress = Callable[[str], None]
@@ -42,7 +42,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Case:
-    """nodes that all send messages of `size` bytes as fast as they can."""
+    """`nodes` nodes, which all send messages of `size` bytes as fast as they can."""
 
     nodes: int = 3
     size: int = 1024
@@ -61,7 +61,7 @@ PREDICTED = tuple(
 def run_real(case: Case, scale: float = 1.0) -> dict[str, Any]:
     """One run of `spindle bench multicast`. Slots are claimed one by one, as in the paper and the model.
 
-    Raises BenchFailed where it did not come to its end, or lost or exchanged anything.
+    Raises BenchFailed where it did not come to its end, or where messages were lost, torn or misordered.
     """
     total = BYTES / max(case.size, 512) * scale
     if case.switches != "spindle":
