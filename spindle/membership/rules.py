@@ -32,8 +32,9 @@ Rules:
 - Once somebody live has wedged, the decision stands as it is: the next leader carries it to its end, even with dead
   members in it, and the view after it is without them. Two changes are two views or one batch, never a blend.
 - A revision moves nothing in shared memory, so the epoch goes on. A member that takes it says so in its own column
-  committed; a new leader that finds one such member takes it, too, so the living never differ for long. Columns hold
-  ballots, so an answer to one revision is none to the next.
+  committed. A new leader takes the revision of an earlier one if all the living have acknowledged it: its leader, or
+  one of them, may have taken it. So the living never differ for long, and what was declared isn't lost with the
+  leader. Columns hold ballots, so an answer to one revision is none to the next.
 - A trim is adopted if any witness has echoed it: somebody may have installed by it. Else it is computed anew.
 - Whoever is suspected by a live member is cast out, and stops.
 - A view that can't be prepared holds up nobody for ever: after a while each says what it lacks, and the leader decides
@@ -344,18 +345,22 @@ class Rules:
         return True
 
     def _revise(self) -> bool:
-        """Takes a committed revision, also one that an earlier leader has committed, if a live member has taken it. A
-        new leader sees that behind the barrier at the latest, so before it proposes anything."""
+        """Takes a committed revision, also one of an earlier leader, if all the living have acknowledged it: that
+        leader may have committed it then, and told its programs. A new leader decides so behind the barrier, as nobody
+        acknowledges it any more, and before it proposes anything."""
         if self.phase is not Phase.ACKNOWLEDGED:
             return False
-        assert self._table is not None and self.view is not None and self.next_view is not None
+        assert self._table is not None and self._participants is not None
+        assert self.view is not None and self.next_view is not None
         if not self.next_view.revises(self.view):
             return False
         table = self._table
-        if self.is_leader:
-            decided = any(table.get(rank, "committed") == self.ballot for rank in self.live_ranks())
-        else:
+        if not self.is_leader:
             decided = self._leader_says("committed") == self.ballot
+        elif _proposer(self.ballot) == table.my_rank:
+            decided = table.get(table.my_rank, "committed") == self.ballot
+        else:
+            decided = self._participants.barrier_passed() and self._least("acked") >= self.ballot
         if not decided:
             return False
         self.view, self.next_view = self.next_view, None

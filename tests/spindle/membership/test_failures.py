@@ -223,6 +223,47 @@ def test_a_revision_that_one_survivor_has_taken_is_taken_by_all(seed: int) -> No
     assert [topic.spec.name for topic in group.nodes[2].views[-1].topics] == ["t", "more", "another"]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_revision_that_only_the_leader_has_taken_is_taken_by_all_when_it_dies(seed: int) -> None:
+    """Its programs may have been told that the topic is there."""
+    group = FakeGroup(seed)
+    busy(group, 3)
+    group.declare(1, TopicSpec("more"))
+    group.drive(group.nodes[1])
+
+    def taken() -> list[int]:
+        return [node_id for node_id, node in group.nodes.items() if node.views[-1].topic("more") is not None]
+
+    while not taken():
+        assert group.happen()
+    assert taken() == [1]
+    group.crash(1)
+    group.declare(2, TopicSpec("another"))
+    group.drive(group.nodes[2])
+    group.run()
+    check(group)
+    assert [topic.spec.name for topic in group.nodes[2].views[-1].topics] == ["t", "more", "another"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_revision_that_one_survivor_has_not_acknowledged_is_taken_by_none_or_all(seed: int) -> None:
+    """The next leader has acknowledged it before the last one died, the other survivor has not: nobody took it."""
+    group = FakeGroup(seed)
+    busy(group, 3)
+    group.declare(1, TopicSpec("more"))
+    group.drive(group.nodes[1])
+    second, third = group.nodes[2], group.nodes[3]
+    while second.machine.phase is not Phase.ACKNOWLEDGED and third.machine.phase is not Phase.ACKNOWLEDGED:
+        assert group.happen()
+    group.crash(1)
+    group.declare(3, TopicSpec("another"))
+    group.drive(third)
+    group.run()
+    check(group)
+    assert second.views[-1] == third.views[-1]
+    assert {topic.spec.name for topic in second.views[-1].topics} >= {"t", "another"}
+
+
 def test_a_declaration_moves_nothing_and_its_memory_stays() -> None:
     """Topics that nobody has a part in come in revisions: no epoch is made, and nobody stops sending for it."""
     group = FakeGroup(3)
