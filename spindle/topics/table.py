@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 DRAIN_POLL_S = 0.001  # first pause between two looks at a closing writer's inbox; doubles up to the next
 DRAIN_POLL_MAX_S = 0.05
+TAKEN_BACK_MAX = 256  # deleted topics whose roles were taken back: a leader hears of that long before so many follow
 RELAY_SHIFT = 15  # the identity of a relayed writer without its writer id
 CLOSE_WAIT_S = 2.0  # close_writer returns after this, the rest goes on by itself
 WRITER_ID_MAX = 0x7FFF  # those above belong to relayed writers, see spindle.relay
@@ -443,10 +444,16 @@ class TopicTable:
             raise TopicUnknown(f"topic {local.spec.name!r} was deleted meanwhile; declare it again")
 
     def _give_up_opening(self, name: str) -> None:
-        """Takes back a role wish for a deleted topic: it must not count for another topic of that name."""
+        """Takes back a role wish for a deleted topic: it must not count for another topic of that name. Where the
+        leader has given that one the role already, openings of it wait until the role is taken back
+        (`_until_settled`)."""
         role, _ = self._wished.pop(name, (None, 0))
         if role is not None and role.member:
-            self._machine.take_role(Role(name, False, False))
+            none = Role(name, False, False)
+            self._wished[name] = (none, self._machine.take_role(none))
+            gone = [one for one in self._wished if one not in self.local and self._view().topic(one) is None]
+            for one in gone[:-TAKEN_BACK_MAX]:
+                del self._wished[one]
         for waiter in self._waiters:
             if waiter.topic == name and not waiter.request_id and not waiter.future.done():
                 waiter.future.set_exception(TopicUnknown(f"topic {name!r} was deleted meanwhile; declare it again"))
