@@ -20,13 +20,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import JournalError
-from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.archive import NO_JOURNALS, Archive, in_thread
-from spindle.restart.chain import Holders, Successor, Summary, knows
+from spindle.restart.chain import Successor, Summary, knows
 from spindle.restart.codec import successor_from_wire, successor_to_wire, summary_from_wire, summary_to_wire
 from spindle.restart.giving import Giving
 from spindle.restart.streams import Stream, Unavailable
+from spindle.restart.witness import Witness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +57,7 @@ class Questions:
         self._send, self._local, self._view = send, local, view
         self._archive = Archive(config.journal_dir, node_id)
         self.giving = Giving(self._archive, node_id, send_in_turn, local, view, config.log_capacity)
-        # Of topics that this node is no member of: who was asked whether it is whole, in which view, and the answers.
-        self._asked: dict[str, tuple[int, tuple[int, ...], dict[int, bool]]] = {}
+        self._witness = Witness(node_id, self.ask, self._note)
         self._locks: dict[str, asyncio.Lock] = {}
         self._numbers = itertools.count(1)
         self._streams: dict[int, Stream] = {}
@@ -85,10 +84,13 @@ class Questions:
         if self.directory is None:
             return Summary(problem=NO_JOURNALS)
         local = self._local(topic)
+        if local is not None and local.whole and local.catching_up is None:
+            return Summary(self.ledger(topic).read(), serving=True)
+        return self._witness.completed(topic, await self._on_disk(topic, local))
+
+    async def _on_disk(self, topic: str, local: TopicHere | None) -> Summary:
         if local is not None and local.catching_up is not None:
             return await local.catching_up.summary()
-        if local is not None and local.whole:
-            return Summary(self.ledger(topic).read(), serving=True)
         if local is not None:
             await local.retired()
         async with self.lock(topic):
@@ -183,12 +185,7 @@ class Questions:
         local = self._local(topic)
         if local is not None and local.catching_up is not None:
             local.catching_up.heard(node_id, view_id, summary)
-        asked_in, members, answers = self._asked.get(topic, (-1, (), {}))
-        if view_id == asked_in and node_id in members:
-            answers[node_id] = summary.serving
-            whole = tuple(one for one in members if answers.get(one))
-            if whole and len(answers) == len(members):
-                self._spawn(self._note(topic, Holders(view_id, whole)))
+        self._witness.heard(topic, node_id, view_id, summary)
 
     async def _until_installed(self, view_id: int) -> None:
         while (view := self._view()) is None or view.view_id < view_id:
@@ -224,19 +221,10 @@ class Questions:
                 topic=message.topic, view_id=message.view_id)))
 
     def view_changed(self, view: View) -> None:
-        """A view is installed: nodes outside it ask and answer nothing any more. Of a logged topic that this node has
-        no part in, it notes who holds it (the members that are whole), in case it is among the first to come back one
-        day. A member that isn't whole yet acknowledges nothing, and without it nothing counts as persisted."""
-        for topic in view.topics if self.directory is not None else ():
-            name = topic.spec.name
-            if topic.spec.level is not Level.LOGGED or self.node_id in topic.members:
-                self._asked.pop(name, None)
-            elif topic.donor is not None:
-                _, members, answers = self._asked.get(name, (-1, (), {}))
-                if members != topic.members or not all(answers.get(one) for one in members):
-                    self._asked[name] = view.view_id, topic.members, {}
-                    for node_id in topic.members:
-                        self.ask(node_id, name, view.view_id)
+        """A view is installed: nodes outside it ask and answer nothing any more. Of logged topics that this node has no
+        part in it finds out who holds them, in case it is among the first to come back one day."""
+        if self.directory is not None:
+            self._witness.view_changed(view)
         nodes = set(view.node_ids)
         for stream in list(self._streams.values()):
             if stream.node_id not in nodes:
@@ -245,20 +233,21 @@ class Questions:
         self._installed.set()
         self._installed = asyncio.Event()
 
-    async def _note(self, topic: str, holders: Holders) -> None:
+    def _note(self, topic: str, successor: Successor) -> None:
+        self._spawn(self._write_note(topic, successor))
+
+    async def _write_note(self, topic: str, successor: Successor) -> None:
         local = self._local(topic)
         if local is not None:
             await local.retired()  # an earlier membership that ends writes down its successor itself
         ledger = self.ledger(topic)
 
         def write() -> None:
-            if not knows(ledger.read(), holders):
-                ledger.update(successor=Successor(holders))
+            if not knows(ledger.read(), successor.holders):
+                ledger.update(successor=successor)
 
-        def wanted() -> bool:
-            return self._asked.get(topic, (-1,))[0] == holders.view_id
-
-        await _written(write, wanted, f"topic {topic!r}: cannot write down that {holders} hold it")
+        await _written(write, lambda: self._witness.wanted(topic, successor),
+                       f"topic {topic!r}: cannot write down that {successor.holders} hold it")
 
     # --- the end
 

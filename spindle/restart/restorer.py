@@ -26,10 +26,10 @@ Why it is safe (the letters are those of docs/reliability.md):
   names who had to know: if one of them doesn't, the new holders have never begun, and nobody waits for them.
 - P4. View ids rise over restarts, since a node brings along the highest that its journals know when it joins.
 
-- A node in whose group the topic goes on without it writes down who holds the topic, whenever that changes: the members
-  that say that they are whole. One that isn't whole yet acknowledges nothing, so nothing is lost without it. And while
-  a restart waits for holders, all nodes there write down for which ones. So every node that was ever in a group with
-  the topic, or with somebody who knows of it, knows that it exists; only among other nodes can it begin anew.
+- A node in whose group the topic goes on without it finds out who holds the topic, and writes it down
+  (`spindle.restart.witness`). And while a restart waits for holders, all nodes there write down for which ones. So
+  every node that was ever in a group with the topic, or with somebody who knows of it, knows that it exists; only among
+  other nodes can it begin anew.
 
 What majority doesn't cover: holders that shrink below a majority at once, because on one host the death of most of them
 is certain (`spindle.membership`). The last one goes on, acknowledges alone, and dies too; the others don't know of it.

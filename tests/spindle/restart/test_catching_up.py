@@ -11,6 +11,7 @@ import asyncio
 import errno
 import itertools
 import os
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -83,6 +84,7 @@ def test_a_journal_that_can_not_begin_ends_the_opening(runtime_dir: Path, tmp_pa
 
     def no_room(self: OsFiles, path: Path) -> int:
         if full[0] and path.parent == tmp_path / "2" and SUFFIX in path.name:
+            time.sleep(0.2)  # a history that doesn't wait for the journal has filled the log by then
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return create(self, path)
 
