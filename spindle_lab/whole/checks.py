@@ -56,6 +56,15 @@ class Deletions:
     ended: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Deleted:
+    """A deletion that was carried out: between which times, and the view of the node that did it afterwards."""
+
+    begun_ns: int
+    done_ns: int
+    view: View | None
+
+
 class Checks:
     """Hears of everything that is taken, written and synced."""
 
@@ -70,7 +79,7 @@ class Checks:
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
         self.declared_in: dict[tuple[int, str], View] = {}  # the same: the view of the node that declared it
         self.declarations: list[TopicSpec] = []  # topics in the order in which they became known
-        self.deleted_ns: dict[str, tuple[int, int]] = {}  # by topic: between which times it was deleted last
+        self.deleted: dict[str, Deleted] = {}  # by topic: the last time
         self.deliveries = 0
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
         self.lied_to: set[str] = set()  # topics that a liar may write to
@@ -96,11 +105,11 @@ class Checks:
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
             return
-        deleted = self.deleted_ns.get(reading.topic)
+        deleted = self.deleted.get(reading.topic)
         name, _, number = payload.partition(b" ")[0].partition(b":")
         # A program on its way to another node keeps no topic from being deleted, and sends again to the one there then.
-        if name not in self.relayed and deleted is not None and deleted[1] <= reading.opened_ns and (
-                self.written_ns[reading.topic, payload] < deleted[0]):
+        if name not in self.relayed and deleted is not None and deleted.done_ns <= reading.opened_ns and (
+                self.written_ns[reading.topic, payload] < deleted.begun_ns) and not reading.left_behind(deleted.view):
             raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)

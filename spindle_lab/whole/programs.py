@@ -18,12 +18,13 @@ from spindle.errors import SpindleError, TopicInUse, TopicUnknown
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
-from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.checks import Deleted, Violation
 from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
     from spindle.client.session import ReaderHandle, Session, WriterHandle
+    from spindle.group.view import View
     from spindle_lab.whole.system import Process
     from spindle_lab.whole.world import World
 
@@ -55,6 +56,15 @@ class Reading:
         self.from_history, self.keeps_history = False, level.keeps_history
         self.asked_ns = self.opened_ns
         self.entered, self.capacity = program.world.log_of(program.session, self.topic)
+        node = program.world.node_of(program.session)
+        self.opened_in = None if node is None or node._view is None else (node.node_id, node._view)
+
+    def left_behind(self, view: View | None) -> bool:
+        """True if its node did not know yet, when it was opened, that the group has gone on to this view without it."""
+        if view is None or self.opened_in is None:
+            return False
+        node_id, known = self.opened_in
+        return known.view_id < view.view_id and view.rank_of(node_id) is None
 
     def lost(self) -> int:
         """Messages that it was overtaken by."""
@@ -326,7 +336,9 @@ class Program:
             deletions.ended += 1
             return
         deletions.ended += 1
-        self.world.checks.deleted_ns[spec.name] = begun_ns, self.world.system.now_ns
+        node = self.world.node_of(self.session)
+        self.world.checks.deleted[spec.name] = Deleted(
+            begun_ns, self.world.system.now_ns, node._view if node is not None else None)
         self.world.met("a topic is deleted")
 
     def _open_what_comes(self) -> None:

@@ -82,6 +82,25 @@ def test_a_node_that_has_lost_touch_calls_no_topic_unknown() -> None:
     assert not outcome.failed, outcome.text
 
 
+def test_a_topic_whose_declarer_dies_with_the_leader_is_there() -> None:
+    """The leader had told a program so, nobody else knew that all had acknowledged it, and then its power went."""
+    outcome = run_seed(703462)
+    assert not outcome.failed, outcome.text
+
+
+@pytest.mark.parametrize("seed", [703945, 706616])
+def test_an_opening_is_not_out_of_a_topic_with_the_role_in_the_one_that_was_deleted(seed: int) -> None:
+    """The leader had given the node the role in the topic of that name that was declared next, and took it back."""
+    outcome = run_seed(seed)
+    assert not outcome.failed, outcome.text
+
+
+def test_a_holder_that_dies_as_soon_as_another_node_has_come_is_waited_for() -> None:
+    """The only one that had the topic; the other had asked whether it has it, and was not answered any more."""
+    outcome = run_seed(720227)
+    assert not outcome.failed, outcome.text
+
+
 def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None:
     summary = run_seeds(itertools.islice(having("liars"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
