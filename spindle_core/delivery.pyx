@@ -52,10 +52,10 @@ cdef class Cursor(Doorbell):
     (at `start_index`, if that is given and still there), else with the next one delivered. after: (view id, sequence)
     of the first message that the reader hasn't had, wherever it had the others from; starts there, or with the oldest
     retained one behind it, and `kept` says whether any may be missing. The log may still lag behind that place: then
-    the reader itself drops what it has had (LogReader, `after`).
+    the reader itself drops what it has had (LogReader, `after`). within: see Doorbell.
     """
 
-    def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None):
+    def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None, bint within=False):
         self.keep_all = keep_all
         self.from_history = from_history
         self.start_index = start_index
@@ -63,7 +63,7 @@ cdef class Cursor(Doorbell):
         self.mapping = Mapping.create("spindle-cursor", 4096)
         self.page = <cursor_page *>self.mapping.base
         self.page.magic = CURSOR_MAGIC
-        Doorbell.__init__(self)
+        Doorbell.__init__(self, within)
 
     def close(self):
         """Frees the memory. Only after DeliveryLog.remove_reader. Idempotent."""
@@ -168,7 +168,7 @@ cdef class DeliveryLog:
         cdef cursor_t *c
         cdef log_record *r
         self.check_open()
-        if cursor.ring_fd < 0:
+        if cursor.ring_end < 0:
             raise ValueError("this cursor is closed")
         if s.n_cursors >= CURSORS_MAX:
             raise ValueError(f"this topic has {CURSORS_MAX} readers on this node, which is the limit")
@@ -202,7 +202,7 @@ cdef class DeliveryLog:
         c.page = cursor.page
         c.position = position
         c.rung = 0
-        c.ring_fd = cursor.ring_fd
+        c.ring_end = cursor.ring_end
         c.keep_all = cursor.keep_all
         s.n_cursors += 1
         self.cursors.append(cursor)
@@ -278,7 +278,7 @@ cdef class DeliveryLog:
         if self.mapping.base != NULL and self.mapping.fd >= 0:
             u64_store_release(&self.state.header.stopped, 1)
             for i in range(self.state.n_cursors):
-                end_ring(self.state.cursors[i].ring_fd)
+                end_ring(self.state.cursors[i].ring_end)
 
     def close(self):
         """Frees the memory on this side. Only when no engine delivers into it. Idempotent."""

@@ -44,10 +44,10 @@ LEFT_OUT = {
         "ring capacity hot keeps_history": "the same for a topic's life; of the records what space they take is in it",
         "last_offset": "for readers that come later",
     },
-    "cursor_t": {"ring_fd": "not part of what the group does"},
+    "cursor_t": {"ring_end": "not part of what the group does"},
     "inbox_t": {
         "size_max n_slots ring stride writer_id relay": "the same for a writer's life",
-        "ring_fd": "not part of what the group does",
+        "ring_end": "not part of what the group does",
     },
     "node_t": {
         "epoch my_rank node_id apart": "the view says it",

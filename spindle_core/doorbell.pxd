@@ -2,5 +2,5 @@
 
 
 cdef class Doorbell:
-    cdef readonly int ring_fd            # the node's end
+    cdef readonly int ring_end           # the node's end
     cdef readonly int their_fd           # the application's, until it is handed over

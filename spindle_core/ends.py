@@ -6,12 +6,16 @@ from __future__ import annotations
 import os
 import select
 import socket
+import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spindle_core.engine import Engine
+
+
+EVENT_END = 1 << 30  # that of events.pxd
 
 
 class Loose:
@@ -57,11 +61,19 @@ class Loose:
         self.close()
 
 
-def make_ends() -> tuple[int, int]:
-    """(the end that rings, the end that is rung), each an open file of its own. Raises OSError.
+def make_ends(within: bool = False) -> tuple[int, int]:
+    """Descriptors of (the end that rings, the end that is rung). Raises OSError.
 
-    Nothing can be sent the other way: the ringing end would hold it, descriptors included, until it is closed.
+    Each is an open file of its own, a socket. Nothing can be sent the other way: the ringing end would hold it,
+    descriptors included, until it is closed. `within`: nobody else has either of them, so they are one eventfd.
     """
+    if within:
+        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            return event, os.dup(event)
+        except OSError:
+            os.close(event)
+            raise
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     try:
         ours.setblocking(False)
@@ -72,6 +84,11 @@ def make_ends() -> tuple[int, int]:
         theirs.close()
         raise
     return ours.detach(), theirs.detach()
+
+
+def end_of(fd: int) -> int:
+    """The number of an end that was handed over, for `end_wait` and the like: it says which kind it is."""
+    return fd if fd < 0 or stat.S_ISSOCK(os.fstat(fd).st_mode) else fd | EVENT_END
 
 
 class ApplicationBell:

@@ -57,7 +57,7 @@ cdef class Engine(Bindings):
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
             for inbox in binding.inboxes:
-                end_ring((<Inbox>inbox).ring_fd)
+                end_ring((<Inbox>inbox).ring_end)
             if binding.log is not None:
                 binding.log.stop()
 

@@ -5,6 +5,8 @@ who were handed a descriptor of it share, so a node neither reads nor writes an 
 - It rings an application through its own end of a socket pair (`ends.make_ends`), whose other end the application has.
   Each call asks not to wait. A full socket means that it was rung already, and nobody has looked. (An epoll
   would be faster, but what its holder has it watch counts against the node's user: fs.epoll.max_user_watches.)
+- An application in the node's own process has nothing to gain from harming it: its two ends are one eventfd, which
+  costs less. EVENT_END in the number of an end says so.
 - An application rings it through an eventfd that the application alone keeps. The node only watches that, through an
   edge-triggered epoll of its own: an application that fills or empties it loses its own rings, no others
   (`ends.ApplicationBell`).
@@ -40,6 +42,8 @@ cdef extern from "sys/socket.h" nogil:
 cdef enum:
     EDGES_MAX = 16               # rings that one sleep takes at once; others end the next sleep
     RINGS_MAX = 16               # more than a socket of rings holds
+    EVENT_END = 1 << 30          # beside the descriptor of an end that is an eventfd
+    RUNG_FOR_GOOD = 1 << 30      # more rings than anybody leaves untaken
 
 cdef extern from "sys/eventfd.h" nogil:
     const int EFD_CLOEXEC, EFD_NONBLOCK
@@ -111,55 +115,73 @@ cdef inline int event_wait_two(int fd, int other_fd, int timeout_ms) noexcept no
     return r
 
 
-cdef inline void end_ring(int fd) noexcept nogil:
-    """Rings the holder of a socket pair's other end. One system call, which never waits, whatever was done to that end.
-    """
+cdef inline int end_fd(int end) noexcept nogil:
+    """The descriptor of an end; -1 if there is none."""
+    return end & ~EVENT_END if end >= 0 else -1
+
+
+cdef inline bint is_event(int end) noexcept nogil:
+    return end >= 0 and (end & EVENT_END) != 0
+
+
+cdef inline void end_ring(int end) noexcept nogil:
+    """Rings the holder of the other end. One system call, which never waits, whatever was done to that end."""
     cdef char one = 1
-    if fd >= 0:
-        c_send(fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL)
+    if is_event(end):
+        event_ring(end_fd(end))
+    elif end >= 0:
+        c_send(end, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL)
 
 
-cdef inline void end_clear(int fd) noexcept nogil:
-    """Takes all that was rung at this end: it isn't readable any more."""
-    cdef char rung
-    cdef int _
-    if fd >= 0:
-        for _ in range(RINGS_MAX):
-            if c_recv(fd, &rung, 1, MSG_DONTWAIT) < 0:
-                return
-
-
-cdef inline void end_wake(int fd) noexcept nogil:
+cdef inline void end_wake(int end) noexcept nogil:
     """Ends all waiting at this end, which is of this process: now, and each later wait at once."""
-    if fd >= 0:
-        c_shutdown(fd, SHUT_RD)
+    cdef uint64_t rings = <uint64_t>RUNG_FOR_GOOD
+    if is_event(end):
+        c_write(end_fd(end), &rings, 8)
+    elif end >= 0:
+        c_shutdown(end, SHUT_RD)
 
 
-cdef inline void end_take(int fd) noexcept nogil:
-    """Takes one ring. If there are more, they end later waits, which then find nothing: rare, and cheaper than asking
-    after each wait whether there are any."""
-    cdef char rung
-    c_recv(fd, &rung, 1, MSG_DONTWAIT)
+cdef inline bint end_take(int end) noexcept nogil:
+    """Takes one ring, of an eventfd all; False if there was none. If there are more, they end later waits, which then
+    find nothing: rare, and cheaper than asking after each wait whether there are any."""
+    cdef uint64_t rung
+    if not is_event(end):
+        return c_recv(end, &rung, 1, MSG_DONTWAIT) >= 0
+    if c_read(end_fd(end), &rung, 8) != 8:
+        return False
+    if rung >= <uint64_t>RUNG_FOR_GOOD:
+        end_wake(end)
+    return True
 
 
-cdef inline int end_wait(int fd, int timeout_ms) noexcept nogil:
+cdef inline void end_clear(int end) noexcept nogil:
+    """Takes all that was rung at this end: it isn't readable any more."""
+    cdef int _
+    for _ in range(RINGS_MAX):
+        if end < 0 or not end_take(end) or is_event(end):
+            return
+
+
+cdef inline int end_wait(int end, int timeout_ms) noexcept nogil:
     """Blocks until this end is rung (1), timeout (0; -1 ms waits for ever) or a signal (-1); takes that ring.
 
-    Without a timeout it is one system call. (Who has an end may have made it non-blocking: then it is polled.)
+    At a socket and without a timeout it is one system call. (Who has an end may have made it non-blocking: then it is
+    polled.)
     """
     cdef pollfd p
     cdef char rung
     cdef int r
-    if timeout_ms < 0 and fd >= 0:
-        if c_recv(fd, &rung, 1, 0) >= 0:
+    if timeout_ms < 0 and end >= 0 and not is_event(end):
+        if c_recv(end, &rung, 1, 0) >= 0:
             return 1
         if errno != EAGAIN:
             return -1
-    p.fd = fd
+    p.fd = end_fd(end)
     p.events = POLLIN
     p.revents = 0
     r = poll(&p, 1, timeout_ms)
     if r > 0:
-        end_take(fd)
+        end_take(end)
         return 1
     return r

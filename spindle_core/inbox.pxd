@@ -24,7 +24,7 @@ cdef struct inbox_t:
     uint64_t ack_next_index      # the same for what was consumed since
     uint64_t persist_index
     uint64_t persist_count
-    int ring_fd                  # our end of the writer's doorbell
+    int ring_end                  # our end of the writer's doorbell
     uint16_t writer_id
     uint32_t relay               # as in log_record
 
@@ -45,7 +45,7 @@ cdef class InboxWriter:
     cdef inbox_progress *seen
     cdef bell_page *node_bell
     cdef char *slots
-    cdef int space_fd, bell_fd
+    cdef int space_end, bell_fd
     cdef uint64_t rung                  # for which sleep of the node's we rang last
     cdef uint32_t forks                 # of this process when it was opened
     cdef readonly uint64_t size_max     # bytes
@@ -55,7 +55,7 @@ cdef class InboxWriter:
     cdef uint64_t limit                 # messages that may be committed before `freed` must be read again
     cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`
     cdef bint claimed, gone, closed
-    cdef bint polling                   # a thread waits for space_fd
+    cdef bint polling                   # a thread waits for space_end
     cdef uint64_t wakes                 # how often a thread came back from that
     cdef Py_ssize_t followers           # threads that wait, under `turn`, for that thread to tell them
     cdef object claim_view, ring_view, turn

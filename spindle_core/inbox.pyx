@@ -22,7 +22,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport ring_once
 from spindle_core.doorbell cimport Doorbell
-from spindle_core.events cimport c_close, end_wait, end_wake, sched_yield
+from spindle_core.events cimport c_close, end_fd, end_wait, end_wake, sched_yield
 from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
@@ -39,6 +39,7 @@ from spindle_core.layout cimport (
 )
 from spindle_core.memory cimport Mapping, forks
 
+from spindle_core.ends import end_of
 from spindle_core.errors import ForkedChild, MessageTooLarge, NodeGone, WriteTimeout
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -51,11 +52,11 @@ cdef int YIELDS = 8  # a full ring is usually drained within microseconds: give 
 cdef class Inbox(Doorbell):
     """The node's side of one writer's ring: `slots` messages of up to `size_max` bytes.
 
-    `relay`: of a writer on a host without a node. Raises ValueError outside 1..MESSAGE_SIZE_MAX bytes, 1..WINDOW_MAX
-    slots, 0..65535 writer_id.
+    `relay`: of a writer on a host without a node. `within`: see Doorbell. Raises ValueError outside
+    1..MESSAGE_SIZE_MAX bytes, 1..WINDOW_MAX slots, 0..65535 writer_id.
     """
 
-    def __init__(self, size_max, slots, writer_id, uint32_t relay=0):
+    def __init__(self, size_max, slots, writer_id, uint32_t relay=0, bint within=False):
         if not 1 <= size_max <= MESSAGE_SIZE_MAX:
             raise ValueError(f"size_max {size_max}: must be between 1 and {MESSAGE_SIZE_MAX} bytes")
         if not 1 <= slots <= WINDOW_MAX:
@@ -67,7 +68,7 @@ cdef class Inbox(Doorbell):
         self.ring = Mapping.create("spindle-inbox", INBOX_SLOTS_OFFSET + stride * ring_slots(slots))
         self.progress = Mapping.create("spindle-inbox-progress", 4096)
         self.progress.seal_writes()
-        Doorbell.__init__(self)
+        Doorbell.__init__(self, within)
         memset(s, 0, sizeof(inbox_t))
         s.header = <inbox_header *>self.ring.base
         s.slots = self.ring.base + INBOX_SLOTS_OFFSET
@@ -76,7 +77,7 @@ cdef class Inbox(Doorbell):
         s.n_slots = slots
         s.ring = ring_slots(slots)
         s.stride = stride
-        s.ring_fd = self.ring_fd
+        s.ring_end = self.ring_end
         s.writer_id = writer_id
         s.relay = relay
         s.progress.size_max = size_max
@@ -143,7 +144,7 @@ cdef class InboxWriter:
     """
 
     def __cinit__(self):
-        self.space_fd = -1
+        self.space_end = -1
         self.bell_fd = -1
 
     def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None,
@@ -151,7 +152,7 @@ cdef class InboxWriter:
         self.ring = ring
         self.progress = progress
         self.bell = bell
-        self.space_fd = space_fd
+        self.space_end = end_of(space_fd)
         self.bell_fd = bell_fd
         self.forks = forks
         if ring.base == NULL or progress.base == NULL or bell.base == NULL or not ring.writable:
@@ -244,7 +245,7 @@ cdef class InboxWriter:
         A ring wakes one thread. When several wait, one for a slot and others for acknowledgements, the first waits for
         the ring and tells the others. What is read and set here between two releases of the GIL is one step.
         """
-        cdef int timeout_ms = 1000, space_fd = self.space_fd
+        cdef int timeout_ms = 1000, space_end = self.space_end
         if self.wakes != wakes:
             return 0
         if left_s >= 0:
@@ -253,7 +254,7 @@ cdef class InboxWriter:
         if not self.polling:
             self.polling = True
             with nogil:
-                end_wait(space_fd, timeout_ms)
+                end_wait(space_end, timeout_ms)
             self.polling = False
             self.wakes += 1
             if self.followers:
@@ -497,7 +498,7 @@ cdef class InboxWriter:
         """The node died: waiting calls wake up and fail with NodeGone, later ones fail at once."""
         self.gone = True
         if self.forks == forks:
-            end_wake(self.space_fd)
+            end_wake(self.space_end)
 
     def close(self):
         """Idempotent. An open claim is dropped, what was committed stays with the node."""
@@ -507,11 +508,11 @@ cdef class InboxWriter:
         self.closed = True
         self.gone = True
         if self.forks == forks:
-            end_wake(self.space_fd)
+            end_wake(self.space_end)
 
     def __dealloc__(self):
         # Not in close(): another thread may still wait on them.
-        if self.space_fd >= 0:
-            c_close(self.space_fd)
+        if self.space_end >= 0:
+            c_close(end_fd(self.space_end))
         if self.bell_fd >= 0:
             c_close(self.bell_fd)

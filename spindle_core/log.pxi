@@ -195,7 +195,7 @@ cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept n
         armed = u64_load_acquire(&c.page.armed)
         if armed != c.rung and n < most:
             c.rung = armed
-            readers[n] = c.ring_fd
+            readers[n] = c.ring_end
             n += 1
     return n
 

@@ -12,7 +12,7 @@ cdef class LogReader(LogPosition):
     cdef object log_view                     # of the whole log, read-only
     cdef cursor_page *page
     cdef bell_page *node_bell
-    cdef int data_fd, bell_fd
+    cdef int data_end, bell_fd
     cdef uint64_t rung                       # for which sleep of the node's we rang last
     cdef uint32_t forks                      # of this process when it was opened
     cdef bint closed

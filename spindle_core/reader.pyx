@@ -18,7 +18,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
 )
 from spindle_core.bell cimport ring_once
-from spindle_core.events cimport c_close, end_clear, end_take, end_wait, end_wake, wait_two
+from spindle_core.events cimport c_close, end_clear, end_fd, end_take, end_wait, end_wake, wait_two
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CURSOR_MAGIC,
@@ -34,6 +34,7 @@ from spindle_core.layout cimport (
 from spindle_core.memory cimport Mapping, forks
 from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
 
+from spindle_core.ends import end_of
 from spindle_core.errors import ForkedChild, NodeGone
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -55,14 +56,14 @@ cdef class LogReader:
     """
 
     def __cinit__(self):
-        self.data_fd = -1
+        self.data_end = -1
         self.bell_fd = -1
 
     def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1,
                  place=(0, 0), bint skips=False):
         self.cursor = cursor
         self.bell = bell
-        self.data_fd = data_fd
+        self.data_end = end_of(data_fd)
         self.bell_fd = bell_fd
         self.forks = forks
         if log.base == NULL or cursor.base == NULL or not cursor.writable or (bell is not None and bell.base == NULL):
@@ -300,7 +301,7 @@ cdef class LogReader:
         """True when there is data; False on timeout. Blocks without the GIL. Raises NodeGone when no more can come."""
         cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
         cdef double left
-        cdef int timeout_ms, data_fd = self.data_fd
+        cdef int timeout_ms, data_end = self.data_end
         while True:
             if self.forks != forks:
                 self.refuse_child()
@@ -324,21 +325,21 @@ cdef class LogReader:
                     return False
                 timeout_ms = <int>min(left * 1000.0, 2e9) + 1
             with nogil:
-                end_wait(data_fd, timeout_ms)
+                end_wait(data_end, timeout_ms)
             PyErr_CheckSignals()
 
     def wait_or(self, int other_fd, double timeout_s=-1.0):
         """Waits once for data or for `other_fd` to be readable: 1 data may be there, 2 the other is readable (and stays
         so), 3 both, 0 neither in time. May wake up without data; says nothing of a node that is gone.
         """
-        cdef int timeout_ms, result, data_fd = self.data_fd
+        cdef int timeout_ms, result, data_end = self.data_end
         if self.arm():
             return 1
         timeout_ms = -1 if timeout_s < 0 else <int>min(timeout_s * 1000.0, 2e9) + 1
         with nogil:
-            result = wait_two(data_fd, other_fd, timeout_ms)
+            result = wait_two(end_fd(data_end), other_fd, timeout_ms)
             if result & 1:
-                end_take(data_fd)
+                end_take(data_end)
         PyErr_CheckSignals()
         return result
 
@@ -347,18 +348,18 @@ cdef class LogReader:
 
     def fileno(self):
         """What becomes readable after arm(): for poll, select and asyncio. It stays so once the node is gone."""
-        return self.data_fd
+        return end_fd(self.data_end)
 
     def clear(self):
         """Takes what was rung."""
         if self.forks == forks:
-            end_clear(self.data_fd)
+            end_clear(self.data_end)
 
     def mark_gone(self):
         """The node died: a waiting thread wakes up; what was delivered can still be taken."""
         self.gone = True
         if self.forks == forks:
-            end_wake(self.data_fd)
+            end_wake(self.data_end)
 
     def freeze(self):
         """Reads nothing any more beyond what the log holds now; returns the place in the order, (view id, sequence),
@@ -388,12 +389,12 @@ cdef class LogReader:
             self.block.release()
         self.closed = True
         if self.forks == forks:
-            end_wake(self.data_fd)
+            end_wake(self.data_end)
 
     def __dealloc__(self):
         # Not in close(): another thread may still wait on them.
-        if self.data_fd >= 0:
-            c_close(self.data_fd)
+        if self.data_end >= 0:
+            c_close(end_fd(self.data_end))
         if self.bell_fd >= 0:
             c_close(self.bell_fd)
 

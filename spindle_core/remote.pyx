@@ -25,7 +25,7 @@ from spindle_core.atomics cimport (
 from spindle_core.bell cimport fall_asleep, wake_up
 from spindle_core.delivery cimport DeliveryLog
 from spindle_core.hot_path cimport log_refresh_cursors, log_set_blocked
-from spindle_core.events cimport c_close, end_clear, end_ring, event_ring, event_wait
+from spindle_core.events cimport c_close, end_clear, end_fd, end_ring, event_ring, event_wait
 from spindle_core.inbox cimport Inbox, InboxWriter, inbox_t
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride, slot_header
 from spindle_core.memory cimport Mapping
@@ -157,7 +157,7 @@ cdef class Outbox(Inbox):
         waiting = u64_load_acquire(&s.header.space_waiting)
         if waiting != s.space_rung:
             s.space_rung = waiting
-            end_ring(s.ring_fd)
+            end_ring(s.ring_end)
 
 
 cdef class ArrivalLog(DeliveryLog):
@@ -211,8 +211,8 @@ cdef class RelayWriter(InboxWriter):
 
     def fileno(self):
         """What becomes readable after arm()."""
-        return self.space_fd
+        return end_fd(self.space_end)
 
     def clear(self):
         """Takes what was rung."""
-        end_clear(self.space_fd)
+        end_clear(self.space_end)

@@ -55,7 +55,7 @@ from spindle.group.endpoints import Endpoint
 from spindle.group.topics import WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
-from spindle.security.access import Permissions
+from spindle.security.access import PeerCredentials, Permissions
 from spindle.transport.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class Application:
         self.number = number
         self.name = name[:128] if name.isprintable() else "?"
         self.permissions = permissions
+        self._within = isinstance(permissions.peer, PeerCredentials) and permissions.peer.pid == os.getpid()  # embedded
         self.quota = all_apps.quotas.of(permissions.peer)
         self.watching = False
         self._ended = False
@@ -345,7 +346,8 @@ class Application:
         slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
         inbox_bytes = ring_bytes(slots, spec.size_max)
         async with self._room_for_port(inbox_bytes) as counted:
-            port = await self._node.open_writer(wanted.topic, slots=wanted.slots, relayed=self._identity(wanted))
+            port = await self._node.open_writer(
+                wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within)
             number = await self._keep(counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
             return None
@@ -371,7 +373,7 @@ class Application:
             port = await self._node.open_reader(
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
                 start_index=wanted.start_index,
-                after=[position_from_wire(one) for one in wanted.after])
+                after=[position_from_wire(one) for one in wanted.after], within=self._within)
             number = await self._keep(counted(OpenPort(wanted.topic, reader=port)), endpoint)
         if number is None:
             return None

@@ -82,6 +82,7 @@ class RelayedApplication(Application):
     def __init__(self, all_apps: Registry, number: int, conn: Connection, name: str, permissions: Permissions
     ) -> None:
         super().__init__(all_apps, number, conn, name, permissions)
+        self._within = True  # what it reads and writes passes through this process
         self.client = b""
         self.turn = 0
         self.flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

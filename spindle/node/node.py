@@ -332,23 +332,23 @@ class Node:
         TopicInUse, NodeStopped."""
         await self._running().delete(name)
 
-    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0) -> WriterPort:
+    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False) -> WriterPort:
         """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen;
-        `relayed`: see WriterPort.
+        `relayed`: see WriterPort; `within`: the application is in this process.
 
         Raises TopicUnknown, TopicLimit, JournalError, NodeStopped.
         """
-        return await self._running().open_writer(topic, slots, relayed)
+        return await self._running().open_writer(topic, slots, relayed, within)
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
-                          after: Sequence[Position] = ()) -> ReaderPort:
+                          after: Sequence[Position] = (), within: bool = False) -> ReaderPort:
         """A reader: its cursor in the topic's delivery log. `after`: positions where it was before, here or on
-        other nodes, one for each group; it goes on from there.
+        other nodes, one for each group; it goes on from there. `within`: the application is in this process.
 
         Raises like open_writer, and ConfigError.
         """
         check_start_index(start_index)
-        return await self._running().open_reader(topic, keep_all, from_history, start_index, after)
+        return await self._running().open_reader(topic, keep_all, from_history, start_index, after, within)
 
     async def close_writer(self, port: WriterPort) -> None:
         """Ends a writer after what it had committed. Idempotent."""

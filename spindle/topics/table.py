@@ -109,8 +109,9 @@ class TopicTable:
         deletion = Deletion(name, topic.born)
         await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
-    async def open_writer(self, name: str, slots: int, relayed: int = 0) -> WriterPort:
-        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort."""
+    async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False) -> WriterPort:
+        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort. `within`: the
+        application is in this process."""
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
@@ -122,7 +123,7 @@ class TopicTable:
             self._writer_ids = self._writer_ids % WRITER_ID_MAX + 1
             writer_id = (relayed & WRITER_ID_MAX) + WRITER_ID_MAX + 1 if relayed else self._writer_ids
             try:
-                inbox = Inbox(local.spec.size_max, slots, writer_id, relayed >> RELAY_SHIFT)
+                inbox = Inbox(local.spec.size_max, slots, writer_id, relayed >> RELAY_SHIFT, within)
                 self._engine.add_inbox(local.topic_id, inbox)
             except ValueError as error:
                 raise TopicLimit(f"topic {name!r}: {error}") from error
@@ -138,15 +139,16 @@ class TopicTable:
         return port
 
     async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
-                          after: Sequence[Position] = ()) -> ReaderPort:
-        """A new cursor in the topic's delivery log; goes on from one of `after` if that is given."""
+                          after: Sequence[Position] = (), within: bool = False) -> ReaderPort:
+        """A new cursor in the topic's delivery log; goes on from one of `after` if that is given. `within`: the
+        application is in this process."""
         from spindle_core.delivery import Cursor
 
         local = await self._entry(name)
         await self._until_settled(local, sender=False)
         local.readers_wanted += 1
         try:
-            cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index)
+            cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index, within=within)
         except OSError as error:
             local.readers_wanted -= 1
             raise shortage(error, f"a reader of topic {name!r}") or SpindleError(

@@ -49,7 +49,7 @@ cdef inline void inbox_progressed(node_t *node, inbox_t *box) noexcept nogil:
     waiting = u64_load_acquire(&box.header.space_waiting)
     if waiting != box.space_rung:
         box.space_rung = waiting
-        wake_writer(node, box.ring_fd)
+        wake_writer(node, box.ring_end)
 
 
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:

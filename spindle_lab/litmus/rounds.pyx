@@ -91,7 +91,7 @@ cdef class Race:
         self.log.header = <log_header *>(self.memory.base + PAGE * (2 * WORKERS_MAX + 2))
         self.log.n_cursors = 1
         self.log.cursors[0].page = self.cursor
-        self.log.cursors[0].ring_fd = -1
+        self.log.cursors[0].ring_end = -1
         if self.shape == READER:
             self.jobs[0] = &self.log.header.tail
         self.fabric = ShmFabric(0, 2, Mapping.create("litmus-own-bell", PAGE), -1)

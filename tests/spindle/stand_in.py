@@ -104,19 +104,22 @@ class StandInNode:
             self.logs[spec.name] = DeliveryLog(1 << 20)
         return self._topics[spec.name]
 
-    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0) -> StandInWriter:
+    async def open_writer(
+        self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False,
+    ) -> StandInWriter:
         await self.hold.wait()
-        port = StandInWriter(topic, Inbox(self._known(topic).spec.size_max, slots or 16, len(self.open_ports) + 1))
+        size_max = self._known(topic).spec.size_max
+        port = StandInWriter(topic, Inbox(size_max, slots or 16, len(self.open_ports) + 1, within=within))
         self.open_ports.add(port)
         return port
 
     async def open_reader(
         self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
-        after: Sequence[Position] = (),
+        after: Sequence[Position] = (), within: bool = False,
     ) -> StandInReader:
         await self.hold.wait()
         self._known(topic)
-        cursor = Cursor(keep_all, from_history, start_index, max((one.place for one in after), default=None))
+        cursor = Cursor(keep_all, from_history, start_index, max((one.place for one in after), default=None), within)
         self.logs[topic].add_reader(cursor)
         start = Position(GROUP_ID, *(cursor.next or (0, 0)))
         port = StandInReader(topic, self.logs[topic].mapping, cursor, start, cursor.kept == KEPT_BEFORE)

@@ -19,9 +19,9 @@ def slot_stride(size_max: int) -> int:
     return (SLOT_HEADER + size_max + 63) // 64 * 64
 
 
-def alone(size_max: int = 64, slots: int = 16) -> tuple[InboxWriter, Inbox, Engine]:
+def alone(size_max: int = 64, slots: int = 16, within: bool = False) -> tuple[InboxWriter, Inbox, Engine]:
     """A writer whose node takes nothing: the ring is all there is."""
-    inbox, engine = Inbox(size_max, slots, 7), Engine(1)
+    inbox, engine = Inbox(size_max, slots, 7, within=within), Engine(1)
     return attach(inbox, engine), inbox, engine
 
 

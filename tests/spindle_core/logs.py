@@ -48,9 +48,9 @@ def attach(log: DeliveryLog, cursor: Cursor) -> LogReader:
 
 
 def add_reader(
-    log: DeliveryLog, keep_all: bool = True, from_history: bool = False, start_index: int = -1
+    log: DeliveryLog, keep_all: bool = True, from_history: bool = False, start_index: int = -1, within: bool = False
 ) -> tuple[LogReader, Cursor]:
-    cursor = Cursor(keep_all, from_history, start_index)
+    cursor = Cursor(keep_all, from_history, start_index, within=within)
     log.add_reader(cursor)
     return attach(log, cursor), cursor
 

@@ -295,7 +295,8 @@ def test_waiting_for_acknowledgements_minds_no_open_claim() -> None:
     assert writer.wait_acknowledged(0) is True
 
 
-def test_a_node_that_has_gone_is_an_error_everywhere() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_a_node_that_has_gone_is_an_error_everywhere(within: bool) -> None:
     """Goal: nothing waits for a dead node. Method: mark_gone() wakes a full ring's writer and one that waits for
     acknowledgements; later calls fail at once; a stopped node is noticed by its bell page.
     """
@@ -305,7 +306,7 @@ def test_a_node_that_has_gone_is_an_error_everywhere() -> None:
         lambda w: w.claim(1),
         lambda w: w.write_many([b"x"]),
     ):
-        writer, inbox, _ = alone(slots=1)
+        writer, inbox, _ = alone(slots=1, within=within)
         writer.write(b"fills it")
         caught: list[BaseException] = []
 

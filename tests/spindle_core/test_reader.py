@@ -251,13 +251,14 @@ def test_skipping_keeps_the_newest() -> None:
 # ---- waiting --------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_is_bounded_and_needs_no_luck() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_waiting_is_bounded_and_needs_no_luck(within: bool) -> None:
     """Goal: wait() returns at once with data, False after its time without, and wakes for a message that comes.
 
     Method: a thread waits without a bound of its own; the message is appended only when it has armed and sleeps.
     """
     log = DeliveryLog(4096)
-    reader, cursor = add_reader(log)
+    reader, cursor = add_reader(log, within=within)
     assert reader.wait(0) is False and reader.wait(0.01) is False
     for k in range(20):
         woken: list[object] = []
@@ -273,10 +274,11 @@ def test_waiting_is_bounded_and_needs_no_luck() -> None:
         assert reader.take(2) == [b"x"]
 
 
-def test_arming_asks_for_one_ring() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_arming_asks_for_one_ring(within: bool) -> None:
     """Goal: the asyncio way: arm, poll the descriptor, clear, take; one ring per arming, none unasked."""
     log = DeliveryLog(4096)
-    reader, _ = add_reader(log)
+    reader, _ = add_reader(log, within=within)
 
     def rung() -> bool:
         poll = select.poll()
@@ -296,10 +298,11 @@ def test_arming_asks_for_one_ring() -> None:
     reader.clear()
 
 
-def test_waiting_for_data_or_something_else() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_waiting_for_data_or_something_else(within: bool) -> None:
     """Goal: wait_or() says what woke it: 1 data, 2 the other descriptor (which stays readable), 3 both, 0 neither."""
     log = DeliveryLog(4096)
-    reader, _ = add_reader(log)
+    reader, _ = add_reader(log, within=within)
     other = os.eventfd(0, os.EFD_NONBLOCK)
     try:
         assert reader.wait_or(other, 0) == 0 and reader.wait_or(other, 0.01) == 0
@@ -322,14 +325,15 @@ def test_waiting_for_data_or_something_else() -> None:
         reader.wait_or(-1, 0)
 
 
-def test_the_end_of_the_node_wakes_and_leaves_what_was_delivered() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_the_end_of_the_node_wakes_and_leaves_what_was_delivered(within: bool) -> None:
     """Goal: after stop() or mark_gone() a reader gets what is there, then NodeGone; a sleeper wakes up.
 
     Method: both ends; a thread that waits without bound.
     """
     for end in ("stop", "mark_gone"):
         log = DeliveryLog(4096)
-        reader, cursor = add_reader(log)
+        reader, cursor = add_reader(log, within=within)
         caught: list[BaseException] = []
 
         def sleep(reader: LogReader = reader, caught: list[BaseException] = caught) -> None:
@@ -355,10 +359,24 @@ def test_the_end_of_the_node_wakes_and_leaves_what_was_delivered() -> None:
                 reader.wait(timeout_s)
 
 
-def test_a_closed_reader_says_so_and_wakes_its_sleeper() -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_a_reader_whose_node_is_gone_stays_rung(within: bool) -> None:
+    """Goal: whoever waits for its descriptor, with whatever, is told again and again. Method: rings are taken."""
+    log = DeliveryLog(4096)
+    reader, _ = add_reader(log, within=within)
+    reader.mark_gone()
+    for _ in range(3):
+        poll = select.poll()
+        poll.register(reader.fileno(), select.POLLIN)
+        assert poll.poll(0) and reader.wait_or(-1, 30) == 1
+        reader.clear()
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_closed_reader_says_so_and_wakes_its_sleeper(within: bool) -> None:
     """Goal: close() is idempotent, ends a wait of another thread, and makes later calls ValueErrors."""
     log = DeliveryLog(4096)
-    reader, cursor = add_reader(log)
+    reader, cursor = add_reader(log, within=within)
     errors: list[str] = []
 
     def sleep() -> None:
