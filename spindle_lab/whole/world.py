@@ -271,7 +271,7 @@ class World:
         if not self.setup.slow_lines or self.finishing:
             return 0
         rng = self.system.random
-        if frames.READ_BYTES < 100 and rng.random() < 0.8:  # what comes in small pieces is not late for each of them
+        if frames.READ_BYTES < 100 and rng.random() < 0.98:  # what comes in small pieces is not late for each of them
             return 0
         return rng.choice((0, 0, 0, rng.randrange(2 * MS), rng.randrange(20 * MS)))
 
