@@ -162,7 +162,7 @@ class WriterLink:
             taken = self.take_doubts()
             raise DDSUnacknowledged(
                 f"{len(taken)} samples written to topic {self.spec.name!r} had not been acknowledged when their node "
-                "went away: the others have got each of them, or not. Nothing was written now", taken)
+                "went away: the others have got each of them, or not. This call has written nothing else", taken)
 
     @property
     def doubtful(self) -> bool:

@@ -70,7 +70,7 @@ def setting(text: str) -> tuple[str, Any]:
 @click.option("--name", help="Name in listings. [default: host name and process id]")
 @click.option("--journal-dir", type=click.Path(path_type=Path), help="Directory of the logged topics' files.")
 @click.option("--metrics", "metrics_listen", metavar="[HOST:]PORT", help="Prometheus endpoint.")
-@click.option("--busy-poll-us", type=int, help="Microseconds to spin before sleeping. [default: 50]")
+@click.option("--busy-poll-us", type=int, help="Microseconds to spin before sleeping. [default: 10]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the file; repeatable.")
 @click.option("--print-config", is_flag=True, help="Print the resulting configuration, annotated, and exit.")

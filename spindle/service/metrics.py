@@ -104,7 +104,7 @@ class NodeCollector(Collector):
 
 
     def _relay_metrics(self, relayed: dict[str, Any]) -> Iterator[Metric]:
-        external = GaugeMetricFamily("spindle_external_applications", "those of them that are on hosts without a node",
+        external = GaugeMetricFamily("spindle_external_applications", "attached applications on hosts without a node",
                                      labels=LABELS)
         external.add_metric(self._labels, relayed.get("applications", 0))
         yield external

@@ -21,7 +21,8 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from spindle_lab.chaos.group_checks import (
     daemons_end_as_they_should,
@@ -48,6 +49,9 @@ from spindle_lab.chaos.history import (
     Writer,
 )
 from spindle_lab.chaos.violation import Violation, some
+
+if TYPE_CHECKING:
+    from spindle.restart.chain import Standing
 
 TOLD_WITHIN_S = 5.0
 """How long after the end of its node an application may go without knowing. What is promised is one second; this
@@ -303,6 +307,15 @@ def _log_of(history: History, topic: TopicPlan, audits: list[Reader]) -> Iterato
         if journal and log and journal[-1].key != log[-1]:
             yield Violation("P1", f"the journal of node {node} ends with {journal[-1].key}, {topic.name} with "
                                   f"{log[-1]}")
+
+
+def differing_lives(topic: str, standings: Mapping[int, Standing]) -> Iterator[Violation]:
+    """P4: nodes that hold a topic together, and are whole, tell the same lives of it."""
+    whole = {node: one for node, one in standings.items() if one.whole and one.holders is not None}
+    for one, other in itertools.combinations(sorted(whole), 2):
+        if whole[one].holders == whole[other].holders and whole[one].lives != whole[other].lives:
+            yield Violation("P4", f"nodes {one} and {other} hold {topic} together, and tell other lives of it: "
+                                  f"{whole[one].lives} and {whole[other].lives}")
 
 
 def _may_be_lost(history: History, topic: str, place: Place) -> bool:

@@ -15,15 +15,18 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spindle.errors import CastOut, NoMajority, SpindleError
-from spindle_lab.chaos.checker import Violation, check, told_delays, unexplained_suspicions
+from spindle_lab.chaos.checker import Violation, check, differing_lives, told_delays, unexplained_suspicions
 from spindle_lab.chaos.faults import CERTAIN_ENDS, LINKS, NAMES, ONE_HOST, Faults
 from spindle_lab.chaos.history import LOGGED, TOPICS, Delivery, History, Key, Place, TopicLife, load
 from spindle_lab.chaos.hosts import Hosts
 from spindle_lab.chaos.message import decode
 from spindle_lab.chaos.stage import Stage
+
+if TYPE_CHECKING:
+    from spindle.restart.chain import Standing
 
 START_S = 60.0
 MAJORITY = "majority"
@@ -368,6 +371,7 @@ class Round:
         for topic in TOPICS:
             if topic.kind != LOGGED:
                 continue
+            standings: dict[int, Standing] = {}
             for node in self._nodes:
                 directory = self._stage.disk(node).directory
                 try:
@@ -379,12 +383,15 @@ class Round:
                         for one in read(directory, topic=topic.name, node_id=node)
                         if (stamp := decode(one.payload))
                     ]
-                    history.topic_lives[topic.name] = [
-                        TopicLife(f"{one.group_id:016x}", one.first_view, Place(*one.after))
-                        for one in Ledger(directory, topic.name, node).read().lives
-                    ]
+                    standings[node] = Ledger(directory, topic.name, node).read()
                 except (SpindleError, ValueError) as error:
                     self.outcome.violations.append(Violation("P2", f"the journal of node {node}: {error}"))
+            self.outcome.violations += differing_lives(topic.name, standings)
+            history.topic_lives[topic.name] = [
+                TopicLife(f"{one.group_id:016x}", one.first_view, Place(*one.after))
+                for one in max((one.lives for one in standings.values()), default=(),
+                               key=lambda lives: lives[-1].first_view if lives else -1)
+            ]
 
 
 __all__ = ["Broken", "Outcome", "Plan", "Round"]

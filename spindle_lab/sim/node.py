@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from spindle_lab.sim.setup import Setup
 
 NS = 1_000_000_000
-BELL_ASLEEP = slice(12, 16)  # of the bell page (layout.h)
 PREPARE_TIMEOUT_S, LACKS_WAIT_S = 0.4, 0.05  # shorter than a real node's, as a run is short
 
 
@@ -72,7 +71,6 @@ class Life:
         host = b"" if world.fabric.certain else bytes([node_id])
         self.me = Member(node_id, 1000 + number, f"node-{node_id}", 10_000 + number, host=host)
         self.engine = Engine(node_id, incarnation=self.me.incarnation, switches=switches)
-        self.bell = memoryview(self.engine.bell)
         self.machine = Machine(self.me)
         self.watch = Watch(self.machine, world.setup.suspect_timeout_ns)
         self.preparation = Preparation(self.machine, self._lacks, PREPARE_TIMEOUT_S, LACKS_WAIT_S)
@@ -169,9 +167,8 @@ class Life:
         return rung
 
     def wake(self) -> None:
-        if self.asleep:
-            self.asleep = False
-            self.bell[BELL_ASLEEP] = b"\0\0\0\0"
+        """Its next pass says so in the page."""
+        self.asleep = False
 
     def take(self) -> None:
         """Everything that was delivered goes to the checker."""

@@ -16,7 +16,6 @@ from spindle_lab.whole.turns import Waiter
 if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
 
-BELL_ASLEEP = slice(12, 16)  # of the bell page (layout.h)
 LAPS_BEFORE_SLEEP = 2
 
 
@@ -28,7 +27,6 @@ class SimEngine(Engine):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.process: Process = self.system.current
-        self.page = memoryview(self.bell)
         self.running = False
         self.waiter = Waiter()  # while the engine sleeps, its deadline is the next heartbeat
         self.waiter.runnable = True
@@ -86,12 +84,10 @@ class SimEngine(Engine):
         self.waits.clear()
 
     def wake(self) -> None:
-        """It looks again."""
+        """It looks again; until then its page says that it sleeps, as that of a thread that waits for a core does."""
         self.idle = 0
         self.waiter.deadline_ns = None
-        if not self.waiter.runnable:
-            self.waiter.runnable = True
-            self.page[BELL_ASLEEP] = b"\0\0\0\0"
+        self.waiter.runnable = True
 
     def turn(self) -> None:
         """One pass, or the last look before it sleeps."""

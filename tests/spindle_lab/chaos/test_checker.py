@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle_lab.chaos.checker import CHECKS, Violation, check
+from spindle.restart.chain import Holders, Life, Standing
+from spindle_lab.chaos.checker import CHECKS, Violation, check, differing_lives
 from spindle_lab.chaos.history import (
     CLOSED,
     DRAINED,
@@ -514,3 +515,12 @@ def test_records_are_loaded_up_to_where_they_were_cut(tmp_path: Path) -> None:
     reader = history.readers["r1"]
     assert reader.session == Session(1, 2, 3, "g") and reader.end == ""
     assert reader.deliveries == [delivery(4, 0, 77, 0, 1), delivery(4, 1, 77, 1, 1)]
+
+
+def test_whole_holders_of_a_topic_tell_the_same_lives() -> None:
+    first, other, holders = (Life("g-0", 1),), (Life("g-0", 1), Life("g-7", 8, (3, 14))), Holders(8, (1, 2))
+    same = {1: Standing(other, holders, True), 2: Standing(other, holders, True), 3: Standing(first, holders, False),
+            4: Standing(first, Holders(1, (4,)), True), 5: Standing()}
+    assert not list(differing_lives("t", same))
+    found = list(differing_lives("t", {**same, 2: Standing(first, holders, True)}))
+    assert [one.promise for one in found] == ["P4"] and "nodes 1 and 2" in str(found[0])
