@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spindle.group.levels import Level
+from spindle_lab.whole.embedding import Embedding
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram
 from spindle_lab.whole.shortage import Shortage
 
 if TYPE_CHECKING:
     from spindle_lab.whole.disk import Disk
+    from spindle_lab.whole.slots import NodeSlot
     from spindle_lab.whole.system import Process
-    from spindle_lab.whole.world import NodeSlot, World
+    from spindle_lab.whole.world import World
 
 MS = 1_000_000
 
@@ -59,6 +61,9 @@ class Faults:
         self.world.faulty = True
         self.world.note(f"kill -9 of {slot.process}")
         self.system.kill(slot.process)
+        for program in self.world.programs:
+            if program.process is slot.process:
+                program.died()
         if self.system.random.random() < 0.5:
             self.system.after(self.system.random.randrange(100 * MS), lambda: self._again(slot))
 
@@ -100,6 +105,9 @@ class Faults:
         alive = [one for one in self.world.programs if one.process.alive and one.process.result is None]
         if alive:
             one = self.system.random.choice(alive)
+            if isinstance(one, Embedding):
+                self._kill(one.slot)
+                return
             self.world.note(f"kill -9 of {one.process}")
             self.system.kill(one.process)
             one.died()

@@ -36,7 +36,8 @@ from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE
 
 if TYPE_CHECKING:
-    from spindle_lab.whole.world import NodeSlot, World
+    from spindle_lab.whole.slots import NodeSlot
+    from spindle_lab.whole.world import World
 
 GUEST = 4243  # a user whom the rules give something
 SITE, OTHER_SITE = "site", "other"  # authorities

@@ -234,6 +234,10 @@ class SimLoop(asyncio.SelectorEventLoop):
             events._set_running_loop(None)
             self.system.unwatch(fd)
 
+    def run_until_complete(self, main: Any) -> Any:
+        """As asyncio's."""
+        return self.run(main)
+
     def complain(self) -> None:
         """Of tasks that have failed while nobody asks what became of them, as the garbage collector would."""
         for task in self.tasks:

@@ -118,9 +118,11 @@ class Program:
 
     outside = False  # on a host without a node
 
-    def __init__(self, world: World, number: int, host: str, kind: str = "a", uid: int | None = None) -> None:
+    def __init__(self, world: World, number: int, host: str, kind: str = "a", uid: int | None = None,
+                 process: Process | None = None) -> None:
         self.world, self.number, self.host = world, number, host
-        self.process: Process = world.system.process(f"{kind}{number}", host, world.uid if uid is None else uid)
+        self.process: Process = process or world.system.process(
+            f"{kind}{number}", host, world.uid if uid is None else uid)
         self.rng = world.system.random
         self.session: Session | None = None
         self.readings: list[Reading] = []
@@ -200,17 +202,30 @@ class Program:
             self.watching = Watching(session)
         return session
 
+    @property
+    def ended(self) -> bool:
+        """It does nothing any more."""
+        return self.process.result is not None or not self.process.alive
+
     def _attached(self) -> None:
         self.doing = "attaching"
         self.session = self._attach()
+        self._act()
+
+    def _goes_on(self) -> bool:
+        assert self.session is not None
+        return not self.session.gone
+
+    def _act(self) -> None:
+        """One thing after the other until its session ends, or the run is over."""
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
             self._open_together, self._open_what_comes, self._go_away,
             self._close, self._look, self._delete, self._rest, self._rest)
-        while not self.world.finishing and not self.session.gone:
+        while not self.world.finishing and self._goes_on():
             self.rng.choice(actions)()
-        if self.world.finishing and not self.session.gone:
+        if self.world.finishing and self._goes_on():
             self._settle()
-        while not self.world.over and not self.session.gone:
+        while not self.world.over and self._goes_on():
             self.doing = "settling"
             self._take_all()
             if self.world.settled and self.sees:

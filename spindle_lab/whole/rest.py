@@ -41,8 +41,9 @@ def kept_in_vain(serving: Sequence[Attachments]) -> str:
 
 def _counted(attachments: Attachments) -> Iterator[tuple[str, object]]:
     node = attachments.node
-    yield "applications", attachments.apps
-    yield "applications that are served", attachments._tasks
+    own = int(attachments.embedded)  # the program that it is embedded in
+    yield "applications", list(attachments.apps.values())[own:]
+    yield "applications that are served", list(attachments._tasks)[own:]
     yield "guids of ports", attachments.announced
     yield "announced endpoints", node.endpoints()
     yield from _of_topics(node)

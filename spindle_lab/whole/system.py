@@ -26,6 +26,7 @@ from spindle_lab.whole.threads import Thread
 from spindle_lab.whole.turns import Turns, Waiter
 
 if TYPE_CHECKING:
+    from spindle.applications.attachment import Attachments
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.lines import Lines
     from spindle_lab.whole.loop import SimLoop
@@ -70,6 +71,8 @@ class Process:
         self.watchers: list[PidFd] = []
         self.failures: list[tuple[Thread, BaseException]] = []
         self.result: Any = None
+        self.on_embedded: Callable[[Attachments], None] = lambda _: None  # a node in it serves
+        self.embedded_error: BaseException | None = None  # why that has ended
 
     def __str__(self) -> str:
         return self.name
@@ -118,6 +121,7 @@ class System(Turns):
         self.ending = False
         self.on_pass: Callable[[SimEngine], None] | None = None
         self.on_kill: Callable[[Process], None] | None = None
+        self.keep_back: Callable[[int], int] = lambda _: 0  # see SimSelector
         self._outside_init()
 
     def _outside_init(self) -> None:
@@ -216,6 +220,7 @@ class System(Turns):
         self.listening.clear()
         self.waits.clear()
         self.on_pass = self.on_kill = None
+        self.keep_back = lambda _: 0
 
     def close(self) -> None:
         """Call it once all that was forgotten is gone: those objects still close what they had open."""

@@ -7,7 +7,6 @@ in order.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import os
@@ -19,10 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import spindle.journal.live
 from spindle.config.settings import NodeConfig
-from spindle.errors import SpindleError
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
-from spindle.service.daemon import serve
 from spindle.transport import frames
 from spindle_lab.whole import histories, journals
 from spindle_lab.whole.agreed import Agreed
@@ -31,17 +28,16 @@ from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.guarded import Guard, Guest, Stranger
 from spindle_lab.whole.liars import Liar
 from spindle_lab.whole.lines import Lines
-from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
 from spindle_lab.whole.rest import is_left, kept_in_vain, left_in
 from spindle_lab.whole.shortage import SHORT
+from spindle_lab.whole.slots import EmbeddedSlot, NodeSlot
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
 from spindle_lab.whole.turns import Stuck
 
 if TYPE_CHECKING:
-    from spindle.applications.attachment import Attachments
     from spindle.client.session import Session
     from spindle.node.node import Node
     from spindle_lab.whole.engines import SimEngine
@@ -72,6 +68,7 @@ class Setup:
     resets: bool = False  # connections between nodes that live break, some or all of two hosts
     crowded: bool = False  # tens of topics, which programs open many of at once
     late: int = 0  # of the nodes, those that are started in the middle, at one time
+    embedded: int = 0  # of the nodes, those that programs have in their own processes
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -99,69 +96,9 @@ class Setup:
             setup.late = apart.choice((0, 1, 3, 5))
             setup.nodes = min(8, setup.nodes + setup.late)
             setup.late = min(setup.late, setup.nodes - 1)
+        if apart.random() < 0.12:
+            setup.embedded = min(setup.nodes, apart.choice((1, 1, 2, 8)))
         return setup
-
-
-class NodeSlot:
-    """A node id and its lives."""
-
-    def __init__(self, world: World, node_id: int, host: str) -> None:
-        self.world, self.node_id, self.host = world, node_id, host
-        self.process: Process | None = None
-        self.attachments: Attachments | None = None
-        self.stopping: asyncio.Event | None = None
-        self.loop: SimLoop | None = None
-        self.ends: list[str] = []
-        self.wanted = True  # to be there in the end
-
-    @property
-    def running(self) -> bool:
-        """It has a life that has not ended."""
-        return self.process is not None and self.process.alive and self.process.result is None
-
-    @property
-    def serving(self) -> bool:
-        """It takes applications."""
-        return self.running and self.attachments is not None
-
-    def start(self) -> None:
-        """A new life."""
-        world = self.world
-        process = self.process = world.system.process(f"n{self.node_id}", self.host, world.uid)
-        self.attachments = self.stopping = None
-        config = world.config(self)
-
-        def ready(attachments: Attachments) -> None:
-            self.attachments = attachments
-            for engine in process.engines:
-                engine.node = attachments.node
-            world.note(f"{process} serves, view {attachments.node.view().view_id}")
-            if world.agreed is not None:
-                world.agreed.serves(attachments.node)
-
-        def main() -> None:
-            loop = self.loop = SimLoop(world.system, process, world.keep_back)
-            self.stopping = asyncio.Event()
-            try:
-                loop.run(serve(config, self.stopping, ready))
-                process.result = "left"
-            except SpindleError as error:
-                process.result = f"{type(error).__name__}: {error}"
-            self.ends.append(process.result.partition(":")[0])
-            world.note(f"{process} ends: {process.result}")
-            world.check_ended(self)
-
-        process.spawn(main)
-
-    def leave(self) -> None:
-        """It is told to stop, as by SIGTERM."""
-        if self.stopping is not None:
-            assert self.process is not None
-            for writing in self.world.checks.writings:
-                if writing.node is self.process and not self.world.silent:  # it does not wait long for who hangs
-                    writing.owed = writing.count
-            with self.world.system.within(self.process):
-                self.stopping.set()
 
 
 class World:
@@ -188,13 +125,14 @@ class World:
         self.faulty = False  # something has happened that may cost somebody something
         self.short: set[Process] = set()  # who could not have all that it wanted to open
         hosts = [f"h{n + 1}" for n in range(setup.hosts)]
-        self.nodes = [NodeSlot(self, n + 1, hosts[n % len(hosts)]) for n in range(setup.nodes)]
+        self.nodes = [(EmbeddedSlot if n < setup.embedded else NodeSlot)(self, n + 1, hosts[n % len(hosts)])
+                      for n in range(setup.nodes)]
         self.specs = [self._spec(n) for n in range(setup.topics)]
         self.programs: list[Program] = []
         self.liars: list[Liar] = []
         self.guard = Guard(self) if setup.guarded else None
         self.agreed: Agreed | None = None
-        system.on_pass = self._on_pass
+        system.on_pass, system.keep_back = self._on_pass, self.keep_back
         self._hosts = hosts
 
     def _killed(self, process: Process) -> None:
@@ -437,7 +375,7 @@ class World:
                          for what in left_in(slot.attachments))
 
     def _programs_ended(self) -> bool:
-        return all(one.process.result is not None or not one.process.alive for one in self.programs)
+        return all(one.ended for one in self.programs)
 
     def check_ended(self, slot: NodeSlot) -> None:
         """A life of a node has ended by itself. Raises Violation if nothing that happened explains how."""

@@ -76,6 +76,12 @@ def test_tens_of_topics_and_nodes_that_come_together() -> None:
     assert summary.deliveries > 100
 
 
+def test_programs_with_a_node_in_their_own_process() -> None:
+    summary = run_seeds(itertools.islice(having("embedded"), 15), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.deliveries > 1000 and summary.ends["left"] >= 15
+
+
 def test_a_node_that_has_lost_touch_calls_no_topic_unknown() -> None:
     """Those whom it doesn't hear any more may have gone on and declared it."""
     outcome = run_seed(502009)
