@@ -161,7 +161,7 @@ cdef void build_log(world_t *w, uint32_t topic) noexcept nogil:
     log.n_cursors = 1
     log.cursors[0].page = w.cursors[topic] = <cursor_page *>zeroed(4096)
     log.cursors[0].keep_all = True
-    log.cursors[0].ring_fd = -1
+    log.cursors[0].ring_end = -1
     w.node.subgroups[topic].log = log
 
 
@@ -174,7 +174,7 @@ cdef void build_inbox(world_t *w) noexcept nogil:
     box.stride = slot_stride(MESSAGE_SIZE)
     box.n_slots = INBOX_SLOTS
     box.ring = ring_slots(INBOX_SLOTS)
-    box.ring_fd = -1
+    box.ring_end = -1
     w.node.subgroups[0].inboxes[0] = box
     w.node.subgroups[0].n_inboxes = 1
 
