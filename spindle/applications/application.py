@@ -278,7 +278,11 @@ class Application:
             if answer is not None:
                 reply, fds = answer
                 reply.number = request.number
-                self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
+                try:
+                    self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
+                except SpindleError:  # no descriptors for what waits to be sent: nobody has this port
+                    await self._take_back(reply)
+                    raise
                 self._hand_over(reply)
         except (SpindleError, ValueError, OSError) as error:
             kind, text = error_to_wire(error)
@@ -292,11 +296,15 @@ class Application:
         finally:
             self._room.release()
 
+    async def _take_back(self, reply: pb.Reply) -> None:
+        """Closes the port that was opened for this, if any."""
+        port = self._ports.pop(_opened(reply), None)
+        if port is not None:
+            await self._close_logged(port)
+
     def _hand_over(self, reply: pb.Reply) -> None:
         """From here on the other side of a port belongs to the application alone, see `events.pxd`."""
-        opened = reply.WhichOneof("body")
-        port = self._ports.get(
-            reply.writer.port if opened == "writer" else reply.reader.port if opened == "reader" else 0)
+        port = self._ports.get(_opened(reply))
         if port is not None and port.writer is not None:
             port.writer.inbox.hand_over()
         elif port is not None and port.reader is not None:
@@ -503,6 +511,12 @@ def last_word(error: SpindleError) -> bytes:
     """A NodeFrame that says why the connection is closed."""
     kind, text = error_to_wire(error)
     return pb.NodeFrame(refusal=pb.Refusal(number=0, kind=kind, text=text)).SerializeToString()
+
+
+def _opened(reply: pb.Reply) -> int:
+    """The number of the port that a reply says was opened; 0 if none was."""
+    kind = reply.WhichOneof("body")
+    return reply.writer.port if kind == "writer" else reply.reader.port if kind == "reader" else 0
 
 
 _HANDLERS = {  # by the body of the request: methods of Application

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from spindle.errors import (
     AccessDenied,
     ConfigError,
     ConnectionEnded,
+    NoResources,
     SpindleError,
     TopicLimit,
     TopicMismatch,
@@ -31,7 +32,7 @@ from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
-from spindle.transport.wire import HEADER, BlockingConnection, encode
+from spindle.transport.wire import HEADER, BlockingConnection, Connection, encode
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
 
@@ -229,6 +230,30 @@ def test_a_port_opened_for_an_application_that_has_gone_is_closed(node: StandInN
     node.do(lambda: node.hold.set())
     wait_until(lambda: len(opened) == application.REQUESTS_AT_ONCE)
     assert not node.open_ports
+
+
+@pytest.mark.parametrize(("opening", "how"), [("open_reader", {"keep_all": True, "from_history": False}),
+                                              ("open_writer", {})])
+def test_a_port_whose_descriptors_can_not_be_sent_is_closed(
+        node: StandInNode, monkeypatch: pytest.MonkeyPatch, opening: str, how: dict[str, bool]) -> None:
+    """Nobody has it then, and a reader would hold up its topic. (Found by the simulator.)"""
+    send, refused = Connection.send, []
+
+    def no_descriptors(self: Connection, body: bytes, fds: Sequence[int] = ()) -> None:
+        if fds and not refused:
+            refused.append(len(fds))
+            raise NoResources("what waits to be sent needs descriptors")
+        send(self, body, fds)
+
+    with node.session("short") as session:
+        session.declare_topic(TopicSpec("t", size_max=64))
+        monkeypatch.setattr(Connection, "send", no_descriptors)
+        with pytest.raises(NoResources, match="descriptors"):
+            getattr(session, opening)("t", guid=bytes(16), **how)
+        wait_until(lambda: not node.open_ports)
+        assert refused == [3] and not session.endpoints() and not node.attachments.announced
+        getattr(session, opening)("t", guid=bytes(16), **how)
+        assert len(node.open_ports) == 1
 
 
 def test_readers_and_writers_per_application_are_limited(runtime_dir: Path) -> None:
