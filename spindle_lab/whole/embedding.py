@@ -90,8 +90,9 @@ class Embedding(Program):
         ports: list[Reading | Writing] = [*self.readings, *self.writings]
         self.readings.clear()
         self.writings.clear()
-        for one in ports:
+        for one in ports:  # all before the first is closed: it may be killed while that goes on
             one.open = False
+        for one in ports:
             if not self.session.gone:
                 try:
                     one.close()
