@@ -57,7 +57,9 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
              reraise: bool = False) -> Outcome:
     """The whole run of a seed."""
     outcome = Outcome(seed)
-    logging.getLogger("spindle").setLevel(logging.CRITICAL + 1)
+    logger = logging.getLogger("spindle")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
     was_enabled = gc.isenabled()
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
     warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
@@ -80,6 +82,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
         put_aside(map(int, left))  # those of killed processes, which the kernel would have closed
     finally:
         sys.unraisablehook = hook
+        logger.setLevel(level)
         if was_enabled:
             gc.enable()
     return outcome
