@@ -66,10 +66,18 @@ def lowest_free(pid: int) -> int:
     return next(number for number in range(1 << 20) if number not in used)
 
 
+def leads_to(pid: int, fd: int) -> str:
+    """What a descriptor is of; empty if the process, which goes on, has closed it meanwhile."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}")
+    except FileNotFoundError:
+        return ""
+
+
 def lowest_for_next_view(pid: int) -> int:
     """Below this number a node has nothing for its next view, of what it keeps aside for that (`Reserve`) either: with
     some of that it may do, when it had just begun to keep it."""
-    kept = [int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(one) == os.devnull]
+    kept = [fd for fd in map(int, os.listdir(f"/proc/{pid}/fd")) if leads_to(pid, fd) == os.devnull]
     return min(lowest_free(pid), *(number for number in kept if number > 2), 1 << 20)
 
 
