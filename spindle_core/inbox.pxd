@@ -24,7 +24,7 @@ cdef struct inbox_t:
     uint64_t ack_next_index      # the same for what was consumed since
     uint64_t persist_index
     uint64_t persist_count
-    int ring_end                  # our end of the writer's doorbell
+    int ring_end                 # our end of the writer's doorbell
     uint16_t writer_id
     uint32_t relay               # as in log_record
 

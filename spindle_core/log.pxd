@@ -12,7 +12,7 @@ cdef struct cursor_t:
     cursor_page *page            # the application's: nothing in it is trusted
     uint64_t position            # the last one that we believed: only grows, never beyond the tail
     uint64_t rung                # value of page.armed that we last rang for
-    int ring_end                  # our end of the reader's doorbell
+    int ring_end                 # our end of the reader's doorbell
     bint keep_all
 
 

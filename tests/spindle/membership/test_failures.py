@@ -198,14 +198,20 @@ def test_any_mix_of_faults(seed: int, shared: bool, members: int, faults: list[t
         assert set(node.views[-1].node_ids) == {one.node_id for one in running}
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_revision_that_one_survivor_has_taken_is_taken_by_all(seed: int) -> None:
-    """The leader dies when one of the others has taken a revision of the view, and one hasn't: who leads next finds
-    that, and nothing of it is lost, or had otherwise by two."""
+def declaring(seed: int) -> FakeGroup:
+    """Three members at rest, and a declaration that the leader has just been asked for."""
     group = FakeGroup(seed)
     busy(group, 3)
     group.declare(1, TopicSpec("more"))
     group.drive(group.nodes[1])
+    return group
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_revision_that_one_survivor_has_taken_is_taken_by_all(seed: int) -> None:
+    """The leader dies when one of the others has taken a revision of the view, and one hasn't: who leads next finds
+    that, and nothing of it is lost, or had otherwise by two."""
+    group = declaring(seed)
 
     def taken() -> list[int]:
         return [node_id for node_id in (2, 3) if group.nodes[node_id].views[-1].topic("more") is not None]
@@ -226,10 +232,7 @@ def test_a_revision_that_one_survivor_has_taken_is_taken_by_all(seed: int) -> No
 @pytest.mark.parametrize("seed", range(12))
 def test_a_revision_that_only_the_leader_has_taken_is_taken_by_all_when_it_dies(seed: int) -> None:
     """Its programs may have been told that the topic is there."""
-    group = FakeGroup(seed)
-    busy(group, 3)
-    group.declare(1, TopicSpec("more"))
-    group.drive(group.nodes[1])
+    group = declaring(seed)
 
     def taken() -> list[int]:
         return [node_id for node_id, node in group.nodes.items() if node.views[-1].topic("more") is not None]
@@ -248,10 +251,7 @@ def test_a_revision_that_only_the_leader_has_taken_is_taken_by_all_when_it_dies(
 @pytest.mark.parametrize("seed", range(12))
 def test_a_revision_that_one_survivor_has_not_acknowledged_is_taken_by_none_or_all(seed: int) -> None:
     """The next leader has acknowledged it before the last one died, the other survivor has not: nobody took it."""
-    group = FakeGroup(seed)
-    busy(group, 3)
-    group.declare(1, TopicSpec("more"))
-    group.drive(group.nodes[1])
+    group = declaring(seed)
     second, third = group.nodes[2], group.nodes[3]
     while second.machine.phase is not Phase.ACKNOWLEDGED and third.machine.phase is not Phase.ACKNOWLEDGED:
         assert group.happen()
