@@ -155,7 +155,8 @@ cdef class Bindings(Driving):
         """Delivers to a C function: void (*)(void *context, const delivery_t *messages, uint32_t n).
 
         `function` and `context` are addresses (0: none); `batches` False: one call per message (paper, section 3.5).
-        It runs on the predicate thread with the payloads in place: it must be quick, never block, and keep nothing.
+        It runs in the thread that evaluates the predicates, one call at a time: the predicate thread, or one that waits
+        for a slot. The payloads are in place: it must be quick, never block, and keep nothing.
         `keep` is kept alive with it (a ctypes callback, say).
         """
         with self.parked():

@@ -4,7 +4,8 @@ For C and Cython code in the node's process; for Python there are Engine.claim a
 outside use inboxes.
 
 Rules: every claim is committed soon, since the group's order waits for it; an epoch that ends with a claim open makes
-it a null, and commit_slots then says so.
+it a null, and commit_slots then says so. A thread that finds no slot evaluates the predicates itself while nobody else
+does: deliveries free slots, and the predicate thread may be waiting for the very core that this thread has.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -30,6 +31,23 @@ cdef void make_space_fd(subgroup_t *s) noexcept nogil:
     unlock_subgroup(s)
     if fd >= 0:
         c_close(fd)
+
+
+cdef bint drive_meanwhile(driver_t *driver) noexcept nogil:
+    """A pass by a thread that waits for a slot; False if nothing was done, or if somebody else drives.
+
+    SYNC POINT: drive. Only where the predicate thread runs: an engine that is stepped by hand, or was stopped, is
+    nobody else's to drive. If that thread is blocked, whoever has made something to do has rung it, so it goes on with
+    whatever this pass leaves.
+    """
+    cdef int done = 0
+    if not try_to_drive(driver):
+        return False
+    if driver.running and driver.node != NULL:
+        done = whole_pass(driver.node, monotonic_ns() + driver.clock_ns)
+        tell_control(driver.node)
+    stop_driving(driver)
+    return done != 0
 
 
 cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int timeout_ms,
@@ -62,7 +80,8 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
         unlock_subgroup(s)
         if yields < YIELDS_BEFORE_SLEEP:
             yields += 1
-            sched_yield()
+            if not drive_meanwhile(driver):
+                sched_yield()
             continue
         note(s.node, s)
         left_ms = 10

@@ -76,7 +76,6 @@ cdef class Driving:
         if self.thread is not None or self.stopped:
             raise RuntimeError("an engine starts once")
         self.make_poller()
-        u32_store_release(&self.driver.running, 1)
         self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
         self.thread.start()
 

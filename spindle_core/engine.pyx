@@ -10,7 +10,7 @@ from select import EPOLLIN
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport u32_store_release, u64_store_release
+from spindle_core.atomics cimport u64_store_release
 from spindle_core.bindings cimport Bindings
 from spindle_core.changeover cimport (
     check_resend, claims_open, close_claims, count_leftover, deliver_trim, freeze, is_idle, resend, take_trim)
@@ -53,7 +53,6 @@ cdef class Engine(Bindings):
             self.say_last(drain_s)
             if disconnect:
                 self.disconnect()
-        u32_store_release(&self.driver.running, 0)
         u64_store_release(&self.driver.bell.stopped, 1)
         for binding in self.bindings.values():
             for inbox in binding.inboxes:

@@ -25,8 +25,8 @@ cdef struct driver_t:
     uint32_t stop
     uint32_t park                # asked to park: the ticket of who asks; 0: nobody
     uint32_t parked              # the ticket for which it stands still
-    uint32_t running
-    uint32_t driving             # held by who evaluates predicates: this thread whenever it is not blocked
+    bint running                 # looked at and changed by who drives: only then may others evaluate the predicates
+    uint32_t driving             # held by who evaluates predicates: this thread, unless it is blocked or has yielded
     uint32_t commits             # by applications since it announced that it would block
     int resume_fd
     int bell_fd
@@ -34,6 +34,7 @@ cdef struct driver_t:
     int wait_fd                  # readable when the bell is rung, or a fabric that needs help has something
     bell_page *bell
     uint64_t busy_poll_ns
+    uint64_t clock_ns            # CLOCK_REALTIME minus CLOCK_MONOTONIC, read again now and then by who drives
     uint64_t *counters
 
 

@@ -30,10 +30,12 @@ cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two 
 
 
 cdef bint try_to_drive(driver_t *d) noexcept nogil:
-    """Takes the predicates over while the predicate thread is blocked; False if it isn't, or somebody else has them.
+    """Takes the predicates over while the predicate thread is blocked, or has given its core away; False if it hasn't,
+    or if somebody else has them.
 
     An application thread that has just committed a message can so publish it itself: the predicate thread's wake-up is
-    then no part of the message's way. SYNC POINT: drive. Pairs with stop_driving().
+    then no part of the message's way. And one that waits for a slot can do what frees it. SYNC POINT: drive. Pairs with
+    stop_driving().
     """
     return u32_exchange_acquire(&d.driving, 1) == 0
 
@@ -65,9 +67,14 @@ cdef int64_t commits_asleep(driver_t *d) noexcept nogil:
     return u32_fetch_add_acq_rel(&d.commits, 1)
 
 
+cdef inline void read_clocks(driver_t *d) noexcept nogil:
+    """By who drives."""
+    d.clock_ns = realtime_ns() - monotonic_ns()
+
+
 cdef inline void resume_driving(driver_t *d) noexcept nogil:
     while not try_to_drive(d):
-        sched_yield()            # an application is publishing: a few microseconds
+        sched_yield()            # an application is publishing, or in a pass: microseconds
 
 
 cdef int until_next_beat_ms(node_t *node) noexcept nogil:
@@ -97,11 +104,13 @@ cdef void sleep(driver_t *d) noexcept nogil:
 
 cdef void drive(driver_t *d) noexcept nogil:
     """Runs until d.stop. The node may be exchanged while parked."""
-    cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0, offset = realtime_ns() - before
+    cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0
     cdef int done, idle = 0
     cdef idling what
     cdef uint32_t ticket
     resume_driving(d)
+    read_clocks(d)
+    d.running = True
     while not u32_load_acquire(&d.stop):
         ticket = u32_load_acquire(&d.park)
         if ticket:
@@ -109,13 +118,13 @@ cdef void drive(driver_t *d) noexcept nogil:
             while u32_load_acquire(&d.park) == ticket and not u32_load_acquire(&d.stop):
                 event_wait(d.resume_fd, 100)
             u32_store_release(&d.parked, 0)
+            read_clocks(d)
             before = last_work = monotonic_ns()
-            offset = realtime_ns() - before
             continue
         if d.node == NULL:
             sleep(d)
             continue
-        done = whole_pass(d.node, before + offset)
+        done = whole_pass(d.node, before + d.clock_ns)
         tell_control(d.node)
         laps += 1
         now = monotonic_ns()
@@ -133,15 +142,18 @@ cdef void drive(driver_t *d) noexcept nogil:
             if what == LOOK_AGAIN:
                 cpu_relax()
             elif what == GIVE_CORE_AWAY:
+                stop_driving(d)
                 sched_yield()
+                resume_driving(d)
                 now = monotonic_ns()
             else:
                 sleep(d)
+                read_clocks(d)
                 now = last_work = monotonic_ns()
-                offset = realtime_ns() - now
                 idle = 0
         before = now
         if laps % CLOCK_EVERY_LAPS == 0:
-            offset = realtime_ns() - monotonic_ns()
+            read_clocks(d)
+    d.running = False
     stop_driving(d)
     u64_store_release(&d.bell.stopped, 1)

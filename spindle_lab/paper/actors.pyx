@@ -465,7 +465,7 @@ cdef inline uint32_t size_of(application_t *app) noexcept nogil:
 
 cdef void wait_for_slot(application_t *app) noexcept nogil:
     """Looks again and again; with fewer cores than threads it gives its own away in between, and sleeps after a while,
-    as claims.pxi does."""
+    as claims.pxi does. Passes that it makes itself meanwhile, as there, are not in the model."""
     cdef actor_t *a = app.actor
     cdef run_t *run = a.run
     cdef uint64_t now_ps = run.net.clock.now_ps

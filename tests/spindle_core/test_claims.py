@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -16,7 +17,7 @@ from spindle_core.engine import Engine
 from spindle_core.epoch import SubgroupSpec
 from spindle_core.errors import WriteTimeout
 from spindle_core.switches import Switches
-from tests.spindle_core.cluster import Cluster
+from tests.spindle_core.cluster import STUCK_S, Cluster
 
 
 def announce_sleep(engine: Engine) -> None:
@@ -97,6 +98,46 @@ def test_every_direct_write_wakes_a_thread_that_sleeps() -> None:
         cluster.stop()
 
 
+def test_who_waits_for_a_slot_does_what_frees_it() -> None:
+    """Goal: a writer that finds no slot doesn't wait until the predicate thread has got a core. Method: a predicate
+    thread that never sleeps but gives its core away, and an embedded receiver that notes in which thread it is called:
+    before long in that of the writer."""
+    cluster = Cluster(2, window=4, busy_poll_us=1_000_000)
+    engine, threads = cluster.engines[0], set[int]()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+    def note(_context: int, _messages: int, _count: int) -> None:
+        threads.add(threading.get_native_id())
+
+    engine.set_upcall(1, ctypes.cast(note, ctypes.c_void_p).value, keep=note)
+    cluster.start()
+    deadline = time.monotonic() + STUCK_S
+    try:
+        while threading.get_native_id() not in threads:
+            assert time.monotonic() < deadline, "the predicate thread has delivered everything"
+            engine.write(1, b"x", 0, STUCK_S)
+    finally:
+        cluster.stop()
+
+
+def test_nobody_else_drives_an_engine_that_is_stepped_by_hand() -> None:
+    """Goal: only who steps such an engine changes anything. Method: a full window that the engine's next step empties;
+    a claim that waits, then that step."""
+    cluster = Cluster(2, window=4)
+    engine, other = cluster.engines
+    try:
+        for _ in range(4):
+            engine.write(1, b"x", 0, 0)
+        for each in (engine, other):
+            each.step_once()
+        with pytest.raises(WriteTimeout):
+            engine.write(1, b"x", 0, 0.05)
+        engine.step_once()
+        engine.write(1, b"x", 0, 0)
+    finally:
+        cluster.stop()
+
+
 def test_a_ring_is_no_time() -> None:
     """Goal: a claim times out when its time is over, however often it was woken in vain. Method: a group that does not
     deliver, a full window, and somebody who rings whatever there is to ring in this process."""
@@ -160,7 +201,7 @@ def test_nothing_of_python_runs_under_the_lock_of_a_topic() -> None:
     program = textwrap.dedent("""
         import gc
         from spindle_core.errors import WriteTimeout
-        from tests.spindle_core.cluster import Cluster
+        from tests.spindle_core.cluster import STUCK_S, Cluster
         cluster = Cluster(2, window=4)
         engine = cluster.engines[0]
         gc.disable()
