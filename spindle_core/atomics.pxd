@@ -21,5 +21,6 @@ cdef extern from "atomics.h" nogil:
     void fence_load_load() noexcept
     void fence_store_store() noexcept
     void cpu_relax() noexcept
+    void prefetch_line(const void *p) noexcept
     uint64_t monotonic_ns() noexcept
     uint64_t realtime_ns() noexcept

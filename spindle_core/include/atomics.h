@@ -56,6 +56,9 @@ static inline void cpu_relax(void) {
 #endif
 }
 
+/* Has a line fetched that is read soon. Any address will do. */
+static inline void prefetch_line(const void *p) { __builtin_prefetch(p); }
+
 static inline uint64_t monotonic_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -17,6 +17,7 @@ from libc.string cimport memcpy
 
 from spindle_core.atomics cimport (
     fence_store_load,
+    prefetch_line,
     u32_load_relaxed,
     u64_load_acquire,
     u64_load_relaxed,
@@ -47,6 +48,10 @@ from spindle_core.state cimport (
 
 cdef uint64_t SHOW_EVERY_MIN = 64    # sequence numbers of one pass after which others may see how far it is
 cdef uint64_t NULL_ROUNDS_MIN = 16   # shorter runs of nulls aren't worth a look at all senders
+
+
+cdef enum:
+    ROUNDS_AHEAD = 4             # of a message that is delivered: the one whose header is fetched meanwhile
 
 
 cdef enum outcome:
@@ -224,7 +229,7 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many sequence numbers (nulls included) were delivered."""
     cdef pass_t p
     cdef uint64_t stable, n, first = s.delivered, shown = first
-    cdef uint64_t every = (s.window >> 3) * s.n_senders
+    cdef uint64_t every = (s.window >> 3) * s.n_senders, ahead = ROUNDS_AHEAD * s.n_senders
     cdef uint32_t i
     cdef outcome o
     if s.held:
@@ -250,6 +255,9 @@ cdef int deliver(node_t *node, subgroup_t *s) noexcept nogil:
         if s.deliver_rank == 0 and skip_null_rounds(s, (stable - s.delivered) // s.n_senders):
             continue
         if s.deliver_index >= s.senders[s.deliver_rank].null_until:
+            # What another core has stored takes a while to come: it is on its way while these rounds are delivered.
+            if s.delivered + ahead < stable:
+                prefetch_line(slot_of(s.senders[s.deliver_rank].slots, s, s.deliver_index + ROUNDS_AHEAD))
             o = deliver_slot(node, s, &p, s.deliver_rank, s.deliver_index)
             if o == HELD or o == DAMAGED:
                 break
