@@ -126,13 +126,15 @@ class ApplicationBell:
 
 
 class Ringer:
-    """The bell by which this node rings another node of its host: it writes to `fd`, and hands over `heard`. Raises
-    OSError."""
+    """The bell by which this node rings another node of its host: it writes to `fd`, and hands over `heard`.
 
-    def __init__(self) -> None:
+    together: another eventfd of this node, by which it rings several at once; -1: none. Raises OSError.
+    """
+
+    def __init__(self, together: int = -1) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            self.heard = heard_by(self.fd)
+            self.heard = heard_by(self.fd, together)
         except OSError:
             os.close(self.fd)
             raise
@@ -143,11 +145,14 @@ class Ringer:
         os.close(self.heard)
 
 
-def heard_by(fd: int) -> int:
-    """An epoll that becomes readable once for each ring of an eventfd. Its holder can't touch the eventfd. OSError."""
+def heard_by(*fds: int) -> int:
+    """An epoll that becomes readable once for each ring of one of these eventfds (-1: none). Its holder can't touch
+    them. OSError."""
     made = select.epoll()
     try:
-        made.register(fd, select.EPOLLIN | select.EPOLLET)
+        for fd in fds:
+            if fd >= 0:
+                made.register(fd, select.EPOLLIN | select.EPOLLET)
         return os.dup(made.fileno())
     finally:
         made.close()

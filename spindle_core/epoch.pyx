@@ -30,6 +30,7 @@ from spindle_core.memory cimport Mapping
 from spindle_core.state cimport subgroup_t
 
 from spindle_core.control import AREAS, CONTROL_COLUMNS  # no-cython-lint: part of this module's surface
+from spindle_core.ends import Loose, Ringer
 from spindle_core.geometry import check_spec
 from spindle_core.geometry import CONTROL_PUSHES_MAX, MESSAGE_SIZE_LIMIT, NODES_LIMIT  # no-cython-lint: surface
 from spindle_core.geometry import SubgroupSpec, TOPICS_LIMIT, WINDOW_LIMIT  # no-cython-lint: surface
@@ -145,6 +146,24 @@ cdef class Epoch(ControlRows):
                 if fd >= 0:
                     os.close(fd)
         self.take_row(rank, row, True)
+
+    def make_ringers(self, peers):
+        """{peer: Ringer} by which peers of this host are rung, by whatever keys the caller has. If there are several,
+        they also listen at one eventfd together, by which all are rung at once. Raises OSError."""
+        cdef dict made = {}
+        cdef int together = -1
+        peers = tuple(peers)
+        try:
+            if len(peers) > 1:
+                together = Loose.events(1).take()
+                self.part("shm").ring_together(together)
+            for peer in peers:
+                made[peer] = Ringer(together)
+        except OSError:
+            for ringer in made.values():
+                ringer.close()
+            raise
+        return made
 
     def attach_stream(self, rank, int fd, incarnation, layout_hash, row_size):
         """Reaches a peer through a connected stream socket, whose ownership passes over: for fabrics that copy rows.

@@ -152,13 +152,10 @@ class NextEpoch:
         self._look()
 
     def _make_ringers(self, view: View) -> None:
-        from spindle_core.ends import Ringer
-
         me = view.member(self._node_id)
-        assert me is not None
-        for other in view.members:
-            if other is not me and fabric_between(me, other) == SHM:
-                self._ringers[other.node_id] = Ringer()
+        assert me is not None and self._epoch is not None
+        self._ringers = self._epoch.make_ringers(
+            other.node_id for other in view.members if other is not me and fabric_between(me, other) == SHM)
 
     def _fabric(self, view: View, rank: int) -> Fabric | None:
         """What this view's members are reached by; None if all are on this host."""

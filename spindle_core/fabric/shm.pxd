@@ -16,6 +16,7 @@ cdef struct shm_peer_t:
     bell_page *bell
     int bell_fd
     uint64_t rung                # for which of its sleeps I rang last
+    uint64_t sleep               # scratch of ring_all()
     uint32_t cut                 # set by the control thread while the predicate thread posts
     char *mail_out               # ring that I write and this peer reads (in my mail mapping)
     char *mail_in                # ring that this peer writes and I read (in its mail mapping)
@@ -29,6 +30,7 @@ cdef struct shm_t:
     shm_peer_t *peers
     bell_page *bell              # mine
     int bell_fd
+    int all_fd                   # an eventfd at which all peers listen, or -1
     uint32_t mail_next           # peer whose mail is looked at next
     completion_t completions[COMPLETIONS_MAX]
     uint64_t completions_head, completions_tail

@@ -24,7 +24,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport fall_asleep, ring_once, wake_up
-from spindle_core.events cimport c_close, event_wait
+from spindle_core.events cimport c_close, event_ring, event_wait
 from spindle_core.fabric.fabric cimport (
     COMPLETION_CUT,
     COMPLETION_OK,
@@ -60,6 +60,31 @@ cdef inline int ring_peer(shm_peer_t *p) noexcept nogil:
     return p.bell != NULL and not u32_load_relaxed(&p.cut) and ring_once(p.bell, p.bell_fd, &p.rung)
 
 
+cdef bint ring_all(shm_t *s) noexcept nogil:
+    """Rings all peers by one call, if all of them are to be rung, sleep, and were not rung for it; else nobody. A peer
+    that is awake would come back from its next sleep for nothing."""
+    cdef uint32_t i, n = 0
+    cdef shm_peer_t *p
+    if s.all_fd < 0:
+        return False
+    for i in range(s.n_peers):
+        p = &s.peers[i]
+        if p.bell == NULL or u32_load_relaxed(&p.cut):
+            continue
+        p.sleep = u64_load_relaxed(&p.bell.sleeps)
+        if not p.ring or not p.sleep & 1 or p.sleep == p.rung:
+            return False
+        n += 1
+    if n < 2:
+        return False
+    event_ring(s.all_fd)
+    for i in range(s.n_peers):
+        if s.peers[i].ring:
+            s.peers[i].ring = 0
+            s.peers[i].rung = s.peers[i].sleep
+    return True
+
+
 cdef int shm_post_list(void *self, const post_t *posts, uint32_t n) noexcept nogil:
     cdef shm_t *s = <shm_t *>self
     cdef uint32_t i
@@ -72,6 +97,8 @@ cdef int shm_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
     if any:
         # SYNC POINT: wake. Pairs with shm_prepare_wait(): my counts are visible before I look whether it sleeps.
         fence_store_load()
+        if ring_all(s):
+            return 1
         for i in range(s.n_peers):
             if s.peers[i].ring:
                 s.peers[i].ring = 0
@@ -251,6 +278,7 @@ cdef class ShmFabric(Fabric):
         self.peers_kept = {}
         s.bell = <bell_page *>bell.base
         s.bell_fd = bell_fd
+        s.all_fd = -1
         s.peers = <shm_peer_t *>calloc(n_peers, sizeof(shm_peer_t))
         if s.peers == NULL:
             raise MemoryError()
@@ -313,6 +341,12 @@ cdef class ShmFabric(Fabric):
             p.mail_in = mail.base + self.rank * sizeof(mail_box)
         self.peers_kept[peer] = (row, bell, mail)
 
+    def ring_together(self, int fd):
+        """`fd`: an eventfd at which all peers listen that will be connected, beside their own; passes over."""
+        if self.state.all_fd >= 0:
+            c_close(self.state.all_fd)
+        self.state.all_fd = fd
+
     def register(self, Mapping memory not None):
         """Registers memory for one-sided access by peers: returns its key, to be told them with the descriptor."""
         if len(self.memories) >= PEER_MEMORIES_MAX:
@@ -342,4 +376,6 @@ cdef class ShmFabric(Fabric):
             for i in range(self.state.n_peers):
                 if self.state.peers[i].bell_fd >= 0:
                     c_close(self.state.peers[i].bell_fd)
+            if self.state.all_fd >= 0:
+                c_close(self.state.all_fd)
             free(self.state.peers)

@@ -14,7 +14,6 @@ import os
 import socket
 from typing import Any
 
-from spindle_core.ends import Ringer
 from spindle_core.engine import Engine
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.fabric import Fabric
@@ -66,10 +65,10 @@ class Shm:
     def make(self, engine: Engine) -> Fabric | None:
         """The fabric of the epoch that is about to be made; None: the one of a host."""
         self.engine = engine
-        self.ringers = {peer: Ringer() for peer in range(self.nodes) if peer != self.rank}
         return None
 
     def offer(self, engine: Engine, epoch: Epoch) -> Offer:
+        self.ringers = epoch.make_ringers(peer for peer in range(self.nodes) if peer != self.rank)
         return {}, [epoch.row.fd, engine.bell.fd, *[ringer.heard for ringer in self.ringers.values()]]
 
     def attach(self, epoch: Epoch, offers: dict[int, Offer]) -> None:

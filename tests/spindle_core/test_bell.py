@@ -7,6 +7,7 @@ find something for it to do several times over. Then it looks, and falls asleep 
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -110,3 +111,21 @@ def test_every_announcement_is_a_sleep_of_its_own(cluster: Cluster, announcement
         engine.step_once(falls_asleep=True)
         writer.write(b"x")
         assert rung(engine) == 1
+
+
+def test_those_that_all_sleep_hear_one_ring_together() -> None:
+    """Goal: the bells that a node hands over for a view are those that it rings. Method: both other nodes of a host
+    fall asleep, and something is posted to both: one call, which each of them hears at what it was handed."""
+    cluster = Cluster(3, window=64)
+    epoch = cluster.epochs[0]
+    ringers = epoch.make_ringers((1, 2))
+    try:
+        for engine in cluster.engines[1:]:
+            fall_asleep(engine)
+        assert epoch.fabric.post_writes([(1, 0, 8), (2, 0, 8)]) == 1
+        heard = [ringer.heard for ringer in ringers.values()]
+        assert select.select(heard, [], [], 0)[0] == heard
+    finally:
+        for ringer in ringers.values():
+            ringer.close()
+        cluster.stop()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 
 import pytest
 
+from spindle_core.ends import Ringer
 from spindle_core.engine import Engine
 from spindle_core.fabric.shm import ShmFabric
 from spindle_core.memory import Mapping
@@ -68,3 +70,66 @@ def test_memory_that_could_shrink_is_refused():
     os.ftruncate(fd, 4096)
     with pytest.raises(ValueError, match="shrinking"):
         Mapping.attach(fd)
+
+
+class Listeners:
+    """Two peers of a fabric, reached as nodes reach each other: each by a ring of its own, and by one for both."""
+
+    def __init__(self) -> None:
+        self.peers = [ShmPeer(i, 3) for i in range(3)]
+        self.me = self.peers[0].fabric
+        together = os.eventfd(0, os.EFD_NONBLOCK)
+        self.me.ring_together(together)
+        self.heard = {}
+        for rank in (1, 2):
+            engine, ringer = self.peers[rank].engine, Ringer(together)
+            self.me.connect(rank, Mapping.attach(os.dup(self.peers[rank].row.fd)),
+                            Mapping.attach(os.dup(engine.bell.fd)), os.dup(ringer.fd))
+            self.heard[rank] = select.epoll.fromfd(os.dup(ringer.heard))
+            ringer.close()
+
+    def sleep(self, *ranks: int) -> None:
+        for rank in (1, 2):
+            self.peers[rank].fabric.finish_wait()
+            if rank in ranks:
+                self.peers[rank].fabric.prepare_wait()
+
+    def post(self, *ranks: int) -> tuple[int, list[int]]:
+        """To these ranks: how many calls that took, and who was rung."""
+        calls = self.me.post_writes([(rank, 0, 8) for rank in ranks])
+        return calls, [rank for rank, heard in self.heard.items() if heard.poll(0)]
+
+    def close(self) -> None:
+        for heard in self.heard.values():
+            heard.close()
+
+
+@pytest.fixture
+def listeners():
+    listeners = Listeners()
+    yield listeners
+    listeners.close()
+
+
+def test_peers_that_all_sleep_are_rung_by_one_call(listeners):
+    """Goal: who has something for a group that sleeps makes one system call, once for each sleep."""
+    assert listeners.post(1, 2) == (0, [])
+    for _ in range(3):
+        listeners.sleep(1, 2)
+        assert listeners.post(1, 2) == (1, [1, 2])
+        assert listeners.post(1, 2) == (0, [])
+
+
+def test_nobody_is_rung_who_is_awake_or_not_meant(listeners):
+    """Goal: the call that rings all is for all only. Method: one of two is awake, is not posted to, was rung before, or
+    was cut off."""
+    listeners.sleep(1, 2)
+    listeners.post(1, 2)
+    listeners.sleep(1)
+    assert listeners.post(1, 2) == (1, [1])
+    listeners.sleep(1, 2)
+    assert listeners.post(1) == (1, [1])
+    assert listeners.post(1, 2) == (1, [2])
+    listeners.sleep(1, 2)
+    listeners.me.cut(2)
+    assert listeners.post(1, 2) == (1, [1])
