@@ -9,7 +9,13 @@ does: deliveries free slots, and the predicate thread may be waiting for the ver
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from spindle_core.atomics cimport fence_store_load, monotonic_ns, realtime_ns, u32_store_relaxed
+from spindle_core.atomics cimport (
+    fence_store_load,
+    monotonic_ns,
+    realtime_ns,
+    u32_load_acquire,
+    u32_store_relaxed,
+)
 from spindle_core.bell cimport ring_once
 from spindle_core.events cimport c_close, event_make, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
@@ -38,10 +44,11 @@ cdef bint drive_meanwhile(driver_t *driver) noexcept nogil:
 
     SYNC POINT: drive. Only where the predicate thread runs: an engine that is stepped by hand, or was stopped, is
     nobody else's to drive. If that thread is blocked, whoever has made something to do has rung it, so it goes on with
-    whatever this pass leaves.
+    whatever this pass leaves. If it shall stand still or end, it must get hold of the predicates first, which many
+    senders could keep from it.
     """
     cdef int done = 0
-    if not try_to_drive(driver):
+    if u32_load_acquire(&driver.park) or u32_load_acquire(&driver.stop) or not try_to_drive(driver):
         return False
     if driver.running and driver.node != NULL:
         done = whole_pass(driver.node, monotonic_ns() + driver.clock_ns)

@@ -192,6 +192,42 @@ def test_forgetting_to_stop_neither_crashes_nor_hangs(how: str) -> None:
         assert (run.returncode, run.stdout, run.stderr) == (0, "end of the program\n", "")
 
 
+def test_senders_without_a_slot_neither_hold_up_parking_nor_go_on_in_it() -> None:
+    """Goal: who waits for a slot evaluates predicates, but not of an engine that stands still, nor so eagerly that it
+    can't come to a stand. Method: four senders for two slots; the engine is parked a hundred times meanwhile, and the
+    number of messages delivered stands still each time."""
+    cluster = Cluster(2, window=2)
+    engine, over, errors = cluster.engines[0], threading.Event(), list[Exception]()
+    cluster.start()
+
+    def send() -> None:
+        try:
+            while not over.is_set():
+                engine.write(1, b"x", 0, 30)
+        except Exception as error:
+            errors.append(error)
+
+    def delivered() -> int:
+        return engine.counters.snapshot()["delivery_messages"]
+
+    senders = [threading.Thread(target=send) for _ in range(4)]
+    try:
+        for sender in senders:
+            sender.start()
+        for _ in range(100):
+            with engine.parked():
+                before = delivered()
+                os.sched_yield()
+                assert delivered() == before
+            wait_until(lambda before=before: delivered() > before, what="the senders go on", interval_s=0.0005)
+    finally:
+        over.set()
+        for sender in senders:
+            sender.join(60)
+        cluster.stop()
+    assert not errors
+
+
 def test_parking_nests_and_excludes() -> None:
     """Goal: parked() of several threads and of one inside itself: the predicate thread stands still in each, goes on
     after the last, and nobody deadlocks.
