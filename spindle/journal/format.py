@@ -73,6 +73,7 @@ CHANNELS_MAX = 65_000  # channel ids have 16 bits
 SEQUENCE_SPAN = 1 << 32  # sequence numbers of one commit lie closer together than this
 HEAD_RECORD_MAX = 64 << 20  # bytes; a head record that claims more is damaged
 COMMIT_RECORD_MAX = 4096  # bytes, likewise
+U64_MAX = (1 << 64) - 1  # of a time, a number, a place
 
 RECORD = struct.Struct("<BQ")  # opcode, bytes of content
 CHUNK = struct.Struct("<BQQQQIIQ")  # opcode, bytes of content, start, end, uncompressed size, crc, 0, size; then data
@@ -334,6 +335,9 @@ def parse_commit_record(values: dict[str, str], head: Head, offset: int) -> Comm
         raise Damage(offset, f"a commit record is malformed ({error!r})") from None
     if record.count < 1 or min(record.view_id, record.sequence, record.index, record.position, record.channels) < 0:
         raise Damage(offset, "a commit record counts less than nothing")
+    if max(record.view_id, record.sequence, record.last_sequence, record.index, record.position,
+           record.count) > U64_MAX:
+        raise Damage(offset, "a commit record counts further than 64 bits")
     return record
 
 

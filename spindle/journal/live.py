@@ -35,6 +35,7 @@ from spindle.journal.format import (
     PAGE,
     RECORD,
     SEQUENCE_SPAN,
+    U64_MAX,
     CommitLayout,
     CommitRecord,
     Head,
@@ -52,7 +53,6 @@ RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
 # Limits of a file that a later life may go on with: each opening reads it whole, and keeps 250 bytes about each of its
 # commits in memory.
 GO_ON_BYTES, GO_ON_COMMITS = 4 << 20, 1024
-U64_MAX = (1 << 64) - 1
 
 
 class Info(Protocol):

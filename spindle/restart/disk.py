@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -238,13 +239,19 @@ def begin_of_end(store: Store, count_max: int, bytes_max: int, overhead: int) ->
     are none; `messages_from` reads them."""
     count, size, begin = count_max or sys.maxsize, bytes_max, NOTHING
     for _, path in reversed(journal_numbers(store.files, store.directory, store.topic, store.node_id)):
-        commits = [(layout.record.count, _payload_bytes(layout, body) + layout.record.count * overhead, layout.record)
-                   for layout, body, _ in _commits(store, path)]
-        for place in range(len(commits) - 1, -1, -1):
-            count, size = count - commits[place][0], size - commits[place][1]
+        # A file may have tens of thousands of commits: four numbers of each are kept, and no object.
+        counts, sizes, views, sequences = (array("Q") for _ in range(4))
+        for layout, body, _ in _commits(store, path):
+            record = layout.record
+            counts.append(record.count)
+            sizes.append(_payload_bytes(layout, body) + record.count * overhead)
+            views.append(record.view_id)
+            sequences.append(record.sequence)
+        for place in range(len(counts) - 1, -1, -1):
+            count, size = count - counts[place], size - sizes[place]
             if count < 0 or size < 0:
                 return _first_that_fits(store, path, place, count, size, overhead, begin)
-            begin = commits[place][2].view_id, commits[place][2].sequence
+            begin = views[place], sequences[place]
     return begin
 
 

@@ -239,6 +239,17 @@ def test_a_place_in_the_order_never_comes_again(back: int) -> None:
     assert report.status is not Status.OK and "falls back" in str(report), report
 
 
+def test_a_place_beyond_64_bits_is_damage() -> None:
+    """Goal: whoever reads on may rely on it that a place in the order fits 64 bits."""
+    files = MemoryFiles()
+    file = JournalFile.create(files, DIRECTORY, head_after(Recovery(), 1))
+    file.append(messages(4))
+    file.append(messages(4, start=4, view_id=1 << 64))
+    file.close()
+    report = verify(DIRECTORY, files=MemoryFiles.of(files.content()))
+    assert report.status is not Status.OK and "further than 64 bits" in str(report), report
+
+
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "live"])
 def test_bytes_behind_the_end_are_not_whole(closed: bool) -> None:
     """The `mcap` library looks for the footer at the very end, so nothing may follow it."""
