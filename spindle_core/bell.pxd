@@ -2,8 +2,9 @@
 
 `bell_page.sleeps` is odd while the thread is, or is about to be, blocked, and grows at both ends of each sleep. So a
 ringer that remembers for which value it rang last does not ring again for the same sleep, however much it publishes
-until the thread has a core. Nothing is lost by that. The thread has been rung, so it will look; and what it does not
-see in that look, since it was stored while the count was still the old one, it sees in the last look before its next
+until the thread has a core. If a thread of the sleeper's own node has rung it, which the page says (`called`), nobody
+else does for that sleep. Nothing is lost by that. The thread has been rung, so it will look; and what it does not see
+in that look, since it was stored while the count was still the old one, it sees in the last look before its next
 sleep, which comes after the count has grown and a fence.
 
 Rules: what is published is stored, then there is a fence, then the page is looked at.
@@ -40,8 +41,18 @@ cdef inline bint ring_once(const bell_page *b, int fd, uint64_t *rung) noexcept 
     that has yet to happen. As it is, that thread rings as well.
     """
     cdef uint64_t sleep = u64_load_relaxed(&b.sleeps)
-    if not sleep & 1 or sleep == u64_load_relaxed(rung):
+    if not sleep & 1 or sleep == u64_load_relaxed(rung) or sleep == u64_load_relaxed(&b.called):
         return False
     event_ring(fd)
     u64_store_relaxed(rung, sleep)
+    return True
+
+
+cdef inline bint call_own(bell_page *b, int fd) noexcept nogil:
+    """The same for threads of the node whose page it is, which tell everybody that they have rung: afterwards, too."""
+    cdef uint64_t sleep = u64_load_relaxed(&b.sleeps)
+    if not sleep & 1 or sleep == u64_load_relaxed(&b.called):
+        return False
+    event_ring(fd)
+    u64_store_relaxed(&b.called, sleep)
     return True

@@ -16,7 +16,7 @@ from spindle_core.atomics cimport (
     u32_load_acquire,
     u32_store_relaxed,
 )
-from spindle_core.bell cimport ring_once
+from spindle_core.bell cimport call_own
 from spindle_core.events cimport c_close, event_make, event_wait, sched_yield
 from spindle_core.layout cimport SLOT_NULL, slot_header
 from spindle_core.state cimport subgroup_t
@@ -100,7 +100,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
                 return 0
             left_ms = (until - now) // 1_000_000 + 1     # a ring may end a sleep early: only the clock counts
         fence_store_load()
-        ring_once(driver.bell, driver.bell_fd, &driver.rung)
+        call_own(driver.bell, driver.bell_fd)
         event_wait(s.space_fd, <int>left_ms if left_ms < 10 else 10)
 
 
@@ -143,7 +143,7 @@ cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
             evaluate_whole(s.node, s, STAGE_SEND)
             evaluate_whole(s.node, s, STAGE_RECEIVE)
         stop_driving(driver)
-    ring_once(driver.bell, driver.bell_fd, &driver.rung)
+    call_own(driver.bell, driver.bell_fd)
 
 
 cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil:
@@ -160,4 +160,4 @@ cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept n
     unlock_subgroup(s)
     note(s.node, s)
     if commits_asleep(driver) == 0:
-        ring_once(driver.bell, driver.bell_fd, &driver.rung)
+        call_own(driver.bell, driver.bell_fd)

@@ -27,7 +27,7 @@ from spindle_core.atomics cimport (
     u32_load_acquire,
     u32_store_release,
 )
-from spindle_core.bell cimport ring_once, wake_up
+from spindle_core.bell cimport call_own, wake_up
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
@@ -145,7 +145,7 @@ cdef class Driving:
 
     cdef void ring(self) noexcept:
         fence_store_load()
-        ring_once(self.driver.bell, self.bell_fd, &self.driver.rung)
+        call_own(self.driver.bell, self.bell_fd)
 
     cdef int park(self) except -1:
         """The predicate thread stands between two steps until resume(). Nests.

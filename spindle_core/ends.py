@@ -128,13 +128,13 @@ class ApplicationBell:
 class Ringer:
     """The bell by which this node rings another node of its host: it writes to `fd`, and hands over `heard`.
 
-    together: another eventfd of this node, by which it rings several at once; -1: none. Raises OSError.
+    together: other eventfds of this node, by which it rings several at once; -1: none. Raises OSError.
     """
 
-    def __init__(self, together: int = -1) -> None:
+    def __init__(self, *together: int) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            self.heard = heard_by(self.fd, together)
+            self.heard = heard_by(self.fd, *together)
         except OSError:
             os.close(self.fd)
             raise

@@ -30,7 +30,6 @@ cdef struct driver_t:
     uint32_t commits             # by applications since it announced that it would block
     int resume_fd
     int bell_fd
-    uint64_t rung                # for which sleep somebody of this process rang last
     int wait_fd                  # readable when the bell is rung, or a fabric that needs help has something
     bell_page *bell
     uint64_t busy_poll_ns

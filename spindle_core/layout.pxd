@@ -53,6 +53,7 @@ cdef extern from "layout.h" nogil:
         uint64_t incarnation
         uint64_t stopped
         uint64_t sleeps
+        uint64_t called
 
     cdef struct inbox_header:
         uint64_t magic

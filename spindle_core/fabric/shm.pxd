@@ -30,7 +30,8 @@ cdef struct shm_t:
     shm_peer_t *peers
     bell_page *bell              # mine
     int bell_fd
-    int all_fd                   # an eventfd at which all peers listen, or -1
+    int others_fd                # an eventfd at which all peers listen, or -1
+    int all_fd                   # one at which this node's own predicate thread listens as well, or -1
     uint32_t mail_next           # peer whose mail is looked at next
     completion_t completions[COMPLETIONS_MAX]
     uint64_t completions_head, completions_tail
@@ -43,3 +44,5 @@ cdef class ShmFabric(Fabric):
     cdef readonly int bell_fd
     cdef list memories
     cdef dict peers_kept
+
+    cdef void hang_up(self) noexcept

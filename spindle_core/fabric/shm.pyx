@@ -21,6 +21,7 @@ from spindle_core.atomics cimport (
     u64_fetch_add_acq_rel,
     u64_load_acquire,
     u64_load_relaxed,
+    u64_store_relaxed,
     u64_store_release,
 )
 from spindle_core.bell cimport fall_asleep, ring_once, wake_up
@@ -62,10 +63,17 @@ cdef inline int ring_peer(shm_peer_t *p) noexcept nogil:
 
 cdef bint ring_all(shm_t *s) noexcept nogil:
     """Rings all peers by one call, if all of them are to be rung, sleep, and were not rung for it; else nobody. A peer
-    that is awake would come back from its next sleep for nothing."""
+    that is awake would come back from its next sleep for nothing.
+
+    If this node's own predicate thread sleeps, a sender of its own publishes in its stead, and it is rung by the same
+    call: it has to deliver what comes back. `called` is stored before the call, because whoever is woken by it looks
+    at once. A sender that loses its core in between keeps the call back until it has one again.
+    """
     cdef uint32_t i, n = 0
     cdef shm_peer_t *p
-    if s.all_fd < 0:
+    cdef uint64_t own = u64_load_relaxed(&s.bell.sleeps)
+    cdef bint with_own = s.all_fd >= 0 and own & 1 and own != u64_load_relaxed(&s.bell.called)
+    if not with_own and s.others_fd < 0:
         return False
     for i in range(s.n_peers):
         p = &s.peers[i]
@@ -75,9 +83,11 @@ cdef bint ring_all(shm_t *s) noexcept nogil:
         if not p.ring or not p.sleep & 1 or p.sleep == p.rung:
             return False
         n += 1
-    if n < 2:
+    if n + with_own < 2:
         return False
-    event_ring(s.all_fd)
+    if with_own:
+        u64_store_relaxed(&s.bell.called, own)
+    event_ring(s.all_fd if with_own else s.others_fd)
     for i in range(s.n_peers):
         if s.peers[i].ring:
             s.peers[i].ring = 0
@@ -278,7 +288,7 @@ cdef class ShmFabric(Fabric):
         self.peers_kept = {}
         s.bell = <bell_page *>bell.base
         s.bell_fd = bell_fd
-        s.all_fd = -1
+        s.others_fd = s.all_fd = -1
         s.peers = <shm_peer_t *>calloc(n_peers, sizeof(shm_peer_t))
         if s.peers == NULL:
             raise MemoryError()
@@ -341,11 +351,17 @@ cdef class ShmFabric(Fabric):
             p.mail_in = mail.base + self.rank * sizeof(mail_box)
         self.peers_kept[peer] = (row, bell, mail)
 
-    def ring_together(self, int fd):
-        """`fd`: an eventfd at which all peers listen that will be connected, beside their own; passes over."""
+    def ring_together(self, int others_fd, int all_fd):
+        """Eventfds at which all peers listen that will be connected, beside their own, and one at which this node's
+        predicate thread listens as well; -1: none. Both pass over."""
+        self.hang_up()
+        self.state.others_fd, self.state.all_fd = others_fd, all_fd
+
+    cdef void hang_up(self) noexcept:
+        if self.state.others_fd >= 0:
+            c_close(self.state.others_fd)
         if self.state.all_fd >= 0:
             c_close(self.state.all_fd)
-        self.state.all_fd = fd
 
     def register(self, Mapping memory not None):
         """Registers memory for one-sided access by peers: returns its key, to be told them with the descriptor."""
@@ -376,6 +392,5 @@ cdef class ShmFabric(Fabric):
             for i in range(self.state.n_peers):
                 if self.state.peers[i].bell_fd >= 0:
                     c_close(self.state.peers[i].bell_fd)
-            if self.state.all_fd >= 0:
-                c_close(self.state.all_fd)
+            self.hang_up()
             free(self.state.peers)

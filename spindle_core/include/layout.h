@@ -149,6 +149,7 @@ struct bell_page {
     uint64_t incarnation;
     uint64_t stopped;          /* 1 after the predicate thread ended for good */
     uint64_t sleeps;           /* odd while the predicate thread is, or is about to be, blocked; grows at both ends */
+    uint64_t called;           /* the last of these sleeps from which a thread of the node itself has rung */
 };
 _Static_assert(offsetof(struct bell_page, sleeps) % 8 == 0, "aligned");
 

@@ -117,15 +117,40 @@ def test_those_that_all_sleep_hear_one_ring_together() -> None:
     """Goal: the bells that a node hands over for a view are those that it rings. Method: both other nodes of a host
     fall asleep, and something is posted to both: one call, which each of them hears at what it was handed."""
     cluster = Cluster(3, window=64)
-    epoch = cluster.epochs[0]
-    ringers = epoch.make_ringers((1, 2))
+    epoch, own = cluster.epochs[0], select.epoll()
+    ringers = epoch.make_ringers((1, 2), lambda fd: own.register(fd, select.EPOLLIN | select.EPOLLET))
     try:
         for engine in cluster.engines[1:]:
             fall_asleep(engine)
         assert epoch.fabric.post_writes([(1, 0, 8), (2, 0, 8)]) == 1
         heard = [ringer.heard for ringer in ringers.values()]
-        assert select.select(heard, [], [], 0)[0] == heard
+        assert select.select([own, *heard], [], [], 0)[0] == heard
+        for engine in cluster.engines:
+            engine.step_once()
+            fall_asleep(engine)
+        assert epoch.fabric.post_writes([(1, 0, 8), (2, 0, 8)]) == 1
+        assert select.select([own, *heard], [], [], 0)[0] == [own, *heard]
     finally:
+        own.close()
         for ringer in ringers.values():
             ringer.close()
         cluster.stop()
+
+
+def test_whom_its_own_node_has_rung_no_peer_rings(cluster: Cluster) -> None:
+    """Goal: what comes back of a message needs no ring where its sender has woken the node's thread already; the next
+    sleep is another one."""
+    engine, other = cluster.engines[0], cluster.engines[1]
+    for _ in range(SLEEPS):
+        cluster.settle()
+        fall_asleep(engine)
+        engine.write(1, b"x", 0, 0)
+        assert rung(engine) == 1
+        while other.step_once():
+            pass
+        assert rung(engine) == 0
+        fall_asleep(engine)
+        other.write(1, b"x", 0, 0)
+        while other.step_once():
+            pass
+        assert rung(engine) == 1

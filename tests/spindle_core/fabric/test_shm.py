@@ -73,23 +73,25 @@ def test_memory_that_could_shrink_is_refused():
 
 
 class Listeners:
-    """Two peers of a fabric, reached as nodes reach each other: each by a ring of its own, and by one for both."""
+    """Peers of a fabric, reached as nodes reach each other: each by a ring of its own, by one for all of them, and by
+    one that this node's own predicate thread hears as well."""
 
-    def __init__(self) -> None:
-        self.peers = [ShmPeer(i, 3) for i in range(3)]
+    def __init__(self, others: int = 2) -> None:
+        self.peers = [ShmPeer(i, others + 1) for i in range(others + 1)]
         self.me = self.peers[0].fabric
-        together = os.eventfd(0, os.EFD_NONBLOCK)
-        self.me.ring_together(together)
-        self.heard = {}
-        for rank in (1, 2):
-            engine, ringer = self.peers[rank].engine, Ringer(together)
+        together, everybody = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
+        self.me.ring_together(together, everybody)
+        self.heard = {0: select.epoll()}
+        self.heard[0].register(everybody, select.EPOLLIN | select.EPOLLET)
+        for rank in range(1, others + 1):
+            engine, ringer = self.peers[rank].engine, Ringer(together, everybody)
             self.me.connect(rank, Mapping.attach(os.dup(self.peers[rank].row.fd)),
                             Mapping.attach(os.dup(engine.bell.fd)), os.dup(ringer.fd))
             self.heard[rank] = select.epoll.fromfd(os.dup(ringer.heard))
             ringer.close()
 
     def sleep(self, *ranks: int) -> None:
-        for rank in (1, 2):
+        for rank in range(len(self.peers)):
             self.peers[rank].fabric.finish_wait()
             if rank in ranks:
                 self.peers[rank].fabric.prepare_wait()
@@ -133,3 +135,30 @@ def test_nobody_is_rung_who_is_awake_or_not_meant(listeners):
     listeners.sleep(1, 2)
     listeners.me.cut(2)
     assert listeners.post(1, 2) == (1, [1])
+
+
+def test_who_publishes_for_a_thread_that_sleeps_rings_it_by_the_same_call(listeners):
+    """Goal: a message of a sender in the node's process wakes all nodes of a host, its own among them, by one call."""
+    for _ in range(3):
+        listeners.sleep(0, 1, 2)
+        assert listeners.post(1, 2) == (1, [0, 1, 2])
+        assert listeners.post(1, 2) == (0, [])
+    listeners.sleep(0, 1)
+    assert listeners.post(1, 2) == (1, [1])  # not all sleep: who publishes rings the own thread afterwards
+    listeners.sleep(0, 1, 2)
+    listeners.post(1, 2)
+    for peer in listeners.peers[1:]:
+        peer.fabric.finish_wait()
+        peer.fabric.prepare_wait()
+    assert listeners.post(1, 2) == (1, [1, 2])  # the own thread has been rung for this sleep
+    listeners.sleep(1, 2)
+    assert listeners.post(1, 2) == (1, [1, 2])
+
+
+def test_a_lone_peer_and_the_own_thread_are_rung_by_one_call():
+    listeners = Listeners(1)
+    listeners.sleep(0, 1)
+    assert listeners.post(1) == (1, [0, 1])
+    listeners.sleep(1)
+    assert listeners.post(1) == (1, [1])
+    listeners.close()
