@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,12 @@ def test_monitors_agree_with_each_other_a_late_one_and_the_recording(programs: S
     daemons(2)
     expected = offline(*PIECE)
     assert expected["alerts"] >= 4
-    patient = ("--json", "--patience", "60")  # publishers may start seconds apart where the processor is busy
+    patient = ("--json", "--patience", "60")  # publishers may start seconds apart where the processor is busy...
     monitors = [programs("alert_monitor.py", *patient, "--node", node) for node in (1, 2)]
     recorder = programs("flight_recorder.py", "--json", "--node", 2)
     ready(*monitors, recorder)
-    publishers = [programs(f"{name}_publisher.py", "--json", *FAST) for name in ("air_data", "attitude")]
+    together = (*FAST, "--at", str(time.time()))  # ...and stamp the same row with the same time all the same
+    publishers = [programs(f"{name}_publisher.py", "--json", *together) for name in ("air_data", "attitude")]
     assert [one.wait() for one in publishers] == [0, 0]
     counts = [one.report("published")["count"] for one in publishers]
     assert counts == [241, 241], "four rows a second, and the closing sample"
