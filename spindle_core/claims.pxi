@@ -127,9 +127,8 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
     return in_time
 
 
-cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
-    """After a commit: if the predicate thread is blocked, publishes and acknowledges right here, and wakes it for what
-    comes after.
+cdef bint has_to_publish(driver_t *driver) noexcept nogil:
+    """After a commit: True if the predicate thread is blocked, and who has committed publishes in its stead.
 
     The first commit that finds it blocked does so, the second, the fourth, and so on. A message that comes alone is at
     once on its way. Of many, each batch is as large as all before it: until the thread has a core, which on a busy
@@ -137,6 +136,14 @@ cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
     """
     cdef int64_t before = commits_asleep(driver)
     if before < 0 or before & (before + 1):
+        return False
+    return True
+
+
+cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
+    """After a commit: if the predicate thread is blocked, publishes and acknowledges right here, and wakes it for what
+    comes after."""
+    if not has_to_publish(driver):
         return
     if try_to_drive(driver):
         if driver.node == s.node and not s.node.wedged:
@@ -144,6 +151,16 @@ cdef void publish_asleep(driver_t *driver, subgroup_t *s) noexcept nogil:
             evaluate_whole(s.node, s, STAGE_RECEIVE)
         stop_driving(driver)
     call_own(driver.bell, driver.bell_fd)
+
+
+cdef void publish_for_thread(void *driver) noexcept nogil:
+    """After a commit to an inbox by a thread of the node's own process: as publish_asleep(), but whole passes, since
+    inboxes are found in them."""
+    cdef driver_t *d = <driver_t *>driver
+    if not has_to_publish(d):
+        return
+    drive_meanwhile(d)
+    call_own(d.bell, d.bell_fd)
 
 
 cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil:

@@ -15,6 +15,7 @@ from spindle_core.hot_path cimport (
     drive,
     driver_t,
     note_all,
+    publish_for_thread,
     stop_driving,
     tell_control,
     try_to_drive,
@@ -31,6 +32,7 @@ from spindle_core.bell cimport call_own, wake_up
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
+from spindle_core.inbox cimport InboxWriter
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 
@@ -97,6 +99,11 @@ cdef class Driving:
     def unhear(self, fd):
         """Takes that back; before the descriptor is closed."""
         self.poller.unregister(fd)
+
+    def publishes_by_itself(self, InboxWriter writer not None):
+        """For a writer of this node in its own process: what that commits while the predicate thread is blocked, it
+        publishes itself, so a message that comes alone doesn't wait for the thread's wake-up."""
+        writer.engine, writer.driver, writer.publish_for = self, &self.driver, publish_for_thread
 
     def _run(self):
         cdef driver_t *d = &self.driver

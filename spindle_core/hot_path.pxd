@@ -94,3 +94,4 @@ cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil
 cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t n, const uint32_t *sizes,
                        uint64_t source_ns) noexcept nogil
 cdef void abort_slot(driver_t *driver, subgroup_t *s, uint64_t index) noexcept nogil
+cdef void publish_for_thread(void *driver) noexcept nogil

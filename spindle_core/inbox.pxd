@@ -37,6 +37,10 @@ cdef class Inbox(Doorbell):
     cdef inbox_t *pointer(self) noexcept
 
 
+# Publishes what an inbox has for a predicate thread that is blocked, see claims.pxi.
+ctypedef void (*publish_fn)(void *driver) noexcept nogil
+
+
 cdef class InboxWriter:
     cdef readonly Mapping ring
     cdef readonly Mapping progress
@@ -59,6 +63,11 @@ cdef class InboxWriter:
     cdef uint64_t wakes                 # how often a thread came back from that
     cdef Py_ssize_t followers           # threads that wait, under `turn`, for that thread to tell them
     cdef object claim_view, ring_view, turn
+    # In the node's own process: what publishes for its predicate thread while that is blocked, and the engine, which
+    # has to stay. NULL and None elsewhere.
+    cdef publish_fn publish_for
+    cdef void *driver
+    cdef object engine
 
     cdef char *free_slot(self, double timeout_s) except NULL
     cdef int await_progress(self, uint64_t until, double timeout_s) except -1

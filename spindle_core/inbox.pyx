@@ -20,7 +20,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.bell cimport ring_once
+from spindle_core.bell cimport is_asleep, ring_once
 from spindle_core.doorbell cimport Doorbell
 from spindle_core.events cimport c_close, end_fd, end_wait, end_wake, sched_yield
 from spindle_core.layout cimport (
@@ -276,9 +276,16 @@ cdef class InboxWriter:
         if self.forks != forks:
             return               # the ring is the parent's
         # SYNC POINT: commit. Pairs with the send predicate's acquire of `committed`: slots before the count.
+        cdef publish_fn publish_for = self.publish_for
+        cdef void *driver = self.driver
+        cdef object _kept = self.engine       # another thread may close this writer meanwhile
         u64_store_release(&self.header.committed, self.next)
         fence_store_load()
-        ring_once(self.node_bell, self.bell_fd, &self.rung)
+        if publish_for == NULL:
+            ring_once(self.node_bell, self.bell_fd, &self.rung)
+        elif is_asleep(self.node_bell):
+            with nogil:
+                publish_for(driver)
 
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1:
         cdef char *slot
@@ -507,6 +514,7 @@ cdef class InboxWriter:
         self.abort()
         self.closed = True
         self.gone = True
+        self.publish_for, self.driver, self.engine = NULL, NULL, None
         if self.forks == forks:
             end_wake(self.space_end)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
     from spindle.client.session import Session
     from spindle.config.settings import NodeConfig
+    from spindle_core.engine import Engine
 
 START_MARGIN_S = 10.0  # beyond join_timeout_s, before we believe that the node's thread hangs
 STOP_TIMEOUT_S = 10.0  # for a clean leave
@@ -46,8 +47,10 @@ def embed(
         config, domain_id=domain_id or config.domain_id, node_id=node_id or config.node_id))
     node.start()
     try:
-        return open_session(node.connect(), node.config.domain_id, name, START_MARGIN_S,
-                            label=f"embedded node {node.node_id}", on_close=node.stop)
+        session = open_session(node.connect(), node.config.domain_id, name, START_MARGIN_S,
+                               label=f"embedded node {node.node_id}", on_close=node.stop)
+        session.is_within(node.engine)
+        return session
     except BaseException:
         node.stop()
         raise
@@ -76,6 +79,12 @@ class EmbeddedNode:
         if self._error is not None:
             self._thread.join(STOP_TIMEOUT_S)
             raise self._error
+
+    @property
+    def engine(self) -> Engine:
+        """The node's core."""
+        assert self._attachments is not None, "it has started"
+        return self._attachments.node.engine
 
     def connect(self) -> socket.socket:
         """A socket whose other end the node serves like one that came through its listening socket."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spindle.transport.wire import Frame
     from spindle_core.counters import Counters
     from spindle_core.ends import Loose
+    from spindle_core.engine import Engine
     from spindle_core.inbox import InboxWriter
     from spindle_core.memory import Mapping
     from spindle_core.reader import LogReader
@@ -158,7 +159,12 @@ class Session:
         self.name = name
         self._declared: dict[str, TopicSpec] = {}  # by name, as agreed
         self._watching = False
+        self._engine: Engine | None = None  # of a node in this process
         self._finalizer = weakref.finalize(self, _end, channel, on_close)  # also at the end of the program
+
+    def is_within(self, engine: Engine) -> None:
+        """The node of this session is in this process, and has this engine."""
+        self._engine = engine
 
     # --- topics, writers, readers
 
@@ -218,6 +224,8 @@ class Session:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
             inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged)
+        if self._engine is not None:
+            self._engine.publishes_by_itself(inbox)
         return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
@@ -320,6 +328,7 @@ class Session:
     def close(self) -> None:
         """Give back all writers and readers and detach; an embedded node of this session leaves. Idempotent."""
         self._finalizer()
+        self._engine = None
 
     def __enter__(self) -> Session:
         return self

@@ -54,8 +54,12 @@ def rung_in_each_sleep(cluster: Cluster, engine: Engine, happens: Callable[[], o
     return found
 
 
-def test_a_writer_rings_once_for_each_sleep(cluster: Cluster) -> None:
+@pytest.mark.parametrize("publishes", [False, True])
+def test_a_writer_rings_once_for_each_sleep(cluster: Cluster, publishes: bool) -> None:
+    """Also one that may publish by itself, and can't here: who drives this engine does so by hand."""
     writer = cluster.writer(0)
+    if publishes:
+        cluster.engines[0].publishes_by_itself(writer)
     assert rung_in_each_sleep(cluster, cluster.engines[0], lambda: writer.write(b"x")) == [1] * SLEEPS
 
 

@@ -120,6 +120,37 @@ def test_who_waits_for_a_slot_does_what_frees_it() -> None:
         cluster.stop()
 
 
+def test_a_writer_in_the_nodes_process_publishes_for_a_thread_that_is_blocked() -> None:
+    """Goal: a message that comes alone doesn't wait until the predicate thread has woken up, also where it comes
+    through an inbox. Method: a group of one, whose receiver notes in which thread it is called: before long in that of
+    the writer. Then the writer is closed, and one that is opened without its engine's help leaves all to the thread."""
+    cluster = Cluster(1)
+    engine, threads = cluster.engines[0], list[int]()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+    def note(_context: int, _messages: int, _count: int) -> None:
+        threads.append(threading.get_native_id())
+
+    engine.set_upcall(1, ctypes.cast(note, ctypes.c_void_p).value, keep=note)
+    helped, plain = cluster.writer(0), cluster.writer(0)
+    engine.publishes_by_itself(helped)
+    cluster.start()
+    deadline = time.monotonic() + STUCK_S
+    try:
+        while threading.get_native_id() not in threads:
+            assert time.monotonic() < deadline, "the predicate thread has delivered everything"
+            helped.write(b"x")
+            assert helped.wait_acknowledged(STUCK_S)
+        helped.close()
+        threads.clear()
+        for _ in range(20):
+            plain.write(b"x")
+            assert plain.wait_acknowledged(STUCK_S)
+        assert threading.get_native_id() not in threads
+    finally:
+        cluster.stop()
+
+
 def test_nobody_else_drives_an_engine_that_is_stepped_by_hand() -> None:
     """Goal: only who steps such an engine changes anything. Method: a full window that the engine's next step empties;
     a claim that waits, then that step."""

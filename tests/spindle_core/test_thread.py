@@ -73,13 +73,17 @@ def test_an_engine_without_a_view_sleeps_too() -> None:
     assert stopped(engine)
 
 
-def test_no_wake_up_is_lost() -> None:
+@pytest.mark.parametrize("helped", [False, True])
+def test_no_wake_up_is_lost(helped: bool) -> None:
     """Goal: however the writer's commit and the thread's falling asleep interleave, the message goes out.
 
-    Method: busy_poll_us=0, so that the thread falls asleep at every gap; many single messages, each waited for.
+    Method: busy_poll_us=0, so that the thread falls asleep at every gap; many single messages, each waited for. With
+    and without a writer that publishes for a thread that is blocked.
     """
     cluster = Cluster(2, busy_poll_us=0)
     writer = cluster.writer(0)
+    if helped:
+        cluster.engines[0].publishes_by_itself(writer)
     cluster.start()
     try:
         for k in range(1500):
