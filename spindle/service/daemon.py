@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import resource
@@ -51,6 +52,17 @@ SAME_REQUEST_S = 0.5  # timeout(1) and some shells signal a process and then its
 ARENAS = 2  # of malloc, for all threads: one holds the interpreter's lock, and few others allocate at all
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # that make it leave
 LOG = logging.getLogger("spindle.daemon")
+
+
+def settle_collector() -> None:
+    """Once a daemon is up: what it has by then stays, and the garbage collector need not look at it again.
+
+    A full collection comes when what is new has grown to a quarter of all that it looks at, and holds the interpreter's
+    lock meanwhile. Over all objects of a daemon these are 8,000 objects and 20 to 35 ms: what programs leave behind in
+    cycles would add up to megabytes.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -125,6 +137,8 @@ class Face:
         self._watchdog.watch(node.engine)
         self._watchdog.start()
         node.add_listener(self._heard)
+        if not gc.get_freeze_count():
+            settle_collector()
 
     def stopping(self, final: bool) -> None:
         """The node stops; `final`: the process ends with it."""
