@@ -16,6 +16,7 @@ cdef class Driving:
     cdef readonly Mapping bell
     cdef readonly int bell_fd
     cdef readonly int control_fd
+    cdef readonly int all_fd             # rung for this node's thread and its peers at once (Epoch.make_ringers)
     cdef readonly Epoch epoch            # installed, or None
     cdef object counters_kept            # a view that keeps the page mapped
     cdef object poller                   # what the predicate thread sleeps at; None until there is need of it

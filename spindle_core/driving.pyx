@@ -44,7 +44,7 @@ cdef class Driving:
     """`busy_poll_us`: how long the predicate thread looks for work before it blocks."""
 
     def __cinit__(self):
-        self.bell_fd = self.control_fd = self.resume_fd = -1
+        self.bell_fd = self.control_fd = self.resume_fd = self.all_fd = -1
         memset(&self.driver, 0, sizeof(self.driver))
 
     def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=10):
@@ -60,8 +60,9 @@ cdef class Driving:
         self.lock = threading.RLock()
         self.bell = Mapping.create(f"spindle-bell-{node_id}", 4096)
         self.bell.seal_writes()
-        made = Loose.events(3)
-        self.bell_fd, self.control_fd, self.resume_fd = made.take(), made.take(), made.take()
+        # All of the engine's, none of a view's: a ring that the thread has not heard yet is lost with its descriptor.
+        made = Loose.events(4)
+        self.bell_fd, self.control_fd, self.resume_fd, self.all_fd = (made.take() for _ in range(4))
         cdef bell_page *b = <bell_page *>self.bell.base
         b.node_id = node_id
         b.incarnation = incarnation
@@ -85,7 +86,8 @@ cdef class Driving:
         """Makes the epoll at which the predicate thread sleeps. Bells are watched edge-triggered: nobody reads them."""
         if self.poller is None:
             poller = select.epoll()
-            poller.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
+            for fd in (self.bell_fd, self.all_fd):
+                poller.register(fd, select.EPOLLIN | select.EPOLLET)
             self.driver.wait_fd = poller.fileno()
             self.poller = poller
         return 0
@@ -204,6 +206,6 @@ cdef class Driving:
 
     def __dealloc__(self):
         u32_store_release(&self.driver.stop, 1)
-        for fd in (self.bell_fd, self.control_fd, self.resume_fd):
+        for fd in (self.bell_fd, self.control_fd, self.resume_fd, self.all_fd):
             if fd >= 0:
                 c_close(<int>fd)

@@ -147,22 +147,19 @@ cdef class Epoch(ControlRows):
                     os.close(fd)
         self.take_row(rank, row, True)
 
-    def make_ringers(self, peers, hear):
+    def make_ringers(self, peers, int all_fd):
         """{peer: Ringer} by which peers of this host are rung, by whatever keys the caller has. They also listen at
-        eventfds together, by which all are rung at once: without this node's predicate thread, or with it, to which
-        `hear` (that of its engine) adds one. Raises OSError."""
+        eventfds together, by which all are rung at once: without this node's predicate thread, or with it (`all_fd`,
+        that of its engine). Raises OSError."""
         cdef dict made = {}
-        cdef int others_fd = -1, all_fd = -1
+        cdef int others_fd = -1
         peers = tuple(peers)
         if not peers:
             return made
         try:
-            events = Loose.events(2 if len(peers) > 1 else 1)
-            all_fd = events.take()
             if len(peers) > 1:
-                others_fd = events.take()
+                others_fd = Loose.events(1).take()
             self.part("shm").ring_together(others_fd, all_fd)
-            hear(all_fd)
             for peer in peers:
                 made[peer] = Ringer(others_fd, all_fd)
         except OSError:

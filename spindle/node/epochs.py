@@ -156,7 +156,7 @@ class NextEpoch:
         assert me is not None and self._epoch is not None
         self._ringers = self._epoch.make_ringers(
             (other.node_id for other in view.members if other is not me and fabric_between(me, other) == SHM),
-            self._engine.hear)
+            self._engine.all_fd)
 
     def _fabric(self, view: View, rank: int) -> Fabric | None:
         """What this view's members are reached by; None if all are on this host."""

@@ -44,5 +44,3 @@ cdef class ShmFabric(Fabric):
     cdef readonly int bell_fd
     cdef list memories
     cdef dict peers_kept
-
-    cdef void hang_up(self) noexcept

@@ -352,16 +352,11 @@ cdef class ShmFabric(Fabric):
         self.peers_kept[peer] = (row, bell, mail)
 
     def ring_together(self, int others_fd, int all_fd):
-        """Eventfds at which all peers listen that will be connected, beside their own, and one at which this node's
-        predicate thread listens as well; -1: none. Both pass over."""
-        self.hang_up()
-        self.state.others_fd, self.state.all_fd = others_fd, all_fd
-
-    cdef void hang_up(self) noexcept:
+        """An eventfd at which all peers listen that will be connected, beside their own, which passes over; and one at
+        which this node's predicate thread listens as well, which stays its engine's. -1: none."""
         if self.state.others_fd >= 0:
             c_close(self.state.others_fd)
-        if self.state.all_fd >= 0:
-            c_close(self.state.all_fd)
+        self.state.others_fd, self.state.all_fd = others_fd, all_fd
 
     def register(self, Mapping memory not None):
         """Registers memory for one-sided access by peers: returns its key, to be told them with the descriptor."""
@@ -392,5 +387,6 @@ cdef class ShmFabric(Fabric):
             for i in range(self.state.n_peers):
                 if self.state.peers[i].bell_fd >= 0:
                     c_close(self.state.peers[i].bell_fd)
-            self.hang_up()
+            if self.state.others_fd >= 0:
+                c_close(self.state.others_fd)
             free(self.state.peers)

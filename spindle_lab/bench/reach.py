@@ -68,7 +68,7 @@ class Shm:
         return None
 
     def offer(self, engine: Engine, epoch: Epoch) -> Offer:
-        self.ringers = epoch.make_ringers((peer for peer in range(self.nodes) if peer != self.rank), engine.hear)
+        self.ringers = epoch.make_ringers((peer for peer in range(self.nodes) if peer != self.rank), engine.all_fd)
         return {}, [epoch.row.fd, engine.bell.fd, *[ringer.heard for ringer in self.ringers.values()]]
 
     def attach(self, epoch: Epoch, offers: dict[int, Offer]) -> None:

@@ -34,7 +34,8 @@ class SimEngine(Engine):
         # What the predicate thread sleeps at, edge-triggered as there: its own bell, and the bells that others ring.
         with self.system.plenty():
             self.edges = REAL_EPOLL()
-        self.edges.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
+        for fd in (self.bell_fd, self.all_fd):
+            self.edges.register(fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
         self.node: Any = None  # the node that has this engine, once it serves
 

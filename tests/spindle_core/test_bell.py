@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spindle_core.engine import Engine
-from tests.spindle_core.cluster import Cluster, asleep
+from tests.spindle_core.cluster import STUCK_S, Cluster, asleep
+from tests.support import wait_until
 
 SLEEPS = 3
 
@@ -122,7 +123,8 @@ def test_those_that_all_sleep_hear_one_ring_together() -> None:
     fall asleep, and something is posted to both: one call, which each of them hears at what it was handed."""
     cluster = Cluster(3, window=64)
     epoch, own = cluster.epochs[0], select.epoll()
-    ringers = epoch.make_ringers((1, 2), lambda fd: own.register(fd, select.EPOLLIN | select.EPOLLET))
+    own.register(cluster.engines[0].all_fd, select.EPOLLIN | select.EPOLLET)
+    ringers = epoch.make_ringers((1, 2), cluster.engines[0].all_fd)
     try:
         for engine in cluster.engines[1:]:
             fall_asleep(engine)
@@ -158,3 +160,35 @@ def test_whom_its_own_node_has_rung_no_peer_rings(cluster: Cluster) -> None:
         while other.step_once():
             pass
         assert rung(engine) == 1
+
+
+def test_the_ring_that_is_for_all_wakes_a_node_s_own_thread_too() -> None:
+    """Method: an engine whose thread sleeps, and a ring at what it gives its views to ring all by."""
+    engine = Engine(1)
+    engine.start()
+    try:
+        wait_until(lambda: engine.counters.snapshot()["sleeps"] > 0 and asleep(engine), STUCK_S, "it sleeps")
+        for _ in range(SLEEPS):
+            before = engine.counters.snapshot()["sleeps"]
+            os.eventfd_write(engine.all_fd, 1)
+            wait_until(lambda before=before: engine.counters.snapshot()["sleeps"] > before, STUCK_S, "it has woken up")
+    finally:
+        engine.stop()
+
+
+def test_a_ring_for_all_outlives_the_view_by_which_it_came() -> None:
+    """Goal: a thread that was rung, and has no core before the view and its memory are gone, wakes up all the same: its
+    own node rings it once for each sleep. Method: a view by which all are rung goes before anybody has listened."""
+    cluster = Cluster(3, window=64)
+    engine, own = cluster.engines[0], select.epoll()
+    own.register(engine.all_fd, select.EPOLLIN | select.EPOLLET)
+    ringers = cluster.epochs[0].make_ringers((1, 2), engine.all_fd)
+    for ringer in ringers.values():
+        ringer.close()
+    for each in cluster.engines:
+        fall_asleep(each)
+    assert cluster.epochs[0].fabric.post_writes([(1, 0, 8), (2, 0, 8)]) == 1
+    cluster.epochs[0].fabric.ring_together(-1, -1)
+    assert select.select([own], [], [], 0)[0] == [own]
+    own.close()
+    cluster.stop()

@@ -79,7 +79,7 @@ class Listeners:
     def __init__(self, others: int = 2) -> None:
         self.peers = [ShmPeer(i, others + 1) for i in range(others + 1)]
         self.me = self.peers[0].fabric
-        together, everybody = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
+        together, everybody = os.eventfd(0, os.EFD_NONBLOCK), self.peers[0].engine.all_fd
         self.me.ring_together(together, everybody)
         self.heard = {0: select.epoll()}
         self.heard[0].register(everybody, select.EPOLLIN | select.EPOLLET)
