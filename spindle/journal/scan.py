@@ -38,6 +38,7 @@ from spindle.journal.format import (
     INDEX_ENTRY,
     LIVE_TRAILER,
     MAGIC,
+    MESSAGE,
     PADDING,
     RECORD,
     CommitLayout,
@@ -236,6 +237,9 @@ class Scan:
         record = parse_commit_record(parse_metadata(data, COMMIT_NAME, cursor), self.head, cursor)
         if record.length != cursor - offset or sum(counts.values()) != record.count:
             raise Damage(offset, "a commit does not agree with its chunk")
+        channel_records = _leading_channels(body, record.channels, offset)
+        if record.count * MESSAGE.size > size - sum(map(len, channel_records)):
+            raise Damage(offset, "a chunk holds fewer messages than its commit says")
         layout = CommitLayout(
             offset=offset,
             body_size=size,
@@ -245,7 +249,7 @@ class Scan:
             index_offsets=index_offsets,
             index_length=cursor - index_start,
             counts=counts,
-            channel_records=_leading_channels(body, record.channels, offset),
+            channel_records=channel_records,
             record_length=len(data),
             record=record,
         )

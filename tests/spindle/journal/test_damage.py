@@ -3,17 +3,29 @@ Method: property tests that flip bits, overwrite, cut and extend good files, liv
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcap.opcode import Opcode
 
 from spindle.errors import JournalError
 from spindle.journal.errors import JournalCorrupt, NotAJournal
-from spindle.journal.format import LIVE_TRAILER
+from spindle.journal.format import (
+    CHUNK,
+    INDEX,
+    INDEX_ENTRY,
+    LIVE_TRAILER,
+    RECORD,
+    encode_commit_record,
+    padding_header,
+)
 from spindle.journal.live import JournalFile
 from spindle.journal.recovery import Recovery, recover
+from spindle.journal.scan import Scan, State
 from spindle.journal.tools import JournalMessage, Status, export, info, read, verify
 from tests.spindle.journal.fakes import SPEC, FakeInfo, MemoryFiles, messages
 from tests.spindle.journal.scripted import DIRECTORY, batches, head_after, is_prefix, read_all
@@ -248,6 +260,28 @@ def test_a_place_beyond_64_bits_is_damage() -> None:
     file.close()
     report = verify(DIRECTORY, files=MemoryFiles.of(files.content()))
     assert report.status is not Status.OK and "further than 64 bits" in str(report), report
+
+
+def test_a_commit_that_counts_more_than_its_chunk_holds_is_damage() -> None:
+    """A commit of one message that says a hundred, in its indexes too, with the checksums to match. Goal: whoever
+    reads on may rely on it that the messages counted have room in the chunk."""
+    good, _, (start, end, *_) = FILES[False]
+    files = MemoryFiles.of({NAME: good})
+    scan = Scan(files, files.open(DIRECTORY / NAME), DIRECTORY / NAME)
+    layout, body = next(scan.commits())
+    (channel,) = layout.index_offsets
+    head = good[start : start + CHUNK.size]
+    index = INDEX.pack(Opcode.MESSAGE_INDEX, INDEX.size - RECORD.size + 100 * INDEX_ENTRY, channel, 100 * INDEX_ENTRY)
+    index += bytes(100 * INDEX_ENTRY)
+    record = dataclasses.replace(layout.record, count=100, length=CHUNK.size + len(body) + len(index))
+    seal = encode_commit_record(scan.head, record, start + record.length, zlib.crc32(index, zlib.crc32(head)))
+    data = good[: start + CHUNK.size] + body + index + seal
+    assert layout.record.count == 1 and layout.end == end
+    size = len(data) + RECORD.size + 100 + len(LIVE_TRAILER)
+    forged = data + padding_header(len(data), size) + bytes(100) + LIVE_TRAILER
+    files = MemoryFiles.of({NAME: forged})
+    scan = Scan(files, files.open(DIRECTORY / NAME), DIRECTORY / NAME).run()
+    assert scan.state is State.TORN and "fewer messages than" in str(scan.damage), scan.damage
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "live"])
