@@ -30,6 +30,7 @@ from dds.exceptions import (
     DDSUnacknowledged,
     DDSUnsupported,
 )
+from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import InvalidSample, SampleInfo
 from dds.listener import Listener
 from dds.loan import Loan
@@ -55,7 +56,6 @@ _MISSING = {
     "BuiltinTopicDcpsPublication": "builtin topics; ask participant.session",
     "BuiltinTopicDcpsSubscription": "builtin topics; ask participant.session",
     "BuiltinTopicDcpsTopic": "builtin topics; ask participant.session",
-    "ContentFilteredTopic": "use Topic.set_topic_filter() or QueryCondition",
     "StatusCondition": "attach the entity itself to the WaitSet",
 }
 
@@ -69,9 +69,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnacknowledged",
-    "DDSUnsupported", "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity", "GuardCondition",
-    "InstanceState", "InvalidSample", "Listener", "Loan", "NodeState", "Policy", "Publisher", "Qos", "QueryCondition",
-    "ReadCondition", "SampleInfo", "SampleState", "Subscriber", "Topic", "ViewState", "WaitSet", "builtin", "core",
-    "duration", "idl", "isgoodentity", "timestamp",
+    "Batch", "ContentFilteredTopic", "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout",
+    "DDSUnacknowledged", "DDSUnsupported", "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity",
+    "GuardCondition", "InstanceState", "InvalidSample", "Listener", "Loan", "NodeState", "Policy", "Publisher",
+    "Qos", "QueryCondition", "ReadCondition", "SampleInfo", "SampleState", "Subscriber", "Topic", "ViewState",
+    "WaitSet", "builtin", "core", "duration", "idl", "isgoodentity", "timestamp",
 ]

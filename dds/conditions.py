@@ -1,19 +1,22 @@
 """Conditions and wait sets.
 
 A ReadCondition is triggered while its reader has samples in the wanted states, a QueryCondition while one of them also
-passes a Python function, a GuardCondition while the program says so, an entity while one of the statuses in its mask
-has changed. A WaitSet sleeps until one of what is attached is triggered; it uses no CPU meanwhile.
+passes an expression or a Python function, a GuardCondition while the program says so, an entity while one of the
+statuses in its mask has changed. A WaitSet sleeps until one of what is attached is triggered; it uses no CPU meanwhile.
 
 Rules: a mask is an or of SampleState, ViewState and InstanceState bits; where none of a group is given, any will do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dds.entity import Entity, Participant
 from dds.exceptions import DDSException
+from dds.filters.content import ByFunction, Content
+from dds.filters.expression import Expression
+from dds.filters.filtered_topic import bind, bound_expression
 from dds.qos import Qos
 from dds.sub import DataReader
 from dds.wake import Deadline, Waker, park, wait_readable
@@ -22,7 +25,8 @@ from dds.wake import Deadline, Waker, park, wait_readable
 class _Condition(Entity):
     """Base of the conditions on a reader's samples."""
 
-    filter: Callable[[Any], bool] | None = None
+    content: Content | None = None
+    order: Callable[[Any], Any] | None = None
 
     def __init__(self, reader: DataReader[Any], mask: int) -> None:
         if not isinstance(reader, DataReader):
@@ -46,7 +50,7 @@ class _Condition(Entity):
     def is_triggered(self) -> bool:
         """True while the reader has a sample that the condition asks for."""
         self._check_open()
-        return self.reader._has(self.mask, self.filter)
+        return self.reader._has(self.mask, self.content)
 
     triggered = property(is_triggered)
 
@@ -59,16 +63,55 @@ class ReadCondition(_Condition):
 
 
 class QueryCondition(_Condition):
-    """Samples of `reader` in the states of `mask` for which filter(sample) is true.
+    """Samples of `reader` in the states of `mask` that pass `filter`.
 
-    What the function raises comes out of the call that asked it.
+    filter      an expression (see `dds.filters.syntax`), or a function that is given a sample. What the function raises
+                comes out of the call that asked it. With ORDER BY, read() and take() give the samples in that order.
+    parameters  values of %0, %1, ... in the expression
+    Raises TypeError for wrong arguments, DDSException (BAD_PARAMETER) for an expression or parameters that don't fit.
     """
 
-    def __init__(self, reader: DataReader[Any], mask: int, filter: Callable[[Any], bool]) -> None:
-        if not callable(filter):
-            raise TypeError(f"filter must be callable, not {filter!r}")
+    def __init__(self, reader: DataReader[Any], mask: int, filter: Callable[[Any], bool] | str,
+                 parameters: Sequence[Any] = ()) -> None:
+        if not callable(filter) and not isinstance(filter, str):
+            raise TypeError(f"filter must be callable or an expression, not {filter!r}")
+        if callable(filter) and parameters:
+            raise TypeError("parameters belong to an expression; filter is a function")
         super().__init__(reader, mask)
         self.filter = filter
+        self._expression: Expression | None = None
+        self._parameters = tuple(parameters)
+        if isinstance(filter, str):
+            try:
+                self._expression, bound = bound_expression(filter, reader._codec, parameters, "query expression")
+            except BaseException:
+                self.close()
+                raise
+            self.content, self.order = bound, bound.order
+        else:
+            self.content = ByFunction(filter)
+
+    def get_query_expression(self) -> str:
+        """The expression. DDSException (ILLEGAL_OPERATION) if the filter is a function."""
+        return self._sql().text
+
+    def get_query_parameters(self) -> list[Any]:
+        return list(self._parameters)
+
+    def set_query_parameters(self, parameters: Sequence[Any]) -> None:
+        """Change the parameters. Raises DDSException (BAD_PARAMETER) if they don't fit; nothing changes then."""
+        self.content = bind(self._sql(), parameters, "query expression")
+        self._parameters = tuple(parameters)
+        self.reader._hub.woken()
+        self.reader._wake_watchers()
+        self._wake_watchers()
+
+    def _sql(self) -> Expression:
+        self._check_open()
+        if self._expression is None:
+            raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION,
+                               f"{self!r} filters with a function, which has neither expression nor parameters")
+        return self._expression
 
 
 class GuardCondition(Entity):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dds.exceptions import DDSNodeLost
+from dds.filters.content import Content
 from dds.internal import SampleInfo
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.errors import ForkedChild
@@ -80,21 +81,23 @@ class Intake:
     limit       most samples to keep; 0 = KEPT_MAX, giving up read ones
     blocked     publication handles of writers whose samples this reader must not see
     handle_of   key -> instance handle; None for types without a key
-    accepts     filter on samples; None = all
+    content     which samples this reader is about, by their content; None = all
     losses      told when what KeepLast replaces has been skipped in the log
+
+    `filtered` counts the samples that `content` kept out.
     """
 
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
-                 handle_of: Callable[[Any], int] | None, accepts: Callable[[Any], bool] | None,
-                 losses: Losses) -> None:
+                 handle_of: Callable[[Any], int] | None, content: Content | None, losses: Losses) -> None:
         self.log = log
         self.codec = codec
         self.depth = depth
         self.limit = limit
         self.blocked = blocked
         self.handle_of = handle_of
-        self.accepts = accepts
+        self.content = content
         self.losses = losses
+        self.filtered = 0
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(1)
         self.instances: dict[int, Instance] = {}
@@ -119,7 +122,7 @@ class Intake:
     def _pull(self, wanted: int) -> None:
         if self.depth:
             wanted = 1 << 62  # which samples are the last is known only when all were seen
-            if self.handle_of is None:
+            if self.handle_of is None and self.content is None:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
         left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
@@ -153,24 +156,33 @@ class Intake:
     def _admit(self, payload: bytes, live: Any) -> None:
         if self.blocked and (live.sender << 16 | live.writer) in self.blocked:
             return
-        instance = self.single
-        if self.accepts is not None or self.handle_of is not None:
-            try:
-                sample = self.codec.decode(payload)
-            except ValueError:
-                # Kept all the same, so that reading it raises. Which instance it belongs to can't be known.
-                sample = None
+        instance, sample = self.single, None
+        if self.content is not None:
+            passes = self.content.of_payload(payload)
+            if passes is None:
+                sample = self._decoded(payload)
+                passes = sample is None or self.content.of_sample(sample)
+            if not passes:
+                self.filtered += 1
+                return
+        if self.handle_of is not None:
+            sample = self._decoded(payload) if sample is None else sample
             if sample is not None:
-                if self.accepts is not None and not self.accepts(sample):
-                    return
-                if self.handle_of is not None:
-                    handle = self.handle_of(sample)
-                    instance = self.instances.setdefault(handle, Instance(handle))
+                handle = self.handle_of(sample)
+                instance = self.instances.setdefault(handle, Instance(handle))
         entry = Entry(payload, live, instance)
         self.entries.append(entry)
         self.unread += 1
         if self.depth:
             self._make_room(instance, entry)
+
+    def _decoded(self, payload: bytes) -> Any:
+        """The sample; None if it is none. Such a one is kept all the same, so that reading it raises. Which instance it
+        belongs to can't be known."""
+        try:
+            return self.codec.decode(payload)
+        except ValueError:
+            return None
 
     def _make_room(self, instance: Instance, entry: Entry) -> None:
         """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""
@@ -195,7 +207,7 @@ class Intake:
             if not entry.read:
                 self.unread -= 1
 
-    def matching(self, mask: int, accepts: Callable[[Any], bool] | None, handle: int | None) -> Iterator[Entry]:
+    def matching(self, mask: int, content: Content | None, handle: int | None) -> Iterator[Entry]:
         """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""
         sample_mask, view_mask, instance_mask = mask & SampleState.Any, mask & ViewState.Any, mask & InstanceState.Any
         if instance_mask and not instance_mask & InstanceState.Alive:
@@ -209,8 +221,10 @@ class Intake:
                 continue
             if handle is not None and entry.instance.handle != handle:
                 continue
-            if accepts is not None and not accepts(self.codec.decode(entry.payload)):
-                continue
+            if content is not None:
+                passes = content.of_payload(entry.payload)
+                if not (content.of_sample(self.codec.decode(entry.payload)) if passes is None else passes):
+                    continue
             yield entry
 
     def give(self, entries: list[Entry], take: bool) -> list[Any]:

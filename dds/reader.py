@@ -15,6 +15,7 @@ counts samples that were given out for the first time, so that the listener thre
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -23,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dds import policies, reaper
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
+from dds.filters.content import Both, ByFunction, Content
 from dds.intake import Intake, Losses
 from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
 from dds.qos import Policy, Qos
-from dds.status import DDSStatus, InstanceState, SampleLostStatus, SampleState, ViewState
+from dds.status import DDSStatus, InstanceState, SampleFilteredStatus, SampleLostStatus, SampleState, ViewState
 from dds.topic import Topic
 from dds.wake import Deadline, Hub, Waker, park, wait_readable
 from spindle.errors import ForkedChild
@@ -47,14 +49,16 @@ class Condition(Protocol):
 
     reader: Any
     mask: int
-    filter: Callable[[Any], bool] | None
+    content: Content | None
+    order: Callable[[Any], Any] | None
 
 
 class ReaderCore(Entity):
     """The works of a DataReader."""
 
-    def _begin(self, subscriber: Entity, topic: Topic[Any], own: Qos, listener: Listener | None) -> None:
-        """Become a reader of `topic` with the checked Qos `own`. Raises DDSException."""
+    def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
+               listener: Listener | None) -> None:
+        """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. Raises DDSException."""
         from dds.live import FirstSampleInfo, LiveBytesSample, LiveSampleInfo
 
         self._topic = topic
@@ -82,12 +86,12 @@ class ReaderCore(Entity):
                 self, self._runtime, info.spec, self._ref, self._keep_all, from_history, encode_qos(self._qos))
         self._log = self._link.handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
-        topic_filter = topic._filter
-        accepts = None if topic_filter is None else lambda sample: topic_filter(topic, sample)
-        self._losses = self._new_losses()
+        content = self._content(filtered)
+        self._losses = self._new_losses(content is not None)
         self._intake = Intake(
             self._log, self._codec, self._depth, limits, self._blocked,
-            _handle_function(topic), accepts, self._losses)
+            _handle_function(topic), content, self._losses)
+        self._kept_out = SampleFilteredStatus()
         self._fast = False
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
@@ -100,8 +104,17 @@ class ReaderCore(Entity):
         if from_history and self._depth:
             self._await_own(EVERYTHING, 0)  # our own earlier writes are history, too, and only the newest are wanted
 
-    def _new_losses(self) -> Losses:
-        return Losses(self._log, self._depth if self._codec.key_of is None else 0)
+    def _content(self, filtered: Content | None) -> Content | None:
+        """Which samples this reader is about: what its ContentFilteredTopic says, and its Topic's own filter."""
+        topic, function = self._topic, self._topic._filter
+        if function is None:
+            return filtered
+        by_function = ByFunction(lambda sample: function(topic, sample))
+        return by_function if filtered is None else Both(filtered, by_function)
+
+    def _new_losses(self, filters: bool) -> Losses:
+        # What KeepLast replaces can be told by counting only where every sample counts.
+        return Losses(self._log, 0 if filters or self._codec.key_of is not None else self._depth)
 
     # --- going on at another node
 
@@ -124,7 +137,7 @@ class ReaderCore(Entity):
             self._look_for_lost()
             link.advance()
             self._log = self._intake.log = link.handle.log
-            self._losses = self._intake.losses = self._new_losses()
+            self._losses = self._intake.losses = self._new_losses(self._intake.content is not None)
             # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
             self._blocked.clear()
             self._blocked.update(one.handle for one in list(self._matches.incompatible.values()))
@@ -160,7 +173,7 @@ class ReaderCore(Entity):
 
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
-        self._fast = not self._blocked and self._intake.handle_of is None and self._intake.accepts is None
+        self._fast = not self._blocked and self._intake.handle_of is None and self._intake.content is None
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us. The Runtime calls it."""
@@ -254,13 +267,13 @@ class ReaderCore(Entity):
             self._hub.exit(waker)
         return self._log.pending > 0
 
-    def _search(self, n: int, mask: int, accepts: Callable[[Any], bool] | None, handle: int | None, take: bool
-                ) -> list[Any]:
+    def _search(self, n: int, mask: int, content: Content | None, handle: int | None, take: bool,
+                order: Callable[[Any], Any] | None = None) -> list[Any]:
         with self._lock:
             self._check_open()
             intake = self._intake
             self._go_on()
-            if accepts is None and handle is None and mask in (ANY, UNREAD):
+            if content is None and order is None and handle is None and mask in (ANY, UNREAD):
                 wanted = n if mask == ANY else len(intake) - intake.unread + n
             else:
                 wanted = EVERYTHING
@@ -271,11 +284,10 @@ class ReaderCore(Entity):
             except ValueError as error:
                 raise self._not_now(error) from None
             self._look_for_lost()
-            found = []
-            for entry in intake.matching(mask, accepts, handle):
-                found.append(entry)
-                if len(found) == n:
-                    break
+            matching = intake.matching(mask, content, handle)
+            if order is not None:
+                matching = iter(sorted(matching, key=lambda entry: order(self._codec.decode(entry.payload))))
+            found = list(itertools.islice(matching, n))
             before = intake.unread
             try:
                 samples = intake.give(found, take)
@@ -333,7 +345,7 @@ class ReaderCore(Entity):
     def _something(self, condition: Any) -> bool:
         if condition is None:
             return self._unread() > 0
-        return self._has(condition.mask, condition.filter)
+        return self._has(condition.mask, condition.content)
 
     def _unread(self) -> int:
         """Samples that were not given out yet; an upper bound for readers that keep the last."""
@@ -347,11 +359,11 @@ class ReaderCore(Entity):
             return self._intake.unread
         return self._intake.unread + self._log.pending + (self._failure is not None)
 
-    def _has(self, mask: int, accepts: Callable[[Any], bool] | None) -> bool:
+    def _has(self, mask: int, content: Content | None) -> bool:
         """True if a sample satisfies this."""
         if self._link.later:
             self._go_on()
-        if accepts is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
+        if content is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
                 mask & InstanceState.Alive) and self._log.pending:
             return True
         with self._lock:
@@ -361,7 +373,7 @@ class ReaderCore(Entity):
                 self._intake.pull(EVERYTHING)
                 while self._go_on():
                     self._intake.pull(EVERYTHING)
-            return next(self._intake.matching(mask, accepts, None), None) is not None
+            return next(self._intake.matching(mask, content, None), None) is not None
 
     # What waits for a reader uses these five.
 

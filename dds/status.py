@@ -84,6 +84,10 @@ class SampleLostStatus(Status):
     """Samples that came and could not be kept for this reader."""
 
 
+class SampleFilteredStatus(Status):
+    """Samples that a filter kept out of a reader. Beyond DDS."""
+
+
 class LivelinessLostStatus(Status):
     """How often the writer's node went away; the writer was then gone, too, as others saw it."""
 

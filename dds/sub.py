@@ -20,6 +20,7 @@ from dds import policies, reaper
 from dds.batch import Batch
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, DDSTimeout
+from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import SampleInfo
 from dds.listener import Listener
 from dds.qos import DataReaderQos, Qos, SubscriberQos
@@ -30,6 +31,7 @@ from dds.status import (
     IncompatibleQosStatus,
     LivelinessChangedStatus,
     ReattachedStatus,
+    SampleFilteredStatus,
     SampleLostStatus,
     SampleRejectedStatus,
     SampleState,
@@ -74,24 +76,28 @@ class DataReader(ReaderCore, Generic[T]):
     """Reads samples of one topic. Every sample has `sample_info`, see `dds.internal.SampleInfo`.
 
     subscriber_or_participant  where it belongs; in a participant it gets a subscriber of its own
+    topic                      a Topic, or a ContentFilteredTopic for some of its samples
     Raises TypeError for wrong arguments, DDSException for a Qos that can't be honoured.
 
     read_own_writes  attribute, True: take() and read() may wait a moment for this process's own writes
     """
 
-    def __init__(self, subscriber_or_participant: Subscriber | Participant, topic: Topic[T],
+    def __init__(self, subscriber_or_participant: Subscriber | Participant, topic: Topic[T] | ContentFilteredTopic[T],
                  qos: Qos | None = None, listener: Listener | None = None) -> None:
         if not isinstance(subscriber_or_participant, (Subscriber, Participant)):
             raise TypeError("a DataReader is made in a Subscriber or DomainParticipant, "
                             f"not in {subscriber_or_participant!r}")
-        if not isinstance(topic, Topic):
-            raise TypeError(f"topic must be a Topic, not {topic!r}")
+        filtered = topic if isinstance(topic, ContentFilteredTopic) else None
+        related = topic if filtered is None else filtered.related_topic
+        if not isinstance(related, Topic):
+            raise TypeError(f"topic must be a Topic or ContentFilteredTopic, not {topic!r}")
         own = policies.check("DataReader", qos, DataReaderQos)
+        self._description = topic
         check_listener(listener)
         given = isinstance(subscriber_or_participant, Subscriber)
         subscriber = subscriber_or_participant if given else Subscriber(subscriber_or_participant)  # type: ignore[arg-type]
         try:
-            self._begin(subscriber, topic, own, listener)
+            self._begin(subscriber, related, filtered, own, listener)
         except BaseException:
             self._open = False
             if not given:
@@ -124,19 +130,21 @@ class DataReader(ReaderCore, Generic[T]):
 
     def _select(self, n: int, condition: Any, instance_handle: int | None, take: bool) -> list[Any]:
         """take() and read() in general."""
-        mask, accepts = ANY, None
+        mask, content, order = ANY, None, None
         if condition is not None:
             if getattr(condition, "reader", None) is not self:
                 raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{condition!r} is no condition of {self!r}")
-            mask, accepts = condition.mask, condition.filter
-        samples = self._search(n, mask, accepts, instance_handle, take)
+            mask, content, order = condition.mask, condition.content, condition.order
+        samples = self._search(n, mask, content, instance_handle, take, order)
         if len(samples) < n and self._await_own(n - len(samples), len(samples)):
             # A second search finds the same samples again, unless they were taken, or the mask asks for unread or new.
             more = take or mask & SampleState.Any == SampleState.NotRead or mask & ViewState.Any == ViewState.New
             samples = (samples if more else []) + self._search(
-                n - len(samples) if more else n, mask, accepts, instance_handle, take)
+                n - len(samples) if more else n, mask, content, instance_handle, take, order)
+            if order is not None:
+                samples.sort(key=order)
         while not samples and self._log.is_gone and not self._intake.entries and self._log_ended():
-            samples = self._search(n, mask, accepts, instance_handle, take)
+            samples = self._search(n, mask, content, instance_handle, take, order)
         return samples
 
     def read_next(self) -> T | None:
@@ -273,8 +281,9 @@ class DataReader(ReaderCore, Generic[T]):
     # --- relations
 
     @property
-    def topic(self) -> Topic[T]:
-        return self._topic
+    def topic(self) -> Topic[T] | ContentFilteredTopic[T]:
+        """What the reader was made with."""
+        return self._description
 
     def get_subscriber(self) -> Subscriber:
         self._check_open()
@@ -317,6 +326,13 @@ class DataReader(ReaderCore, Generic[T]):
         self._changed &= ~DDSStatus.SampleLost
         return self._lost.read()  # type: ignore[return-value]
 
+    def get_sample_filtered_status(self) -> SampleFilteredStatus:
+        """Samples that came and that the reader's ContentFilteredTopic, or its Topic's filter, kept out."""
+        self._check_open()
+        with self._lock:
+            self._kept_out.count(self._intake.filtered - self._kept_out.total_count)
+            return self._kept_out.read()  # type: ignore[return-value]
+
     def get_reattached_status(self) -> ReattachedStatus:
         """How often the reader went on at another node, and whether samples may be missing in between."""
         self._check_open()
@@ -353,9 +369,14 @@ class _Unread:
     """A condition that is met by unread samples only."""
 
     def __init__(self, condition: Any) -> None:
+        self._condition = condition  # asked anew each time: its parameters may change while somebody waits
         self.reader = condition.reader
         self.mask = condition.mask & ~SampleState.Any | SampleState.NotRead
-        self.filter = condition.filter
+        self.order = condition.order
+
+    @property
+    def content(self) -> Any:
+        return self._condition.content
 
 
 def _only_unread(condition: Any) -> Any:

@@ -172,3 +172,15 @@ def test_the_tutorial_runs(runtime_dir: Path, tmp_path: Path) -> None:
     assert run.stderr == ""
     printed = run.stdout.split(mark + "\n")
     assert printed == [text for _, text in steps]
+
+
+def test_the_programs_of_the_dds_page_run(runtime_dir: Path, tmp_path: Path) -> None:
+    """Each is whole by itself, with a node in its process."""
+    programs = STEP.findall(read(ROOT / "docs" / "dds.md"))
+    assert programs
+    for code, text in programs:
+        program = tmp_path / "program.py"
+        program.write_text(code)
+        run = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=90,
+                             env={**os.environ, "PYTHONPATH": str(ROOT)})
+        assert (run.returncode, run.stdout, run.stderr) == (0, text, "")

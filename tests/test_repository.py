@@ -55,7 +55,7 @@ ROOMS: dict[str, set[str]] = {
 NO_CIRCLES = ("spindle", "dds", "spindle_lab/bench", "spindle_lab/chaos", "spindle_lab/paper", "spindle_lab/sim")
 
 # Each costs `import dds` more than all of its own modules together.
-HEAVY = ("asyncio", "google.protobuf", "mcap", "numpy", "prometheus_client", "rich", "uvloop")
+HEAVY = ("asyncio", "google.protobuf", "lark", "mcap", "numpy", "prometheus_client", "rich", "uvloop")
 
 SOURCE_SUFFIXES = (".py", ".pyx", ".pxd", ".pxi", ".h", ".c", ".sh")
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)

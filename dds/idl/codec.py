@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dds.idl.compiler import Evolved, compile_decoder, compile_encoder
-from dds.idl.layout import NotCompilable, describe, has_delimited, layout_of, resolve_annotations, size_max
+from dds.idl.layout import NotCompilable, Struct, describe, has_delimited, layout_of, resolve_annotations, size_max
 
 
 class IdlCodec:
@@ -25,6 +25,8 @@ class IdlCodec:
     size_max   bytes of the largest sample, None without a bound
     version    1 or 2, of XCDR; what is read may be of either
     compiled   False if the library does the work
+    layout     what samples look like, None if the library does the work
+    header     encapsulation header of what is written
     key_of     sample -> hashable key of its instance; None for types without a key
     """
 
@@ -51,7 +53,9 @@ class IdlCodec:
         self._compiled_encode: Callable[[Any], bytes] | None = None
         self._compiled_decode: Callable[[memoryview], Any] | None = None
         head = idl.xcdrv2_head if self.version == 2 else idl.xcdrv1_head
-        header, alignment_max = bytes((0, head | 1, 0, 0)), 4 if self.version == 2 else 8
+        self.header = header = bytes((0, head | 1, 0, 0))
+        self.alignment_max = alignment_max = 4 if self.version == 2 else 8
+        self.layout: Struct | None = None
         if sys.byteorder == "little" and hasattr(cls, "serialize_key") and not hasattr(cls, "__idl_discriminator__"):
             try:
                 layout = layout_of(cls, self.version)
@@ -61,6 +65,7 @@ class IdlCodec:
                 end = size_max(layout, 0, alignment_max)
                 self.size_max = None if end is None else end + 4
                 self.compiled = True
+                self.layout = layout
             except NotCompilable:
                 pass
 

@@ -263,6 +263,53 @@ def size_max(node: Node, position: int, alignment_max: int) -> int | None:
     raise AssertionError(node)
 
 
+def place_of(node: Node, path: tuple[str | int, ...], alignment_max: int) -> tuple[Node, int] | None:
+    """The member at `path` in a Struct, and where it begins in every sample; None if samples differ in that.
+
+    It begins at its alignment; a Text begins with its length.
+    """
+    position = 0
+    for step in path:
+        if isinstance(node, Struct):
+            if node.delimited:
+                position = align(position, 4) + 4
+            for name, one in node.members:
+                if name == step:
+                    break
+                if not _is_fixed(one):
+                    return None
+                position = size_max(one, position, alignment_max) or 0
+            else:
+                return None
+            node = one
+        elif isinstance(step, int) and isinstance(node, (FixedBytes, PrimitiveArray)):
+            element = Primitive("B" if isinstance(node, FixedBytes) else node.code)
+            if step >= node.length:
+                return None
+            position = align(position, min(element.size, alignment_max)) + step * element.size
+            node = element
+        elif isinstance(step, int) and isinstance(node, Array) and _is_fixed(node.element) and step < node.length:
+            if node.header:
+                position = align(position, 4) + 4
+            for _ in range(step):
+                position = size_max(node.element, position, alignment_max) or 0
+            node = node.element
+        else:
+            return None
+    if isinstance(node, (Primitive, Enumeration)):
+        return node, align(position, min(_SIZES.get(node.code, 1), alignment_max))
+    return (node, align(position, 4)) if isinstance(node, Text) else None
+
+
+def _is_fixed(node: Node) -> bool:
+    """True if it takes as many bytes in every sample, also in those of other versions of the type."""
+    if isinstance(node, Struct):
+        return not node.delimited and all(_is_fixed(member) for _, member in node.members)
+    if isinstance(node, Array):
+        return _is_fixed(node.element)
+    return isinstance(node, (Primitive, Enumeration, FixedBytes, PrimitiveArray))
+
+
 def describe(cls: type[Any], _open: tuple[type[Any], ...] = ()) -> str:
     """One line of text that is the same for types that understand each other's samples: names, types, annotations."""
     from cyclonedds_idl._type_normalize import get_extended_type_hints, get_idl_annotations, get_idl_field_annotations

@@ -1,0 +1,55 @@
+"""What readers and conditions need of a filter, however it is written.
+
+Why two questions: decoding a sample costs more than most decisions. A filter is asked with the payload first, and with
+the decoded sample only if the payload didn't tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Content(Protocol):
+    """Decides by the content of samples."""
+
+    def of_payload(self, payload: bytes) -> bool | None:
+        """Whether the sample with this payload passes; None if only the sample itself can tell."""
+        ...
+
+    def of_sample(self, sample: Any) -> bool:
+        """Whether `sample` passes."""
+        ...
+
+
+class ByFunction:
+    """Samples for which a Python function of the program is true."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def of_payload(self, payload: bytes) -> bool | None:
+        return None
+
+    def of_sample(self, sample: Any) -> bool:
+        return bool(self._function(sample))
+
+
+class Both:
+    """Samples that pass two filters; the second is asked about those that pass the first."""
+
+    def __init__(self, first: Content, second: Content) -> None:
+        self._first = first
+        self._second = second
+
+    def of_payload(self, payload: bytes) -> bool | None:
+        verdict = self._first.of_payload(payload)
+        if verdict:
+            return self._second.of_payload(payload)
+        return verdict
+
+    def of_sample(self, sample: Any) -> bool:
+        return self._first.of_sample(sample) and self._second.of_sample(sample)
+
+
+__all__ = ["Both", "ByFunction", "Content"]

@@ -1,0 +1,344 @@
+"""Expressions that fit a type: checked once, and made into Python functions that decide about samples.
+
+Why source text: a tree that is walked for every sample costs several times what one function costs. The text is made
+of what this module writes, of the type's own member names, and of names for constants; nothing that a user wrote gets
+into it.
+
+Rules: what can't be compared is refused when the expression is made, and a parameter when it is set: a number with a
+text, a label that the enumeration doesn't have, LIKE of a number. Whole numbers and floating point numbers compare as
+numbers, a boolean with TRUE, FALSE, 0 and 1, a char with a text of one character, an enumeration by its labels or
+numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dds.filters.fields import NUMBERS, TEXTS, Member, Place, header, member
+from dds.filters.syntax import (
+    PARAMETERS_MAX,
+    AllOf,
+    AnyOf,
+    Comparison,
+    Condition,
+    ExpressionError,
+    Field,
+    Literal,
+    Operand,
+    Parameter,
+    parse,
+    parse_literal,
+)
+
+if TYPE_CHECKING:
+    from dds.types import Codec
+
+_OPERATORS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Use:
+    """What an operand that is no field is compared with; what it may be depends on that."""
+
+    member: Member
+    field: Field
+    like: bool
+
+
+class Expression:
+    """An expression of DDS's SQL for the samples of one codec.
+
+    Raises ExpressionError if `text` is none, or doesn't fit the type. `parameters_count` is how many parameters it
+    needs, `has_order` whether it ends with ORDER BY.
+    """
+
+    def __init__(self, text: str, codec: Codec) -> None:
+        self.text = text
+        self._query = parse(text)
+        self._codec = codec
+        self._fields: dict[Field, Member] = {}
+        self._uses: list[tuple[Operand, _Use]] = []
+        if self._query.condition is not None:
+            self._check(self._query.condition)
+        for field in self._query.order:
+            self._member(field)
+        self.has_order = bool(self._query.order)
+        numbers = [one.number for one, _ in self._uses if isinstance(one, Parameter)]
+        self.parameters_count = max(numbers, default=-1) + 1
+        for one, use in self._uses:
+            if isinstance(one, Literal):
+                _value(str(one), one.value, use)
+        self._from_sample = self._write_for_samples()
+        self._from_payload = self._write_for_payloads()
+        self._key = self._write_key()
+
+    def bind(self, parameters: Sequence[Any] = ()) -> BoundExpression:
+        """The expression with these parameters: each a Python value, or a str with what could stand in the expression,
+        text and labels in quotes. Raises ExpressionError if they are too few or don't fit."""
+        if isinstance(parameters, (str, bytes)):
+            raise TypeError(f"parameters must be a list, not {parameters!r}")
+        given = list(parameters)
+        if len(given) > PARAMETERS_MAX:
+            raise ExpressionError(f"{len(given)} parameters are given; {PARAMETERS_MAX} are allowed, %0 to "
+                                  f"%{PARAMETERS_MAX - 1}")
+        if len(given) < self.parameters_count:
+            raise ExpressionError(f"the expression {self.text!r} needs {self.parameters_count} parameters, "
+                                  f"{len(given)} are given")
+        values = []
+        for one, use in self._uses:
+            if isinstance(one, Literal):
+                values.append(_value(str(one), one.value, use))
+            elif isinstance(one, Parameter):
+                values.append(_value(str(one), _parameter(one, given[one.number], use), use))
+        from_payload = None if self._from_payload is None else self._from_payload(*values)
+        return BoundExpression(self._from_sample(*values), from_payload, self._key)
+
+    # --- checking
+
+    def _member(self, field: Field) -> Member:
+        if field not in self._fields:
+            self._fields[field] = member(self._codec, field)
+        return self._fields[field]
+
+    def _check(self, condition: Condition) -> None:
+        if not isinstance(condition, Comparison):
+            for part in condition.parts:
+                self._check(part)
+            return
+        left, right, like = condition.left, condition.right, condition.relation == "LIKE"
+        if like and not isinstance(left, Field):
+            raise ExpressionError(f"{left} LIKE {right}: the field comes first")
+        if isinstance(left, Field) and isinstance(right, Field):
+            one, other = self._member(left), self._member(right)
+            if like or not _comparable(one, other):
+                raise ExpressionError(f"{left} {condition.relation} {right}: "
+                                      f"{_article(one.kind)} can't be compared with {_article(other.kind)} like that")
+            return
+        field, constant = (left, right) if isinstance(left, Field) else (right, left)
+        assert isinstance(field, Field)
+        found = self._member(field)
+        if like and found.kind != "text":
+            raise ExpressionError(f"{field} LIKE {constant}: LIKE compares text, {field} is {_article(found.kind)}")
+        self._uses.append((constant, _Use(found, field, like)))
+
+    # --- writing
+
+    def _write_for_samples(self) -> Callable[..., Any]:
+        names = {field: one.accessor for field, one in self._fields.items()}
+        getters = {f"get{place}": _getter(one.accessor) for place, one in enumerate(self._fields.values())}
+        for place, (field, one) in enumerate(self._fields.items()):
+            if one.optional:
+                names[field] = f"get{place}(sample)"
+        return _function("sample", self._arguments(), [], self._source(names), getters)
+
+    def _write_for_payloads(self) -> Callable[..., Any] | None:
+        used = [field for field in self._fields if self._is_in_condition(field)]
+        places = [self._fields[field].place for field in used]
+        if not used or any(place is None for place in places):
+            return None
+        names = {field: f"field{number}" for number, field in enumerate(used)}
+        lines, constants = _unpacking([place for place in places if place is not None])
+        begin = header(self._codec)
+        if begin:
+            constants["BEGIN"] = begin
+            lines.insert(0, f"if sample[:{len(begin)}] != BEGIN: return None")
+        if self._codec.kind == "numpy":
+            lines.insert(0, f"if len(sample) != {self._codec.size_max}: return None")
+        return _function("sample", self._arguments(), lines, self._source(names), constants)
+
+    def _is_in_condition(self, field: Field) -> bool:
+        def names(condition: Condition) -> bool:
+            if isinstance(condition, Comparison):
+                return field in (condition.left, condition.right)
+            return any(names(part) for part in condition.parts)
+
+        return self._query.condition is not None and names(self._query.condition)
+
+    def _write_key(self) -> Callable[[Any], Any] | None:
+        """What ORDER BY sorts by; where a field is missing the sample comes last."""
+        getters = [_getter(self._fields[field].accessor) for field in self._query.order]
+        if not getters:
+            return None
+
+        def key(sample: Any) -> Any:
+            values = [get(sample) for get in getters]
+            return [(value is None, value) for value in values]
+
+        return key
+
+    def _arguments(self) -> list[str]:
+        return [f"constant{number}" for number in range(len(self._uses))]
+
+    def _source(self, names: dict[Field, str]) -> str:
+        if self._query.condition is None:
+            return "True"
+        self._next_constant = 0
+        return self._source_of(self._query.condition, names)
+
+    def _source_of(self, condition: Condition, names: dict[Field, str]) -> str:
+        if isinstance(condition, (AllOf, AnyOf)):
+            parts = [self._source_of(part, names) for part in condition.parts]
+            return f"({(' and ' if isinstance(condition, AllOf) else ' or ').join(parts)})"
+        present, sides = [], []
+        for side, operand in (("left", condition.left), ("right", condition.right)):
+            if not isinstance(operand, Field):
+                sides.append(f"constant{self._next_constant}")
+                self._next_constant += 1
+            elif self._fields[operand].optional:
+                present.append(f"({side} := {names[operand]}) is not None")
+                sides.append(side)
+            else:
+                sides.append(names[operand])
+        if condition.relation == "LIKE":
+            text = f"{sides[1]}({sides[0]}) is {'' if condition.negated else 'not '}None"
+        else:
+            text = f"{sides[0]} {_OPERATORS[condition.relation]} {sides[1]}"
+            text = f"not {text}" if condition.negated else text
+        return f"({' and '.join([*present, text])})"
+
+
+class BoundExpression:
+    """An expression with its parameters. See `dds.filters.content.Content`.
+
+    order  sort key of a sample, None without ORDER BY
+    """
+
+    def __init__(self, from_sample: Callable[[Any], Any], from_payload: Callable[[Any], Any] | None,
+                 order: Callable[[Any], Any] | None) -> None:
+        self._from_payload = from_payload
+        self.of_sample: Callable[[Any], bool] = from_sample
+        self.order = order
+
+    def of_payload(self, payload: bytes) -> bool | None:
+        if self._from_payload is None:
+            return None
+        try:
+            verdict: bool | None = self._from_payload(payload)
+            return verdict
+        except (struct.error, UnicodeDecodeError):
+            return None  # not a sample; whoever decodes it says so
+
+    @property
+    def knows_payloads(self) -> bool:
+        """True if it decides without decoding."""
+        return self._from_payload is not None
+
+
+# --- values
+
+def _parameter(parameter: Parameter, given: Any, use: _Use) -> Any:
+    """The value of a parameter; text is read as a part of the expression, as DDS has it."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return parse_literal(given)
+    except ExpressionError:
+        raise ExpressionError(f"parameter {parameter}, {given!r}, is no value to compare {use.field} with: write a "
+                              "number as 12.5, and text or a label in quotes, as \"'text'\"") from None
+
+
+def _value(name: str, value: Any, use: _Use) -> Any:
+    """`value` as it is compared with the field. Raises ExpressionError if it can't be."""
+    kind = use.member.kind
+    if isinstance(value, enum.Enum) and kind == "enumeration":
+        value = value.name
+    fits: bool
+    if kind in NUMBERS:
+        fits = _is_number(value)
+    elif kind == "boolean":
+        fits = isinstance(value, bool) or (_is_number(value) and value in (0, 1))
+    elif kind == "enumeration":
+        labels = use.member.labels or {}
+        if isinstance(value, str) and value not in labels:
+            raise ExpressionError(f"{use.field} is compared with {value!r}: its labels are {', '.join(labels)}")
+        value = labels[value] if isinstance(value, str) else value
+        fits = _is_number(value)
+    else:
+        fits = isinstance(value, str) and (kind == "text" or len(value) == 1)
+    if not fits:
+        raise ExpressionError(f"{use.field} is compared with {name}" + (f" = {value!r}" if name[0] == "%" else "")
+                              + f": {_article(kind)} can't be compared with that")
+    return _pattern(value).fullmatch if use.like else value
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, (bool, str, bytes)) and not hasattr(value, "__len__")
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    """What LIKE means: % is any text, _ any one character."""
+    parts = [".*" if one == "%" else "." if one == "_" else re.escape(one) for one in re.sub("%+", "%", like)]
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _comparable(one: Member, other: Member) -> bool:
+    return (one.kind in NUMBERS and other.kind in NUMBERS) or (one.kind in TEXTS and other.kind in TEXTS) or (
+        one.kind == other.kind and one.labels == other.labels)
+
+
+def _article(kind: str) -> str:
+    return {"integer": "a whole number", "float": "a number", "enumeration": "an enumeration"}.get(kind, f"a {kind}")
+
+
+# --- source text
+
+def _getter(accessor: str) -> Callable[[Any], Any]:
+    """sample -> the value, None where the sample lacks it."""
+    get: Callable[[Any], Any] = _function("sample", [], [], accessor, {})()
+
+    def value(sample: Any) -> Any:
+        try:
+            return get(sample)
+        except (AttributeError, IndexError, TypeError):  # an element beyond the end, a member of what is None
+            return None
+
+    return value
+
+
+def _unpacking(places: list[Place]) -> tuple[list[str], dict[str, Any]]:
+    """Lines that unpack the values of `places` from `sample` into field0, field1, ..., and the constants they need."""
+    lines: list[str] = []
+    constants: dict[str, Any] = {}
+    order = sorted((number for number, place in enumerate(places) if place.code), key=lambda n: places[n].offset)
+    form, targets, at = "<", "", 0
+    for number in [*order, -1]:
+        if targets and (number < 0 or places[number].offset < at):  # the end, or a field that shares bytes with another
+            name = f"unpack{len(constants)}"
+            constants[name] = struct.Struct(form).unpack_from
+            lines.append(f"{targets}= {name}(sample)")
+            form, targets, at = "<", "", 0
+        if number >= 0:
+            place = places[number]
+            form += f"{place.offset - at}x{place.code}"
+            at = place.offset + struct.calcsize("<" + place.code)
+            targets += f"field{number}, "
+    for number, place in enumerate(places):
+        if not place.code:  # a CDR string: its length, then its bytes and a zero
+            constants["unpack_size"] = struct.Struct("<I").unpack_from
+            begin = place.offset + 4
+            lines.append(f"size, = unpack_size(sample, {place.offset})")
+            lines.append(f"if {begin} + size > len(sample): return None")
+            lines.append(f"field{number} = str(sample[{begin}:{begin - 1} + size], 'utf-8')")
+        elif place.convert != "{}":
+            lines.append(f"field{number} = {place.convert.format(f'field{number}')}")
+    return lines, constants
+
+
+def _function(argument: str, constants: list[str], lines: list[str], result: str, names: dict[str, Any]
+              ) -> Callable[..., Any]:
+    """A function that takes the constants and returns the function of `argument` whose lines and result these are."""
+    text = "\n".join([
+        f"def make({', '.join(constants)}):", f"    def decide({argument}):", *("        " + one for one in lines),
+        f"        return {result}", "    return decide"])
+    namespace = dict(names)
+    exec(compile(text, "<expression>", "exec"), namespace)
+    made: Callable[..., Any] = namespace["make"]
+    return made
+
+
+__all__ = ["BoundExpression", "Expression"]

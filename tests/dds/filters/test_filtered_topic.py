@@ -1,0 +1,245 @@
+"""ContentFilteredTopic and QueryCondition with expressions, at readers.
+
+Goal: a reader sees what passes and nothing else, counts the rest, and keeps what its History says of what passes;
+expressions and parameters that don't fit are refused and change nothing.
+Method: writers and readers on one embedded node.
+"""
+
+import itertools
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from dds import (
+    ContentFilteredTopic,
+    DataReader,
+    DataWriter,
+    DDSException,
+    DomainParticipant,
+    InstanceState,
+    Policy,
+    Qos,
+    QueryCondition,
+    SampleState,
+    Topic,
+    ViewState,
+    WaitSet,
+    duration,
+)
+from dds.idl import IdlStruct
+from dds.idl import annotations as annotate
+from tests.support import wait_until
+
+LONG = duration(seconds=20)
+ANY = SampleState.Any | ViewState.Any | InstanceState.Any
+BAD = DDSException.DDS_RETCODE_BAD_PARAMETER
+
+
+@dataclass
+class Point(IdlStruct):
+    x: int
+    name: str
+
+
+@dataclass
+class Keyed(IdlStruct):
+    plane: int
+    annotate.key("plane")
+    x: int
+
+
+def write_all(writer, samples):
+    for one in samples:
+        writer.write(one)
+    assert writer.wait_for_acks(LONG)
+
+
+def points(*values):
+    return [Point(one, f"p{one}") for one in values]
+
+
+def made(participant, text="x > %0", parameters=(2,), qos=None, data_type=Point):
+    topic = Topic(participant, "points", data_type)
+    filtered = ContentFilteredTopic(participant, "some points", topic, text, parameters)
+    return topic, filtered, DataReader(participant, filtered, qos=qos), DataWriter(participant, topic)
+
+
+def test_a_reader_sees_what_passes_and_counts_the_rest(participant):
+    topic, filtered, reader, writer = made(participant)
+    everything = DataReader(participant, topic)
+    write_all(writer, points(1, 2, 3, 4))
+    assert reader.read(10) == points(3, 4) == reader.take(10)
+    assert everything.take(10) == points(1, 2, 3, 4)
+    status = reader.get_sample_filtered_status()
+    assert (status.total_count, status.total_count_change) == (2, 2)
+    write_all(writer, points(0, 5))
+    assert reader.take_one(timeout=LONG) == Point(5, "p5")
+    status = reader.get_sample_filtered_status()
+    assert (status.total_count, status.total_count_change) == (3, 1)
+    assert everything.get_sample_filtered_status().total_count == 0
+    assert reader.get_sample_lost_status().total_count == 0
+    assert reader.topic is filtered and filtered.related_topic is topic
+
+
+def test_what_it_says_of_itself(participant):
+    topic, filtered, _, _ = made(participant)
+    assert filtered.name == filtered.get_name() == "some points"
+    assert filtered.filter_expression == "x > %0" and filtered.expression_parameters == [2]
+    assert filtered.participant is participant and filtered.data_type is Point
+    assert filtered.typename == topic.typename and "x > %0" in repr(filtered)
+
+
+def test_parameters_change_for_what_comes_later(participant):
+    _, filtered, reader, writer = made(participant)
+    write_all(writer, points(1, 3))
+    assert reader.read(9) == points(3)
+    filtered.expression_parameters = ["0"]
+    write_all(writer, points(1, 0))
+    assert reader.take(9) == points(3, 1)
+    for wrong in ([], ["'a'"], [None]):
+        with pytest.raises(DDSException) as raised:
+            filtered.set_expression_parameters(wrong)
+        assert raised.value.code == BAD
+    assert filtered.get_expression_parameters() == ["0"]
+    write_all(writer, points(7))
+    assert reader.take(9) == points(7)
+
+
+def test_history_is_of_what_passes(participant):
+    """The last sample that passes stays, whatever comes behind it that doesn't."""
+    _, _, reader, writer = made(participant, qos=Qos(Policy.History.KeepLast(1)))
+    write_all(writer, points(8, 9, 1, 0))
+    assert reader.take(9) == points(9)
+    assert reader.get_sample_lost_status().total_count == 0
+
+
+def test_history_of_each_instance_is_of_what_passes(participant):
+    _, _, reader, writer = made(participant, "x < 5", (), Qos(Policy.History.KeepLast(1)), Keyed)
+    write_all(writer, [Keyed(1, 1), Keyed(2, 4), Keyed(1, 7), Keyed(2, 9)])
+    assert reader.take(9) == [Keyed(1, 1), Keyed(2, 4)]
+
+
+def test_waiting_is_for_what_passes(participant):
+    _, _, reader, writer = made(participant)
+    got = []
+    thread = threading.Thread(
+        target=lambda: got.extend(itertools.islice(reader.take_iter(timeout=LONG), 2)), daemon=True)
+    thread.start()
+    write_all(writer, points(1, 1, 3, 1, 4))
+    thread.join(20)
+    assert got == points(3, 4)
+
+
+def test_a_function_of_the_topic_and_an_expression_both_count(participant):
+    topic = Topic(participant, "points", Point)
+    topic.set_topic_filter(lambda topic, sample: sample.x % 2 == 0)
+    reader = DataReader(participant, ContentFilteredTopic(participant, "high", topic, "x > 2"))
+    write_all(DataWriter(participant, topic), points(1, 2, 3, 4, 5, 6))
+    assert reader.take(9) == points(4, 6)
+    assert reader.get_sample_filtered_status().total_count == 4
+
+
+def test_records_in_batches(participant):
+    dtype = np.dtype([("x", "<i4"), ("y", "<f8")])
+    _, _, reader, writer = made(participant, "y >= %0 AND x <> 3", (2.5,), None, dtype)
+    writer.write_many(np.array([(i, i / 2) for i in range(10)], dtype))
+    assert writer.wait_for_acks(LONG)
+    assert reader.take_array(100)["x"].tolist() == [5, 6, 7, 8, 9]
+
+
+def test_late_joiners_get_what_passes(participant):
+    qos = Qos(Policy.Reliability.Reliable(LONG), Policy.Durability.TransientLocal)
+    topic = Topic(participant, "kept", Point, qos=qos)
+    writer = DataWriter(participant, topic)
+    keeper = DataReader(participant, topic)
+    write_all(writer, points(1, 2, 3, 4))
+    late = DataReader(participant, ContentFilteredTopic(participant, "high", topic, "name = 'p2' or x >= 4"))
+    assert late.take(9) == points(2, 4)
+    assert keeper.take(9) == points(1, 2, 3, 4)
+
+
+def test_wrong_arguments(participant):
+    topic = Topic(participant, "points", Point)
+    for arguments in ((topic, "x", topic, "x = 1"), (participant, 5, topic, "x = 1"), (participant, "x", "points", ""),
+                      (participant, "x", topic, None), (participant, "x", topic, "x = %0", "1")):
+        with pytest.raises(TypeError):
+            ContentFilteredTopic(*arguments)
+    for text, parameters, why in (("x >", (), "character 4"), ("y = 1", (), "no field 'y'"), ("x = %0", (), "needs 1"),
+                                  ("x = %0", (None,), "parameters"), ("x = 1 ORDER BY x", (), "ORDER BY")):
+        with pytest.raises(DDSException, match=why) as raised:
+            ContentFilteredTopic(participant, "x", topic, text, parameters)
+        assert raised.value.code == BAD
+    with DomainParticipant(embedded=True) as another, pytest.raises(DDSException, match="another participant"):
+        ContentFilteredTopic(another, "x", topic, "x = 1")
+    with pytest.raises(TypeError, match="must be a Topic"):
+        DataWriter(participant, ContentFilteredTopic(participant, "x", topic, "x = 1"))
+
+
+# --- conditions
+
+def test_a_query_condition_with_an_expression(participant):
+    topic = Topic(participant, "points", Point)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    high = QueryCondition(reader, ANY, "x > %0 AND name LIKE 'p%'", [2])
+    assert not high.triggered
+    write_all(writer, points(1, 3, 2, 4))
+    assert high.triggered
+    assert reader.take(1, condition=high) == points(3)
+    assert reader.read(9) == points(1, 2, 4)
+    assert high.get_query_expression() == "x > %0 AND name LIKE 'p%'" and high.get_query_parameters() == [2]
+    high.set_query_parameters([3])
+    assert reader.take(9, condition=high) == points(4) and not high.triggered
+    with pytest.raises(DDSException, match="can't be used"):
+        high.set_query_parameters([])
+    assert high.get_query_parameters() == [3]
+
+
+def test_a_query_condition_with_an_order(participant):
+    topic = Topic(participant, "points", Point)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    write_all(writer, points(5, 1, 4, 2, 3))
+    ordered = QueryCondition(reader, ANY, "x > 1 ORDER BY x")
+    assert reader.read(2, condition=ordered) == points(2, 3)
+    assert [*reader.take_iter(condition=ordered, timeout=0)] == points(2, 3, 4, 5)
+    assert reader.take(9) == points(1)
+    everything = QueryCondition(reader, ANY, "ORDER BY x")
+    write_all(writer, points(9, 8))
+    assert reader.take(9, condition=everything) == points(8, 9)
+
+
+def test_new_parameters_wake_who_waits(participant):
+    topic = Topic(participant, "points", Point)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    condition = QueryCondition(reader, ANY, "x = %0", [7])
+    write_all(writer, points(1))
+    waitset = WaitSet(participant)
+    waitset.attach(condition)
+    woken, got = [], []
+    threads = [threading.Thread(target=lambda: woken.append(waitset.wait(LONG)), daemon=True),
+               threading.Thread(target=lambda: got.append(reader.read_one(condition, LONG)), daemon=True)]
+    for one in threads:
+        one.start()
+    wait_until(lambda: len(reader._hub._waiters) > 1)
+    condition.set_query_parameters([1])
+    for one in threads:
+        one.join(20)
+    assert woken == [1] and got == points(1)
+
+
+def test_query_conditions_that_can_not_be(participant):
+    topic = Topic(participant, "points", Point)
+    reader = DataReader(participant, topic)
+    with pytest.raises(TypeError, match="callable or an expression"):
+        QueryCondition(reader, ANY, 5)
+    with pytest.raises(TypeError, match="parameters belong to an expression"):
+        QueryCondition(reader, ANY, lambda sample: True, [1])
+    with pytest.raises(DDSException, match="no field 'y'") as raised:
+        QueryCondition(reader, ANY, "y = 1")
+    assert raised.value.code == BAD and not reader.children
+    by_function = QueryCondition(reader, ANY, lambda sample: True)
+    for call in (by_function.get_query_expression, lambda: by_function.set_query_parameters([])):
+        with pytest.raises(DDSException) as raised:
+            call()
+        assert raised.value.code == DDSException.DDS_RETCODE_ILLEGAL_OPERATION
