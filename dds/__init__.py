@@ -45,12 +45,11 @@ if TYPE_CHECKING:
     from dds import builtin, core, idl
 
 # Imported when asked for: they are seldom used, or bring a library along.
-_MODULES = ("builtin", "core", "idl", "types")
+_MODULES = ("builtin", "core", "idl", "qos_provider", "types")
 
 # What programs for other DDS implementations may ask for, and why it isn't there.
 _MISSING = {
     "dynamic": "types are given by classes; there is no type discovery",
-    "qos_provider": "Qos from XML files; build them with dds.qos",
     "BuiltinDataReader": "builtin topics; ask participant.session, or a reader or writer for its matches",
     "BuiltinTopicDcpsParticipant": "builtin topics; ask participant.session",
     "BuiltinTopicDcpsPublication": "builtin topics; ask participant.session",

@@ -274,13 +274,4 @@ def _reader_of(entity: Entity) -> DataReader[Any] | None:
     return entity if isinstance(entity, DataReader) else None
 
 
-class Statistics:
-    """Not part of Spindle per entity: see the node's counters, `participant.session.counters().snapshot()`."""
-
-    def __init__(self, entity: Entity) -> None:
-        from dds.exceptions import unsupported
-
-        unsupported("Statistics of one entity", "see participant.session.counters().snapshot() for the node's")
-
-
-__all__ = ["GuardCondition", "QueryCondition", "ReadCondition", "Statistics", "WaitSet"]
+__all__ = ["GuardCondition", "QueryCondition", "ReadCondition", "WaitSet"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from dds.conditions import GuardCondition, QueryCondition, ReadCondition, Statistics, WaitSet
+from dds.conditions import GuardCondition, QueryCondition, ReadCondition, WaitSet
 from dds.entity import Entity
 from dds.exceptions import (
     DDSException,
@@ -16,6 +16,7 @@ from dds.exceptions import (
 )
 from dds.listener import Listener
 from dds.qos import Policy, Qos
+from dds.statistics import Statistics
 from dds.status import DDSStatus, InstanceState, NodeState, SampleState, ViewState
 
 

@@ -127,6 +127,11 @@ class DataWriter(Entity, Generic[T]):
         return self._link.handle
 
     @property
+    def _use_version_2(self) -> bool:
+        """Whether it writes XCDR2; the name by which programs for cyclonedds-python look."""
+        return getattr(self._codec, "version", 1) == 2
+
+    @property
     def _inbox(self) -> Any:
         return self._link.handle.inbox
 

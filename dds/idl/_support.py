@@ -1,0 +1,3 @@
+"""Buffers of the library, under the name by which programs for cyclonedds-python import them."""
+
+from cyclonedds_idl._support import *  # noqa: F403
