@@ -71,6 +71,9 @@ class Domain(Entity):
         found = [one for one in list(_participants) if one._open and one.get_domain_id() == self._id]
         return sorted(found, key=lambda one: one._ref)
 
+    get_children = get_participants
+    children = property(get_participants)
+
     def get_domain_id(self) -> int:
         return self._id
 
@@ -156,6 +159,7 @@ class DomainParticipant(Participant):
         self._runtime.participant = weakref.ref(self)
         _participants.add(self)
         _close_at_exit()
+        _warn_of_other_settings()
         if reattach is not False or listener is not None:
             self._runtime.watch()
 
@@ -196,6 +200,17 @@ def _no_node(error: Exception, embedded: bool, elsewhere: bool) -> DDSException:
         return DDSNodeLost(f"{error}. Either start a daemon (`spindle daemon`), or run a node inside this program with "
                            "DomainParticipant(embedded=True) or the environment variable SPINDLE_EMBED=1")
     return translate(error, "starting an embedded node" if embedded else "attaching to the daemon")
+
+
+@functools.cache
+def _warn_of_other_settings() -> None:
+    """Once in a process: what configures another DDS does nothing here."""
+    if os.environ.get("CYCLONEDDS_URI"):
+        import logging
+
+        logging.getLogger("dds").warning(
+            "CYCLONEDDS_URI is set: it configures Cyclone DDS and has no effect here; a Spindle daemon has its own "
+            "configuration (docs/configuration.md), an embedded node that of Domain(domain_id, config)")
 
 
 def _embed(domain_id: int, node_id: int | None, runtime_dir: str | os.PathLike[str] | None, name: str) -> Session:

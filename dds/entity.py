@@ -56,7 +56,7 @@ class Entity:
         self._ref = next(_refs)
         self._parent = parent
         self._qos = qos
-        self._listener = listener
+        self._listener = None if listener is None else listener.copy()
         self._children_refs: list[weakref.ref[Entity]] = []
         self._changed = 0
         self._status_mask = DDSStatus.All
@@ -149,7 +149,10 @@ class Entity:
 
     def get_instance_handle(self) -> int:
         """A number for this entity, unique in its domain."""
-        return handle_of(self._real()._guid())
+        return self._real()._instance_handle()
+
+    def _instance_handle(self) -> int:
+        return handle_of(self._guid())
 
     def _guid(self) -> bytes:
         """16 bytes, unique in the group: the participant's own 12, and the entity's handle. After a reattachment the
@@ -186,13 +189,20 @@ class Entity:
 
     # --- listeners
 
-    def get_listener(self) -> Listener | None:
-        return self._real()._listener
+    def get_listener(self) -> Listener:
+        """A listener with the callbacks of this entity; what is changed in it concerns nobody until it is set."""
+        listener = self._real()._listener
+        return Listener() if listener is None else listener.copy()
 
     def set_listener(self, listener: Listener | None) -> None:
-        """Replace the listener; None = none. TypeError for what is no Listener."""
+        """Take over the callbacks of `listener`, as they are now; those that it doesn't have stay as they were. None =
+        no callbacks any more. TypeError for what is no Listener."""
         me = self._real()
-        me._listener = check_listener(listener)
+        given = check_listener(listener)
+        merged = None if given is None else me.get_listener()
+        if merged is not None and given is not None:
+            given.copy_to(merged)
+        me._listener = merged
         me._runtime.listeners_changed()
 
     def _listener_for(self, name: str) -> Listener | None:
@@ -239,7 +249,11 @@ class Entity:
         me = self._real()
         found = me.read_status(mask)
         me._changed &= ~found
+        me._status_taken(found)
         return found
+
+    def _status_taken(self, bits: int) -> None:
+        """For subclasses: these bits of what the last _update_status() found count as seen."""
 
     def get_status_changes(self) -> int:
         """All bits of DDSStatus that have changed since they were last looked at."""

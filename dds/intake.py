@@ -19,7 +19,7 @@ from typing import Any
 
 from dds.exceptions import DDSNodeLost
 from dds.filters.content import Content
-from dds.internal import SampleInfo
+from dds.internal import SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.errors import ForkedChild
 
@@ -154,7 +154,7 @@ class Intake:
         self.sweep_all()
 
     def _admit(self, payload: bytes, live: Any) -> None:
-        if self.blocked and (live.sender << 16 | live.writer) in self.blocked:
+        if self.blocked and publication_handle(live.sender, live.writer, live.relay) in self.blocked:
             return
         instance, sample = self.single, None
         if self.content is not None:

@@ -16,6 +16,12 @@ dds_domain_default: int = 0
 uint32_max: int = (1 << 32) - 1
 
 
+def publication_handle(node_id: int, writer: int, relay: int) -> int:
+    """Of the writer with this number on a node; of a writer on a host without a node (`relay` isn't 0), the same
+    whatever node it goes on at."""
+    return 1 << 62 | relay << 16 | writer if relay else node_id << 16 | writer
+
+
 class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own info register as one
     """What came with a sample. DDS 1.4, 2.2.2.5.5.
 
@@ -24,7 +30,7 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
     source_timestamp     when it was written, UTC ns
     reception_timestamp  when it was delivered on this node, UTC ns
     instance_handle      of its instance, for types with a key; else 1
-    publication_handle   of its writer, as in DataReader.get_matched_publications()
+    publication_handle   of its writer: its instance_handle, and as in DataReader.get_matched_publications()
     sequence             its place in the delivery order of its view; with view_id the same on every node
     view_id              the view in which it was delivered
     node                 id of the node that sent it
@@ -51,7 +57,7 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
         self.instance_handle = instance_handle
         self.source_timestamp: int = live.source_timestamp
         self.reception_timestamp: int = live.reception_timestamp
-        self.publication_handle: int = live.sender << 16 | live.writer
+        self.publication_handle: int = publication_handle(live.sender, live.writer, live.relay)
         self.sequence: int = live.sequence
         self.view_id: int = live.view_id
         self.node: int = live.sender

@@ -5,7 +5,7 @@ Imported with the first reader, because it loads an extension module.
 
 from __future__ import annotations
 
-from dds.internal import SampleInfo
+from dds.internal import SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.client.samples import MessageInfo, message_type
 
@@ -34,7 +34,7 @@ class LiveSampleInfo(MessageInfo):
 
     @property
     def publication_handle(self) -> int:
-        return self.sender << 16 | self.writer
+        return publication_handle(self.sender, self.writer, self.relay)
 
 
 class FirstSampleInfo(LiveSampleInfo):

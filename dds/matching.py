@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dds.attachment import Attachment
 from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
+from dds.internal import publication_handle
 from dds.policies import DEFAULT, incompatible_policy
 from dds.qos import Qos
 from dds.status import (
@@ -49,7 +50,7 @@ class Remote:
         self.guid = endpoint.guid
         self.is_writer = endpoint.is_writer
         if endpoint.is_writer:
-            self.handle = endpoint.node_id << 16 | endpoint.writer_id  # as SampleInfo.publication_handle
+            self.handle = publication_handle(endpoint.node_id, endpoint.writer_id, endpoint.relay)
         else:
             self.handle = handle_of(endpoint.guid)
         self.qos = decode_qos(endpoint.endpoint)

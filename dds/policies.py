@@ -65,6 +65,10 @@ def _refusal(policy: Any) -> str | None:
     elif scope == "DurabilityService":
         if _kind(policy.history) == "KeepLast" and policy.history.depth < 1:
             return "depth must be at least 1"
+        if policy.cleanup_delay:
+            return "what is kept is not cleaned up by time; use a cleanup_delay of 0"
+        if (policy.max_samples, policy.max_instances, policy.max_samples_per_instance) != (-1, -1, -1):
+            return "what is kept is limited by its history, and in bytes by Topic(history_bytes=); use limits of -1"
     elif scope == "ResourceLimits":
         for name in ("max_samples", "max_instances", "max_samples_per_instance"):
             if getattr(policy, name) != -1 and getattr(policy, name) < 1:
@@ -155,6 +159,21 @@ def level_of(qos: Qos) -> int:
     if durability != "Volatile":
         return 2
     return 0 if best_effort(qos) else 1
+
+
+def samples_max(qos: Qos, keyed: bool) -> int:
+    """Most samples that a writer or a reader holds, as ResourceLimits says; 0 = no limit of its own.
+
+    Raises DDSException (UNSUPPORTED) for limits per instance of a type with a key.
+    """
+    limits = qos[Policy.ResourceLimits]
+    if limits is None:
+        return 0
+    if keyed and (limits.max_instances, limits.max_samples_per_instance) != (-1, -1):
+        raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
+                           f"{limits!r}: limits per instance are not kept for types with a key; use max_samples")
+    counts = [one for one in (limits.max_samples, limits.max_samples_per_instance) if one != -1]
+    return min(counts) if counts else 0
 
 
 def best_effort(qos: Qos) -> bool:

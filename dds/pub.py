@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from dds import policies, reaper
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, translate, unsupported
+from dds.internal import publication_handle
 from dds.links import WriterLink
 from dds.listener import Listener
 from dds.loan import Loan
 from dds.matching import Matches, encode_qos
-from dds.qos import DataWriterQos, Policy, PublisherQos, Qos
+from dds.qos import DataWriterQos, PublisherQos, Qos
 from dds.status import (
     DDSStatus,
     DeadlineMissedStatus,
@@ -102,9 +103,8 @@ class DataWriter(Entity, Generic[T]):
             topic._check_open()
             extra = Qos(*(one for one in publisher._qos if one.__scope__ == "PresentationAccessScope"))
             info, self._qos = topic._settle(own, extra, is_writer=True)
-            limits = self._qos[Policy.ResourceLimits]
-            slots = slots or max(0, limits.max_samples if limits is not None else 0)
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
+            slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
                 self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, encode_qos(self._qos),
                                         not policies.best_effort(self._qos), self._codec)
@@ -125,6 +125,12 @@ class DataWriter(Entity, Generic[T]):
     @property
     def _handle(self) -> WriterHandle:
         return self._link.handle
+
+    def _instance_handle(self) -> int:
+        """As its samples have it at readers (sample_info.publication_handle). After a reattachment to another node it
+        has another one."""
+        handle = self._handle
+        return publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
 
     @property
     def _use_version_2(self) -> bool:

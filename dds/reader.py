@@ -30,7 +30,7 @@ from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
-from dds.qos import Policy, Qos
+from dds.qos import Qos
 from dds.status import DDSStatus, InstanceState, SampleFilteredStatus, SampleLostStatus, SampleState, ViewState
 from dds.topic import Topic
 from dds.wake import Deadline, Hub, Waker, park, wait_readable
@@ -68,6 +68,7 @@ class ReaderCore(Entity):
         self._blocked: set[int] = set()
         self._consumed = 0  # samples that were given out for the first time
         self._lost = SampleLostStatus()
+        self._head_looked_at = self._head_taken = (0, -1)  # see _head()
         self._failure: Exception | None = None
         self._live_info = LiveSampleInfo
         self._bytes_sample = LiveBytesSample
@@ -80,7 +81,7 @@ class ReaderCore(Entity):
         self._depth = policies.history_depth(self._qos)
         self._keep_all = not self._depth and not policies.best_effort(self._qos)
         from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
-        limits = self._limits()
+        limits = policies.samples_max(self._qos, self._codec.key_of is not None)
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._link = ReaderLink(
                 self, self._runtime, info.spec, self._ref, self._keep_all, from_history, encode_qos(self._qos))
@@ -159,17 +160,6 @@ class ReaderCore(Entity):
         attachment = self._runtime.attachment
         attachment.lost(self._link.handle.session)  # who hears of it by this error finds it in the statuses, too
         raise attachment.lost_error(f"reading topic {self._topic.name!r}")
-
-    def _limits(self) -> int:
-        """Samples that may be kept, as ResourceLimits says; 0 = no limit of its own."""
-        limits = self._qos[Policy.ResourceLimits]
-        if limits is None:
-            return 0
-        if self._codec.key_of is not None and (limits.max_instances, limits.max_samples_per_instance) != (-1, -1):
-            raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
-                               f"{limits!r}: limits per instance are not kept for types with a key; use max_samples")
-        counts = [one for one in (limits.max_samples, limits.max_samples_per_instance) if one != -1]
-        return min(counts) if counts else 0
 
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
@@ -284,6 +274,8 @@ class ReaderCore(Entity):
             except ValueError as error:
                 raise self._not_now(error) from None
             self._look_for_lost()
+            if handle is not None:
+                self._check_instance(handle)
             matching = intake.matching(mask, content, handle)
             if order is not None:
                 matching = iter(sorted(matching, key=lambda entry: order(self._codec.decode(entry.payload))))
@@ -297,6 +289,15 @@ class ReaderCore(Entity):
             if samples:
                 self._info_type = self._live_info
             return samples
+
+    def _check_instance(self, handle: int) -> None:
+        """Raise DDSException (BAD_PARAMETER) if there never was an instance with this handle."""
+        intake = self._intake
+        known = handle in intake.instances or handle in list(self._topic._instances.values())
+        if not (known if intake.handle_of is not None else handle == intake.single.handle):
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                               f"{self!r} has no instance {handle!r}: handles are those of sample_info.instance_handle "
+                               "and lookup_instance()")
 
     def _wait(self, condition: Any, timeout: int | None) -> bool:
         """Wait until there is something for `condition` (None = anything unread); False after `timeout` ns."""
@@ -409,10 +410,15 @@ class ReaderCore(Entity):
     def _update_status(self) -> None:
         reaper.flush()  # a writer that was just forgotten doesn't match any more
         self._look_for_lost()
-        if self._unread():
+        self._head_looked_at = self._head()  # first: what comes from here on is new to whoever takes the status
+        if self._unread() and self._head_looked_at != self._head_taken:
             self._changed |= DDSStatus.DataAvailable
         else:
             self._changed &= ~DDSStatus.DataAvailable
+
+    def _status_taken(self, bits: int) -> None:
+        if bits & DDSStatus.DataAvailable:
+            self._head_taken = self._head_looked_at
 
     def _look_for_lost(self) -> None:
         """Bring the lost-sample status up to date. Replaced by KeepLast is not lost."""

@@ -51,7 +51,7 @@ from spindle.group.codec import (
     topic_to_wire,
     view_to_wire,
 )
-from spindle.group.endpoints import Endpoint
+from spindle.group.endpoints import RELAY_SHIFT, Endpoint
 from spindle.group.topics import WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
@@ -400,7 +400,8 @@ class Application:
         if endpoint is not None:
             try:
                 if port.writer is not None:
-                    endpoint = dataclasses.replace(endpoint, writer_id=port.writer.inbox.writer_id)
+                    endpoint = dataclasses.replace(
+                        endpoint, writer_id=port.writer.inbox.writer_id, relay=port.writer.relayed >> RELAY_SHIFT)
                 holder = self._all.announced.get(endpoint.guid)
                 if holder is not None and holder[0] is not self and not holder[0]._ended:
                     raise AccessDenied(f"guid {endpoint.guid.hex()} is announced by another application of this node")

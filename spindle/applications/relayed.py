@@ -346,7 +346,8 @@ class RelayedApplication(Application):
                 feed.sent += log_cost(len(payload))
                 messages.append(rb.Delivery(
                     payload=payload, sender=info.sender, sequence=info.sequence, view_id=info.view_id,
-                    source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp))
+                    source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp,
+                    relay=info.relay))
         lost = feed.reader.lost
         if not messages and lost == feed.lost:
             return False

@@ -22,6 +22,7 @@ from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
 from spindle.errors import ConfigError, SpindleError, shortage
+from spindle.group.endpoints import RELAY_SHIFT
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 
@@ -171,6 +172,10 @@ class RemoteWriterHandle(WriterHandle):
     def writer_id(self) -> int:  # type: ignore[override]
         """At the present node."""
         return self._writer.writer_id
+
+    @property
+    def relay(self) -> int:  # type: ignore[override]
+        return self._writer.identity >> RELAY_SHIFT
 
     def close(self) -> None:
         """As WriterHandle.close; waits a moment until what was committed is delivered everywhere."""

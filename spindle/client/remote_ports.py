@@ -194,7 +194,7 @@ class RemoteReader:
             if len(one.payload) > self.topic.spec.size_max or one.writer_id > 0xFFFF:
                 raise WireError(f"topic {self.topic.spec.name!r}: a message can't be of this topic")
             if not append(one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                          one.reception_ns):
+                          one.reception_ns, one.relay):
                 raise WireError(f"topic {self.topic.spec.name!r}: more messages came than there is room for")
             self._came += cost(len(one.payload))
             self._place = one.view_id, one.sequence + 1

@@ -47,7 +47,10 @@ class WriterHandle:
     """A writer of one topic. `inbox` takes the messages; `topic` is the agreed topic when it was opened.
 
     writer_id: the writer's number on its node, as its messages carry it.
+    relay: of a writer on a host without a node: with writer_id, which one it is, as its messages carry it; else 0.
     """
+
+    relay = 0
 
     def __init__(self, session: Session, port: int, topic: TopicInfo, writer_id: int, inbox: InboxWriter) -> None:
         self.session = session

@@ -59,13 +59,15 @@ def position_from_wire(message: pb.Position) -> Position:
 def endpoint_to_wire(endpoint: Endpoint) -> pb.Endpoint:
     return pb.Endpoint(
         guid=endpoint.guid, node_id=endpoint.node_id, is_writer=endpoint.is_writer, topic=endpoint.topic,
-        endpoint=endpoint.endpoint, app_name=endpoint.app_name, pid=endpoint.pid, writer_id=endpoint.writer_id)
+        endpoint=endpoint.endpoint, app_name=endpoint.app_name, pid=endpoint.pid, writer_id=endpoint.writer_id,
+        relay=endpoint.relay)
 
 
 def endpoint_from_wire(message: pb.Endpoint) -> Endpoint:
     return Endpoint(
         guid=message.guid, node_id=message.node_id, is_writer=message.is_writer, topic=message.topic,
-        endpoint=message.endpoint, app_name=message.app_name, pid=message.pid, writer_id=message.writer_id)
+        endpoint=message.endpoint, app_name=message.app_name, pid=message.pid, writer_id=message.writer_id,
+        relay=message.relay)
 
 
 def event_to_wire(event: Event) -> pb.Event:

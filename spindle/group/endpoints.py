@@ -13,6 +13,7 @@ from spindle.errors import ConfigError
 
 GUID_BYTES_MAX = 16
 ENDPOINT_BYTES_MAX = 4096
+RELAY_SHIFT = 15  # the identity of a relayed writer without its writer id
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Endpoint:
     endpoint  up to 4096 bytes, opaque
     app_name  of its application, for people; pid as seen by its node (0 = not visible)
     writer_id number of a writer on its node, as in the info of its messages; given by the node (0 for readers)
+    relay     of a writer on a host without a node: with `writer_id`, which one it is, at whatever node; as in the info
+              of its messages. 0 for all others
     Raises ConfigError if guid or endpoint have another size.
     """
 
@@ -35,6 +38,7 @@ class Endpoint:
     app_name: str = ""
     pid: int = 0
     writer_id: int = 0
+    relay: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.guid) <= GUID_BYTES_MAX:

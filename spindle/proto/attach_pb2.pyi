@@ -271,7 +271,7 @@ class Position(_message.Message):
     def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid", "writer_id")
+    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid", "writer_id", "relay")
     GUID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     IS_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +280,7 @@ class Endpoint(_message.Message):
     APP_NAME_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     guid: bytes
     node_id: int
     is_writer: bool
@@ -288,7 +289,8 @@ class Endpoint(_message.Message):
     app_name: str
     pid: int
     writer_id: int
-    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: bool = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ...) -> None: ...
+    relay: int
+    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: bool = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ..., relay: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("kind", "endpoint", "view", "topic", "text")

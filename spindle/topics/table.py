@@ -31,6 +31,7 @@ from spindle.errors import (
     error_from_wire,
     shortage,
 )
+from spindle.group.endpoints import RELAY_SHIFT
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 DRAIN_POLL_S = 0.001  # first pause between two looks at a closing writer's inbox; doubles up to the next
 DRAIN_POLL_MAX_S = 0.05
 TAKEN_BACK_MAX = 256  # deleted topics whose roles were taken back: a leader hears of that long before so many follow
-RELAY_SHIFT = 15  # the identity of a relayed writer without its writer id
 CLOSE_WAIT_S = 2.0  # close_writer returns after this, the rest goes on by itself
 WRITER_ID_MAX = 0x7FFF  # those above belong to relayed writers, see spindle.relay
 LOG = logging.getLogger("spindle.node")

@@ -138,7 +138,10 @@ class TestEntities:
         assert reader.take_status() == DDSStatus.SubscriptionMatched
         assert reader.read_status() == 0
         assert reader.take_status(DDSStatus.All) & DDSStatus.DataAvailable
-        assert reader.take(10) == [b"x"]
+        assert not reader.take_status(DDSStatus.All) & DDSStatus.DataAvailable  # once for what has come
+        write_all(writer, [b"y"])
+        assert reader.take_status(DDSStatus.DataAvailable) == DDSStatus.DataAvailable
+        assert reader.take(10) == [b"x", b"y"]
         assert reader.get_status_changes() == 0
         with pytest.raises(DDSException):
             reader.set_status_mask(1 << 20)
@@ -326,13 +329,38 @@ class TestListeners:
         writer.write(b"1")
         wait_until(lambda: first == [b"1"])
         reader.set_listener(None)
-        assert reader.get_listener() is None
+        assert not any(reader.get_listener().handles(name) for name in CALLBACKS)
         write_all(writer, [b"2"])
         reader.listener = Listener(on_data_available=lambda r: second.extend(r.take(9)))
         wait_until(lambda: second == [b"2"])
         assert first == [b"1"]
         with pytest.raises(TypeError):
             reader.set_listener(5)
+
+    def test_what_is_set_adds_to_what_there_is(self, participant):
+        """As in cyclonedds: set_listener() takes over callbacks, and neither side's later changes concern the other."""
+        writer, reader = pair(participant)
+        data, matched = [], []
+        given = Listener(on_data_available=lambda r: data.extend(r.take(9)))
+        reader.set_listener(given)
+        reader.set_listener(Listener(on_subscription_matched=lambda r, status: matched.append(status.current_count)))
+        given.set_on_data_available(lambda r: 1 / 0)
+        reader.get_listener().reset()
+        assert reader.listener.handles("on_data_available") and reader.listener.handles("on_subscription_matched")
+        writer.write(b"1")
+        wait_until(lambda: data == [b"1"])
+        writer.close()
+        wait_until(lambda: matched == [0])
+
+    def test_a_listener_that_is_given_is_taken_as_it_is_then(self, participant):
+        heard = []
+        given = Listener(on_data_available=lambda r: heard.extend(r.take(9)))
+        topic = Topic(participant, "t", bytes)
+        reader = DataReader(participant, topic, listener=given)
+        given.reset()
+        DataWriter(participant, topic).write(b"1")
+        wait_until(lambda: heard == [b"1"])
+        assert isgoodentity(reader)
 
     def test_a_slow_callback_loses_nothing(self, participant):
         topic = Topic(participant, "t", bytes)

@@ -69,7 +69,17 @@ def test_domains_are_apart():
         assert (three.domain_id, four.domain_id) == (3, 4)
         Topic(three, "topic", bytes, qos=Qos(Policy.Durability.Volatile))
         assert four.session.topics() == []
-        assert Domain(3).get_participants() == [three]
+        assert Domain(3).get_participants() == Domain(3).get_children() == Domain(3).children == [three]
+
+
+def test_settings_of_another_dds_are_named_once():
+    code, output = run("""
+        import dds
+
+        with dds.DomainParticipant(embedded=True), dds.DomainParticipant(embedded=True):
+            pass
+        """, CYCLONEDDS_URI="<General/>")
+    assert code == 0 and output.count("CYCLONEDDS_URI is set") == 1, output
 
 
 def test_wrong_arguments():

@@ -143,6 +143,10 @@ def test_instances(participant):
     handles = [one.sample_info.instance_handle for one in first]
     assert handles[0] == handles[2] != handles[1]
     assert [one.sample_info.view_state for one in first] == [ViewState.New] * 3
+    for unknown in (99, 0, -1):
+        with pytest.raises(DDSException, match=f"no instance {unknown}") as raised:
+            reader.read(10, instance_handle=unknown)
+        assert raised.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
     assert reader.read(10, instance_handle=handles[1]) == [State(2, 20)]
     assert reader.take(10, instance_handle=handles[0]) == [State(1, 10), State(1, 11)]
     assert reader.lookup_instance(State(2, 0)) == writer.lookup_instance(State(2, 99)) == handles[1]

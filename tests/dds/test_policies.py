@@ -37,7 +37,8 @@ UNSUPPORTED = [
     Policy.Liveliness.ManualByParticipant(1), Policy.Deadline(1), Policy.Lifespan(1), Policy.TimeBasedFilter(1),
     Policy.Partition("a"), Policy.TransportPriority(1), Policy.WriterDataLifecycle(True),
     Policy.ReaderDataLifecycle(1, dds_infinity), Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
-    Policy.TypeConsistency.AllowTypeCoercion()]
+    Policy.TypeConsistency.AllowTypeCoercion(), Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
+    Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]
 
 IMPOSSIBLE = [
     Policy.Reliability.Reliable(-1), Policy.History.KeepLast(0), Policy.ResourceLimits(0), Policy.ResourceLimits(-2),

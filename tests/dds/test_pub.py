@@ -26,6 +26,7 @@ from dds import (
     duration,
 )
 from dds.types import ProtobufSample
+from tests.dds.test_intake import State
 from tests.dds.test_sub import LONG, Message, pair
 from tests.support import wait_until
 
@@ -322,6 +323,11 @@ def test_slots(participant):
     topic = Topic(participant, "topic", bytes)
     assert DataWriter(participant, topic, slots=7)._inbox.slots_count == 7
     assert DataWriter(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples=9)))._inbox.slots_count == 9
+    each = Qos(Policy.ResourceLimits(max_samples=9, max_samples_per_instance=5))
+    assert DataWriter(participant, topic, qos=each)._inbox.slots_count == 5  # a topic of bytes is one instance
+    with pytest.raises(DDSException, match="limits per instance") as raised:
+        DataWriter(participant, Topic(participant, "keyed", State), qos=each)
+    assert raised.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
 
 def test_a_writer_that_waits_is_woken_by_takes(participant):

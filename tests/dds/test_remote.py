@@ -16,6 +16,8 @@ import pytest
 import dds
 import dds.attachment
 from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
+from dds.internal import publication_handle
+from spindle.client import remote_ports
 from tests.dds.test_sub import LONG
 from tests.spindle.hosts import hosts
 from tests.support import wait_until
@@ -108,10 +110,36 @@ def test_waiting_works_as_beside_a_node(site):
         assert take_all(back, 4) == [b"1", b"2", b"3", b"loan"]
 
 
+def test_writers_are_told_apart_wherever_they_are(site, monkeypatch):
+    """Goal: a sample names its writer by the writer's own handle, at readers with a node and without one, and a reader
+    keeps out the samples of those writers only that it doesn't match. Method: two writers elsewhere whose identities
+    end alike, which is all that their number on the node shows; one offers less than the readers want."""
+    identities = itertools.count(5 << 15 | 77, 1 << 15)
+    monkeypatch.setattr(remote_ports, "new_identity", lambda: next(identities))
+    with remote(site) as far, beside(site[2]) as near:
+        topics = [Topic(one, "topic", bytes, qos=LEVELS["atomic"], size_max=100) for one in (far, near)]
+        readers = [DataReader(far, topics[0]), DataReader(near, topics[1])]
+        writers = [DataWriter(far, topics[0]), DataWriter(far, topics[0]), DataWriter(near, topics[1])]
+        less = DataWriter(far, topics[0], Qos(Policy.Reliability.BestEffort))
+        handles = [one.instance_handle for one in writers]
+        assert len({*handles, less.instance_handle}) == 4
+        for reader in readers:
+            wait_until(lambda: set(reader.get_matched_publications()) == set(handles))  # noqa: B023
+            wait_until(lambda: reader.get_requested_incompatible_qos_status().total_count)  # noqa: B023
+        less.write(b"less")
+        for number, writer in enumerate(writers):
+            writer.write(b"%d" % number)
+        for reader in readers:
+            got = [reader.take_one(timeout=LONG) for _ in range(3)]
+            assert {bytes(one): one.sample_info.publication_handle for one in got} == dict(
+                zip(numbers(3), handles, strict=True))
+            assert all(reader.get_matched_publication_data(one) for one in handles) and reader.take(9) == []
+
+
 def writer_handle_of(participant, topic):
     """As samples carry it that the participant's one writer of the topic sends now."""
     (found,) = (one for one in participant.session.endpoints(topic) if one.is_writer)
-    return found.node_id << 16 | found.writer_id
+    return publication_handle(found.node_id, found.writer_id, found.relay)
 
 
 class Source:

@@ -118,7 +118,7 @@ class TestBothWays:
             assert info.instance_state == InstanceState.Alive
             assert info.instance_handle == 1
             assert info.node == 1
-            assert info.publication_handle == reader.get_matched_publications()[0]
+            assert info.publication_handle == reader.get_matched_publications()[0] == writer.instance_handle
             assert before <= info.reception_timestamp <= time.time_ns()
             assert (info.disposed_generation_count, info.no_writers_generation_count, info.sample_rank,
                     info.generation_rank, info.absolute_generation_rank) == (0, 0, 0, 0, 0)

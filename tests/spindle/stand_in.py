@@ -55,6 +55,7 @@ class StandInEngine:
 class StandInWriter:
     topic: str
     inbox: Inbox
+    relayed: int = 0
 
 
 @dataclasses.dataclass(eq=False)
