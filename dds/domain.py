@@ -163,13 +163,13 @@ class DomainParticipant(Participant):
         if reattach is not False or listener is not None:
             self._runtime.watch()
 
-    def find_topic(self, name: str, data_type: Any = bytes) -> Any:
-        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type`."""
+    def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
+        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type` with `keys`."""
         self._check_open()
         with self._runtime.asking("listing the topics"):
             if all(one.spec.name != name for one in self._runtime.session.topics()):
                 return None
-        return Topic(self, name, data_type)
+        return Topic(self, name, data_type, keys=keys)
 
 
 def _check_domain_id(domain_id: Any) -> int:

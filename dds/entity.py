@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dds import reaper
@@ -325,8 +325,8 @@ class Participant(Entity):
         self._changed &= ~DDSStatus.NodeChanged
         return self._runtime.attachment.status.read()
 
-    def find_topic(self, name: str, data_type: Any = bytes) -> Any:
-        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type`."""
+    def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
+        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type` with `keys`."""
         raise NotImplementedError
 
 

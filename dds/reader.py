@@ -31,7 +31,16 @@ from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
 from dds.qos import Qos
-from dds.status import DDSStatus, InstanceState, SampleFilteredStatus, SampleLostStatus, SampleState, ViewState
+from dds.status import (
+    REJECTED_BY_SAMPLES_LIMIT,
+    DDSStatus,
+    InstanceState,
+    SampleFilteredStatus,
+    SampleLostStatus,
+    SampleRejectedStatus,
+    SampleState,
+    ViewState,
+)
 from dds.topic import Topic
 from dds.wake import Deadline, Hub, Waker, park, wait_readable
 from spindle.errors import ForkedChild
@@ -93,6 +102,8 @@ class ReaderCore(Entity):
             self._log, self._codec, self._depth, limits, self._blocked,
             _handle_function(topic), content, self._losses)
         self._kept_out = SampleFilteredStatus()
+        self._rejected = SampleRejectedStatus()
+        self._rejected_until = 0, 0  # what came before this was looked at, see _head()
         self._fast = False
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
@@ -420,8 +431,26 @@ class ReaderCore(Entity):
         if bits & DDSStatus.DataAvailable:
             self._head_taken = self._head_looked_at
 
+    def _look_for_rejected(self) -> None:
+        """Bring the status of rejected samples up to date: those that ResourceLimits leave no room for when they come.
+        They wait in the log, and hold the writers back, until the program takes some."""
+        limit = self._intake.limit
+        if not limit or self._depth:
+            return
+        with self._lock:
+            source, end = self._head()
+            begin = self._rejected_until[1] if self._rejected_until[0] == source else 0
+            found = end - max(begin, end - max(0, len(self._intake) + self._log.pending - limit))
+            self._rejected_until = source, end
+        if found > 0:
+            self._rejected.count(found)
+            self._rejected.last_reason = REJECTED_BY_SAMPLES_LIMIT
+            self._rejected.last_instance_handle = 1 if self._codec.key_of is None else 0  # not decoded yet
+            self._note("on_sample_rejected")
+
     def _look_for_lost(self) -> None:
-        """Bring the lost-sample status up to date. Replaced by KeepLast is not lost."""
+        """Bring the lost-sample status up to date, and that of rejected ones. Replaced by KeepLast is not lost."""
+        self._look_for_rejected()
         if self._keep_all and not self._log.lost:  # only a log whose node is gone may be overwritten under it
             return
         self._losses.look()

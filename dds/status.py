@@ -56,6 +56,9 @@ class DDSStatus:
     All: int = (1 << 14) - 1
 
 
+REJECTED_BY_SAMPLES_LIMIT = 2  # SampleRejectedStatus.last_reason; DDS 1.4, 2.3.3
+
+
 @dataclasses.dataclass
 class Status:
     """Base: a total, and its change since the last look."""
@@ -94,7 +97,8 @@ class LivelinessLostStatus(Status):
 
 @dataclasses.dataclass
 class SampleRejectedStatus(Status):
-    """Never counts: writers wait instead."""
+    """Samples for which ResourceLimits left no room when they came. None is lost: they wait at the node, and their
+    writers with them, until the program takes some."""
 
     last_reason: int = 0
     last_instance_handle: int = 0

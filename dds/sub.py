@@ -357,8 +357,11 @@ class DataReader(ReaderCore, Generic[T]):
         return self._matches.liveliness_status.read()
 
     def get_sample_rejected_status(self) -> SampleRejectedStatus:
+        """Samples that came when ResourceLimits left no room for them; they wait at the node."""
         self._check_open()
-        return SampleRejectedStatus()
+        self._look_for_rejected()
+        self._changed &= ~DDSStatus.SampleRejected
+        return self._rejected.read()  # type: ignore[return-value]
 
     def get_requested_deadline_missed_status(self) -> DeadlineMissedStatus:
         self._check_open()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies
@@ -38,12 +38,14 @@ class Topic(Entity, Generic[T]):
     size_max     bytes of the largest sample; 0 = what the type or the group says, else 16384
     window       slots of each sending node's ring; 0 = chosen from size_max
     history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default
+    keys        fields that make up the key of a NumPy record or a protobuf message, a.b for those of inner ones; IDL
+                types say it by annotations
     Raises TypeError for a type that topics can't have, DDSException if the group has the topic with another definition.
     """
 
     def __init__(self, domain_participant: Participant, topic_name: str, data_type: type[T] | Any,
                  qos: Qos | None = None, listener: Listener | None = None,
-                 *, size_max: int = 0, window: int = 0, history_bytes: int = 0) -> None:
+                 *, size_max: int = 0, window: int = 0, history_bytes: int = 0, keys: Sequence[str] = ()) -> None:
         if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Topic is made in a DomainParticipant, not in {domain_participant!r}")
         if isinstance(topic_name, bytes):
@@ -54,7 +56,10 @@ class Topic(Entity, Generic[T]):
         check_listener(listener)
         self._name = topic_name
         self.data_type = data_type
+        if isinstance(keys, str):
+            raise TypeError(f"keys must be a list of names, not {keys!r}")
         self._own_qos = own
+        self._keys = tuple(keys)
         self._codecs: dict[int, Codec] = {}
         self._codec = self._codec_of(policies.offered_representation(own))
         self._size_max = size_max
@@ -77,7 +82,7 @@ class Topic(Entity, Generic[T]):
     def _codec_of(self, version: int) -> Codec:
         """The codec that writes CDR `version` (0 = native); the same one for types without CDR."""
         if version not in self._codecs:
-            self._codecs[version] = codec_for(self.data_type, version)
+            self._codecs[version] = codec_for(self.data_type, version, self._keys)
         return self._codecs[version]
 
     def _agree(self, level: int | None, qos: Qos | None = None) -> TopicInfo | None:

@@ -13,7 +13,7 @@ different types can't meet on one topic. `size_max` is None where samples have n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -75,7 +75,7 @@ class NumpyCodec:
 
     kind = "numpy"
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: Any, keys: Sequence[str] = ()) -> None:
         import numpy as np
 
         if dtype.hasobject:
@@ -87,7 +87,8 @@ class NumpyCodec:
         self.data_type = dtype
         self.dtype = dtype
         self.size_max: int | None = dtype.itemsize
-        self.key_of: Callable[[Any], Any] | None = None
+        self._keys = tuple(keys)
+        self.key_of: Callable[[Any], Any] | None = self._key_function() if keys else None
         names = dtype.names
         text = ",".join(names) if names else str(dtype)
         self.type_name = f"numpy({text})" if len(text) < 200 else f"numpy({text[:190]}...)"
@@ -99,8 +100,35 @@ class NumpyCodec:
     def type_hash(self) -> bytes:
         from hashlib import blake2b
 
-        return blake2b(repr((self.dtype.descr if self.dtype.names else self.dtype.str, self.dtype.itemsize)).encode(),
-                       digest_size=16).digest()
+        layout = (self.dtype.descr if self.dtype.names else self.dtype.str, self.dtype.itemsize)
+        return blake2b(repr((*layout, self._keys) if self._keys else layout).encode(), digest_size=16).digest()
+
+    def _key_function(self) -> Callable[[Any], Any]:
+        """record -> its key. Raises TypeError for a key that is no field, or one that can't tell instances apart."""
+        paths = [key.split(".") for key in self._keys]
+        for key, path in zip(self._keys, paths, strict=True):
+            dtype = self.dtype
+            for name in path:
+                if name not in (dtype.names or ()):
+                    raise TypeError(f"key {key!r}: there is no field {name!r} in {dtype}")
+                dtype = dtype.fields[name][0]
+            if dtype.kind not in "biuSU":
+                raise TypeError(f"key {key!r} is of type {dtype}; a key is a whole number, a boolean or text")
+        import numpy as np
+
+        whole = self.dtype
+
+        def key_of(sample: Any) -> Any:
+            record = sample if isinstance(sample, np.void) else np.asarray(sample, dtype=whole)[()]
+            values = []
+            for path in paths:
+                value = record
+                for name in path:
+                    value = value[name]
+                values.append(value.item())
+            return values[0] if len(values) == 1 else tuple(values)
+
+        return key_of
 
     def encode(self, sample: Any) -> Any:
         np = self._np
@@ -215,11 +243,12 @@ class ProtobufSample:
 class ProtobufCodec:
     kind = "object"
 
-    def __init__(self, cls: Any) -> None:
+    def __init__(self, cls: Any, keys: Sequence[str] = ()) -> None:
         self.data_type = cls
         self.type_name: str = cls.DESCRIPTOR.full_name
         self.size_max: int | None = None
-        self.key_of: Callable[[Any], Any] | None = None
+        self._keys = tuple(keys)
+        self.key_of: Callable[[Any], Any] | None = self._key_function() if keys else None
 
     @property
     def type_hash(self) -> bytes:
@@ -229,7 +258,25 @@ class ProtobufCodec:
 
         proto = DescriptorProto()
         self.data_type.DESCRIPTOR.CopyToProto(proto)
-        return blake2b(proto.SerializeToString(deterministic=True), digest_size=16).digest()
+        described = proto.SerializeToString(deterministic=True)
+        return blake2b(described + repr(self._keys).encode() if self._keys else described, digest_size=16).digest()
+
+    def _key_function(self) -> Callable[[Any], Any]:
+        """message -> its key. Raises TypeError for a key that is no field, or one that can't tell instances apart."""
+        from operator import attrgetter
+
+        for key in self._keys:
+            descriptor, found = self.data_type.DESCRIPTOR, None
+            for name in key.split("."):
+                found = None if descriptor is None else descriptor.fields_by_name.get(name)
+                if found is None:
+                    raise TypeError(f"key {key!r}: there is no field {name!r} in {self.type_name}")
+                descriptor = found.message_type if not found.is_repeated else None
+            assert found is not None
+            if found.is_repeated or found.cpp_type in (
+                    found.CPPTYPE_MESSAGE, found.CPPTYPE_FLOAT, found.CPPTYPE_DOUBLE):
+                raise TypeError(f"key {key!r}: a key is a whole number, a boolean, an enumeration, text or bytes")
+        return attrgetter(*self._keys)
 
     def encode(self, sample: Any) -> bytes:
         if isinstance(sample, ProtobufSample):
@@ -248,11 +295,15 @@ class ProtobufCodec:
             raise ValueError(f"{len(view)} bytes are not a {self.type_name}: {error}") from None
 
 
-def codec_for(data_type: Any, version: int = 0) -> Codec:
-    """The codec of a topic's type; `version` is the CDR version to write, 0 = native, for IDL types only.
+def codec_for(data_type: Any, version: int = 0, keys: Sequence[str] = ()) -> Codec:
+    """The codec of a topic's type; `version` is the CDR version to write, 0 = native, for IDL types only; `keys` are
+    the fields that make up the key, for types that don't say it themselves.
 
-    Raises TypeError for what is none of the types of this module's table.
+    Raises TypeError for what is none of the types of this module's table, and for keys that it can't have.
     """
+    if keys and (data_type is bytes or hasattr(data_type, "__idl__")):
+        raise TypeError("a topic of bytes has no keys" if data_type is bytes else
+                        f"{data_type.__name__} says by annotations which members are keys (dds.idl.annotations.key)")
     if data_type is bytes:
         return BytesCodec()
     if hasattr(data_type, "__idl__"):
@@ -260,10 +311,10 @@ def codec_for(data_type: Any, version: int = 0) -> Codec:
 
         return codec_of(data_type, version)
     if isinstance(data_type, type) and hasattr(data_type, "DESCRIPTOR") and hasattr(data_type, "SerializeToString"):
-        return ProtobufCodec(data_type)
+        return ProtobufCodec(data_type, keys)
     numpy = sys.modules.get("numpy")  # who has a dtype has imported it
     if numpy is not None and isinstance(data_type, numpy.dtype):
-        return NumpyCodec(data_type)
+        return NumpyCodec(data_type, keys)
     raise TypeError(f"{data_type!r} is no type for a topic: use bytes, a dataclass derived from dds.idl.IdlStruct, "
                     "a NumPy dtype or a protobuf message class")
 

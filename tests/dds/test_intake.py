@@ -7,14 +7,17 @@ Method: writers and readers on one embedded node.
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from dds import (
     DataReader,
     DataWriter,
     DDSException,
+    DDSStatus,
     DDSTimeout,
     InstanceState,
+    Listener,
     Policy,
     Qos,
     QueryCondition,
@@ -28,6 +31,7 @@ from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.idl.types import int32
 from tests.dds.test_sub import ANY, LONG, SECOND, Message, pair, write_all
+from tests.support import wait_until
 
 
 @dataclass
@@ -209,3 +213,81 @@ def test_topic_filter(participant):
     write_all(writer, [Message("x")])
     assert unfiltered.take(10) == [Message("x")]
     assert [*reader.take_iter(timeout=1000)] == []
+
+
+# --- keys of types that don't say them themselves
+
+FIX = np.dtype([("plane", "S8"), ("of", [("leg", "<i4"), ("speed", "<f4")]), ("altitude", "<f8")])
+
+
+def test_records_have_the_keys_that_the_topic_names(participant):
+    topic = Topic(participant, "fixes", FIX, keys=["plane", "of.leg"])
+    last = DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(1)))
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    writer.write_many(np.array([(b"HB", (1, 0), 10), (b"HB", (2, 0), 20), (b"HB", (1, 9), 11)], FIX))
+    assert writer.wait_for_acks(LONG)
+    got = reader.take(9)
+    handles = [one.sample_info.instance_handle for one in got]
+    assert handles[0] == handles[2] != handles[1]
+    assert [one.altitude for one in last.take(9)] == [20, 11]
+    assert writer.lookup_instance((b"HB", (2, 5.0), 0.0)) == handles[1] == reader.lookup_instance(got[1])
+    assert reader.lookup_instance((b"XX", (2, 0), 0)) is None
+
+
+def test_protobuf_messages_have_the_keys_that_the_topic_names(participant):
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Proto
+
+    topic = Topic(participant, "protos", Proto, keys=("name", "options.lazy"))
+    last = DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(1)))
+    writer = DataWriter(participant, topic)
+    write_all(writer, [Proto(name="a", number=1), Proto(name="b", number=2), Proto(name="a", number=3)])
+    assert [(one.name, one.number) for one in last.read(9)] == [("b", 2), ("a", 3)]
+    assert last.lookup_instance(Proto(name="a")) == last.take(9)[1].sample_info.instance_handle
+
+
+def test_keys_are_agreed_on(two_nodes):
+    one, two = two_nodes
+    Topic(one, "fixes", FIX, qos=Qos(Policy.Durability.Volatile), keys=["plane"])
+    wait_until(lambda: two.session.topics())
+    for keys in ((), ("plane", "of.leg")):
+        with pytest.raises(DDSException, match="type"):
+            Topic(two, "fixes", FIX, keys=keys)
+    assert two.find_topic("fixes", FIX, keys=["plane"]).spec is not None
+
+
+def test_keys_that_can_not_be(participant):
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Proto
+
+    for data_type, keys, why in ((bytes, ["a"], "bytes has no keys"), (State, ["unit"], "by annotations"),
+                                 (FIX, ["nothing"], "no field 'nothing'"), (FIX, ["of"], "a key is a whole number"),
+                                 (FIX, ["altitude"], "a key is a whole number"), (FIX, ["plane.x"], "no field 'x'"),
+                                 (Proto, ["x"], "no field 'x'"), (Proto, ["options"], "a key is a whole number"),
+                                 (Proto, ["name.x"], "no field 'x'"), (FIX, "plane", "a list of names")):
+        with pytest.raises(TypeError, match=why):
+            Topic(participant, "t", data_type, keys=keys)
+
+
+# --- samples for which there is no room
+
+def test_what_finds_no_room_is_counted_and_waits(participant):
+    heard = []
+    topic = Topic(participant, "limited", Message)
+    writer = DataWriter(participant, topic)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples=2)),
+                        listener=Listener(on_sample_rejected=lambda reader, status: heard.append(status)))
+    quiet = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples=2)))
+    plenty = DataReader(participant, topic)
+    write_all(writer, [Message("0"), Message("1")])
+    assert quiet.get_sample_rejected_status().total_count == 0
+    write_all(writer, [Message("2"), Message("3"), Message("4")])
+    wait_until(lambda: sum(one.total_count_change for one in heard) == 3)
+    assert heard[-1].last_reason == 2 and heard[-1].last_instance_handle == 1
+    assert quiet.get_status_changes() & DDSStatus.SampleRejected
+    status = quiet.get_sample_rejected_status()
+    assert (status.total_count, status.total_count_change) == (3, 3)
+    assert not quiet.get_status_changes() & DDSStatus.SampleRejected
+    for one in (reader, quiet):
+        got = [sample.text for _ in range(3) for sample in one.take(2)]
+        assert got == ["0", "1", "2", "3", "4"] and one.get_sample_lost_status().total_count == 0
+    assert quiet.get_sample_rejected_status().total_count == 3
+    assert plenty.get_sample_rejected_status().total_count == 0
