@@ -80,6 +80,7 @@ class Intake:
     depth       of KeepLast, 0 = keep all
     limit       most samples to keep; 0 = KEPT_MAX, giving up read ones
     blocked     publication handles of writers whose samples this reader must not see
+    ignored     publication handle -> whether samples of that writer are not for this reader; None = all are
     handle_of   key -> instance handle; None for types without a key
     content     which samples this reader is about, by their content; None = all
     losses      told when what KeepLast replaces has been skipped in the log
@@ -98,6 +99,7 @@ class Intake:
         self.content = content
         self.losses = losses
         self.filtered = 0
+        self.ignored: Callable[[int], bool] | None = None
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(1)
         self.instances: dict[int, Instance] = {}
@@ -122,7 +124,7 @@ class Intake:
     def _pull(self, wanted: int) -> None:
         if self.depth:
             wanted = 1 << 62  # which samples are the last is known only when all were seen
-            if self.handle_of is None and self.content is None:
+            if self.handle_of is None and self.content is None and self.ignored is None:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
         left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
@@ -154,8 +156,10 @@ class Intake:
         self.sweep_all()
 
     def _admit(self, payload: bytes, live: Any) -> None:
-        if self.blocked and publication_handle(live.sender, live.writer, live.relay) in self.blocked:
-            return
+        if self.blocked or self.ignored is not None:
+            handle = publication_handle(live.sender, live.writer, live.relay)
+            if handle in self.blocked or (self.ignored is not None and self.ignored(handle)):
+                return
         instance, sample = self.single, None
         if self.content is not None:
             passes = self.content.of_payload(payload)

@@ -66,7 +66,7 @@ class WriterLink:
         self._closed = False
         self.guid = b""
         self.handle = self._open(runtime.session)
-        self._local.add(self.handle)
+        self._local.add(self.handle, runtime.number)
 
     @property
     def _local(self) -> LocalWriters:
@@ -89,7 +89,7 @@ class WriterLink:
                 return
             self._local.discard(self.handle)
             self.handle = handle
-            self._local.add(handle)
+            self._local.add(handle, self.runtime.number)
             self.error = None
         writer = self.writer()
         if writer is not None:

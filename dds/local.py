@@ -16,10 +16,15 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from dds.internal import publication_handle
+
 if TYPE_CHECKING:
     from spindle.client import WriterHandle
 
     InboxWriter = Any
+
+OWNERS_MAX = 4096  # writers of a topic whose participants are remembered
+
 
 class Budget:
     """Seconds to spend: `most_s` at first, and again after a while, because `share` of the time is added."""
@@ -42,12 +47,16 @@ class Budget:
 
 
 class LocalWriters:
-    """The open writers (spindle.client.WriterHandle) of one topic in this process."""
+    """The open writers (spindle.client.WriterHandle) of one topic in this process.
+
+    owners  publication handle -> number of the participant, also of writers that were closed lately
+    """
 
     _all: dict[tuple[int, str], LocalWriters] = {}
 
     def __init__(self) -> None:
         self.handles: list[weakref.ref[WriterHandle]] = []
+        self.owners: dict[int, int] = {}
         self.budget_empty = Budget(1.0, 0.05)
         self.budget_short = Budget(0.02, 0.005)
 
@@ -55,7 +64,13 @@ class LocalWriters:
     def of(cls, domain_id: int, topic: str) -> LocalWriters:
         return cls._all.setdefault((domain_id, topic), cls())
 
-    def add(self, handle: WriterHandle) -> None:
+    def add(self, handle: WriterHandle, participant: int) -> None:
+        """Call it before the writer writes anything."""
+        number = publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
+        self.owners.pop(number, None)  # the newest last
+        self.owners[number] = participant
+        while len(self.owners) > OWNERS_MAX:
+            del self.owners[next(iter(self.owners))]
         self.handles = [*(one for one in self.handles if one() is not None), weakref.ref(handle)]
 
     def discard(self, handle: WriterHandle) -> None:

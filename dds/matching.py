@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import threading
@@ -23,7 +24,7 @@ from dds.attachment import Attachment
 from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
 from dds.internal import publication_handle
-from dds.policies import DEFAULT, incompatible_policy
+from dds.policies import DEFAULT, ignores_local, incompatible_policy
 from dds.qos import Qos
 from dds.status import (
     IncompatibleQosStatus,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from spindle.client import Endpoint, Event, Session
 
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
+PREFIX_BYTES = 12  # of a guid, which stand for its participant
+
+_numbers = itertools.count(1)
+_prefixes: dict[bytes, int] = {}  # of the participants of this process -> their numbers
 
 
 class Remote:
@@ -83,6 +88,7 @@ class Matches:
 
     def __init__(self, entity: AnEntity, topic: str, is_writer: bool, qos: Qos) -> None:
         self.entity = weakref.ref(entity)
+        self.participant = 0  # its number, see Runtime
         self.topic = topic
         self.is_writer = is_writer
         self.qos = qos
@@ -97,6 +103,9 @@ class Matches:
         if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
             return
         offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
+        if ignores_local(requested, self.participant == _prefixes.get(remote.guid[:PREFIX_BYTES]),
+                         remote.guid[:PREFIX_BYTES] in _prefixes):
+            return
         policy_id = incompatible_policy(offered, requested)
         entity = self.entity()
         if entity is None:
@@ -152,6 +161,7 @@ class Runtime:
 
     attachment   its session, and what happens when the node goes
     prefix       12 bytes in front of the guids of this participant's entities; others after each reattachment
+    number       of the participant in this process
     participant  the participant, weakly
     """
 
@@ -159,7 +169,8 @@ class Runtime:
                  again: Callable[[], Session] | None = None, patience_s: float | None = None) -> None:
         self.attachment = Attachment(self, session, release, again, patience_s)
         self.participant: weakref.ref[AnEntity] | None = None
-        self.prefix = os.urandom(12)
+        self.number = next(_numbers)
+        self._renew_prefix()
         self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
         self._lock = threading.RLock()
         self._local: tuple[Matches, ...] = ()  # replaced, never changed: a finalizer may do so at any moment
@@ -171,6 +182,10 @@ class Runtime:
     @property
     def session(self) -> Session:
         return self.attachment.session
+
+    def _renew_prefix(self) -> None:
+        self.prefix = os.urandom(PREFIX_BYTES)
+        _prefixes[self.prefix] = self.number
 
     def guid_of(self, ref: int) -> bytes:
         return self.prefix + (ref & 0xFFFFFFFF).to_bytes(4, "big")
@@ -192,6 +207,7 @@ class Runtime:
         """Match a new endpoint of our own, and learn of everybody on its topic, before returning."""
         self._watch()
         with self._lock:
+            matches.participant = self.number
             self._local += (matches,)
             for remote in list(self._known.get(matches.topic, {}).values()):
                 matches.consider(remote)
@@ -304,7 +320,7 @@ class Runtime:
     def enter(self, session: Session) -> None:
         """Before our endpoints are opened at the next node. Raises what the session raises."""
         with self._lock:
-            self.prefix = os.urandom(12)
+            self._renew_prefix()
             self._known.clear()
             self._gone.clear()  # the new node's list is a truth of its own
             self._watching = True
@@ -337,6 +353,8 @@ class Runtime:
     def close(self) -> None:
         self.dispatcher.stop()
         self.attachment.close()
+        for prefix in [one for one, number in list(_prefixes.items()) if number == self.number]:
+            _prefixes.pop(prefix, None)
 
 
 def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Session], event: Event) -> None:

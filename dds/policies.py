@@ -12,10 +12,13 @@ created, whatever isn't; what passes has its meaning here or in the code that is
 | DestinationOrder | ByReceptionTimestamp is the agreed order |
 | DataRepresentation | the CDR version written and accepted |
 | LatencyBudget | matching; every sample goes out at once |
+| TransportPriority | a hint without effect: all samples of a topic are in one order |
+| IgnoreLocal | readers: no samples of writers of their own participant or process |
 | PresentationAccessScope | Instance and Topic without coherent access: samples come in the agreed order |
-| EntityName, Property, BinaryProperty, Userdata, Topicdata, Groupdata | carried along, get_qos() returns them |
+| EntityName, Property, BinaryProperty, Userdata, Topicdata, Groupdata | carried along; get_qos() returns them, and \
+what peers are told of an endpoint has them, with its topic's and publisher's or subscriber's data |
 | Ownership.Shared, Liveliness.Automatic(infinite), Deadline(infinite), Lifespan(infinite), TimeBasedFilter(0), \
-Partition(()), TransportPriority(0), IgnoreLocal.Nothing, WriterDataLifecycle(False), ReaderDataLifecycle(infinite), \
+Partition(()), WriterDataLifecycle(False), ReaderDataLifecycle(infinite), \
 TypeConsistency.DisallowTypeCoercion | what Spindle does anyway |
 
 Rules: matching follows DDS 1.4, 2.2.3: what a writer offers must be at least what a reader requests. What neither the
@@ -102,9 +105,6 @@ def _refusal(policy: Any) -> str | None:
     elif scope == "Partition":
         if policy.partitions not in ((), ("",)):
             return "topics are not partitioned; put the partition into the topic's name"
-    elif scope == "TransportPriority":
-        if policy.priority != 0:
-            return "all messages have the same priority"
     elif scope == "WriterDataLifecycle":
         if policy.autodispose:
             return "instances are not disposed; use WriterDataLifecycle(autodispose=False)"
@@ -112,9 +112,6 @@ def _refusal(policy: Any) -> str | None:
         delays = (policy.autopurge_nowriter_samples_delay, policy.autopurge_disposed_samples_delay)
         if min(delays) < dds_infinity:
             return "samples are not purged by time; use History.KeepLast"
-    elif scope == "IgnoreLocal":
-        if _kind(policy) != "Nothing":
-            return "a reader gets its own process's samples too; drop them by sample_info.publication_handle"
     elif scope == "TypeConsistency":
         if _kind(policy) == "AllowTypeCoercion":
             return "all ends of a topic have the same type; use TypeConsistency.DisallowTypeCoercion()"
@@ -135,6 +132,8 @@ def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
         raise TypeError(f"{qos!r} is for a {qos.for_entity}, not for a {entity}")
     for policy in qos:
         reason = _refusal(policy)
+        if policy.__scope__ == "IgnoreLocal" and _kind(policy) != "Nothing" and entity != "DataReader":
+            reason = "readers say what they ignore; give it to the DataReader"
         if reason is not None:
             impossible = reason.split()[0] in ("depth", "max_blocking_time", "budget") or "at least 1" in reason
             code = DDSException.DDS_RETCODE_INCONSISTENT_POLICY if impossible else DDSException.DDS_RETCODE_UNSUPPORTED
@@ -212,6 +211,22 @@ def effective(own: Qos, topic: Qos, extra: Qos | None = None) -> Qos:
         "Reliability", "Durability", "History", "ResourceLimits", "DestinationOrder", "LatencyBudget",
         "DataRepresentation", "Ownership", "Liveliness", "TypeConsistency")))
     return (DEFAULT + inherited + extra if extra is not None else DEFAULT + inherited) + own
+
+
+def announced(qos: Qos, topic: Qos, group: Qos) -> Qos:
+    """What peers are told of an endpoint that goes by `qos`: that, and the data of its topic and of its publisher or
+    subscriber."""
+    data = [one[kind] for one, kind in ((topic, Policy.Topicdata), (group, Policy.Groupdata))]
+    return qos + Qos(*(one for one in data if one is not None))
+
+
+def ignores_local(requested: Qos, same_participant: bool, same_process: bool) -> bool:
+    """True if a reader and a writer that are so close must not talk, as IgnoreLocal of the reader says."""
+    policy = requested[Policy.IgnoreLocal]
+    if policy is None:
+        return False
+    return same_participant if policy == Policy.IgnoreLocal.Participant else (
+        same_process and policy == Policy.IgnoreLocal.Process)
 
 
 def incompatible_policy(offered: Qos, requested: Qos) -> int:

@@ -106,7 +106,8 @@ class DataWriter(Entity, Generic[T]):
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
             slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-                self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, encode_qos(self._qos),
+                announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos))
+                self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, announced,
                                         not policies.best_effort(self._qos), self._codec)
         except BaseException:
             self._open = False

@@ -93,14 +93,18 @@ class ReaderCore(Entity):
         limits = policies.samples_max(self._qos, self._codec.key_of is not None)
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._link = ReaderLink(
-                self, self._runtime, info.spec, self._ref, self._keep_all, from_history, encode_qos(self._qos))
+                self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
+                encode_qos(policies.announced(self._qos, topic._own_qos, subscriber._qos)))
         self._log = self._link.handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
         content = self._content(filtered)
-        self._losses = self._new_losses(content is not None)
+        selective = content is not None or policies.ignores_local(self._qos, True, True)
+        self._losses = self._new_losses(selective)
         self._intake = Intake(
             self._log, self._codec, self._depth, limits, self._blocked,
             _handle_function(topic), content, self._losses)
+        self._intake.ignored = self._ignoring()
+        self.read_own_writes = self._intake.ignored is None
         self._kept_out = SampleFilteredStatus()
         self._rejected = SampleRejectedStatus()
         self._rejected_until = 0, 0  # what came before this was looked at, see _head()
@@ -123,6 +127,18 @@ class ReaderCore(Entity):
             return filtered
         by_function = ByFunction(lambda sample: function(topic, sample))
         return by_function if filtered is None else Both(filtered, by_function)
+
+    def _ignoring(self) -> Callable[[int], bool] | None:
+        """What IgnoreLocal makes of the writer with a handle; None without it."""
+        if not policies.ignores_local(self._qos, True, True):
+            return None
+        owners, me, qos = self._local.owners, self._runtime.number, self._qos
+
+        def ignored(handle: int) -> bool:
+            owner = owners.get(handle)
+            return policies.ignores_local(qos, owner == me, owner is not None)
+
+        return ignored
 
     def _new_losses(self, filters: bool) -> Losses:
         # What KeepLast replaces can be told by counting only where every sample counts.
@@ -149,7 +165,8 @@ class ReaderCore(Entity):
             self._look_for_lost()
             link.advance()
             self._log = self._intake.log = link.handle.log
-            self._losses = self._intake.losses = self._new_losses(self._intake.content is not None)
+            self._losses = self._intake.losses = self._new_losses(
+                self._intake.content is not None or self._intake.ignored is not None)
             # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
             self._blocked.clear()
             self._blocked.update(one.handle for one in list(self._matches.incompatible.values()))
@@ -174,7 +191,9 @@ class ReaderCore(Entity):
 
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
-        self._fast = not self._blocked and self._intake.handle_of is None and self._intake.content is None
+        intake = self._intake
+        self._fast = not self._blocked and intake.handle_of is None and intake.content is None and (
+            intake.ignored is None)
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us. The Runtime calls it."""

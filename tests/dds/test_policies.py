@@ -24,9 +24,10 @@ HONOURED = [
     Policy.DestinationOrder.ByReceptionTimestamp, Policy.PresentationAccessScope.Instance(False, False),
     Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
     Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Lifespan(dds_infinity),
-    Policy.TimeBasedFilter(0), Policy.Partition(()), Policy.Partition(""), Policy.TransportPriority(0),
+    Policy.TimeBasedFilter(0), Policy.Partition(()), Policy.Partition(""), Policy.TransportPriority(7),
     Policy.WriterDataLifecycle(False), Policy.ReaderDataLifecycle(dds_infinity, dds_infinity),
-    Policy.IgnoreLocal.Nothing, Policy.TypeConsistency.DisallowTypeCoercion(), Policy.DataRepresentation(True, False),
+    Policy.IgnoreLocal.Nothing, Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
+    Policy.TypeConsistency.DisallowTypeCoercion(), Policy.DataRepresentation(True, False),
     Policy.EntityName("x"), Policy.Property("a", "b"), Policy.BinaryProperty("a", b"b"), Policy.Userdata(b"x"),
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
@@ -35,8 +36,8 @@ UNSUPPORTED = [
     Policy.PresentationAccessScope.Topic(True, True), Policy.Ownership.Exclusive, Policy.OwnershipStrength(1),
     Policy.Liveliness.Automatic(1), Policy.Liveliness.ManualByTopic(dds_infinity),
     Policy.Liveliness.ManualByParticipant(1), Policy.Deadline(1), Policy.Lifespan(1), Policy.TimeBasedFilter(1),
-    Policy.Partition("a"), Policy.TransportPriority(1), Policy.WriterDataLifecycle(True),
-    Policy.ReaderDataLifecycle(1, dds_infinity), Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
+    Policy.Partition("a"), Policy.WriterDataLifecycle(True),
+    Policy.ReaderDataLifecycle(1, dds_infinity),
     Policy.TypeConsistency.AllowTypeCoercion(), Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
     Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]
 
@@ -48,7 +49,14 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize("policy", HONOURED, ids=repr)
 def test_honoured(policy):
-    assert policy in check("thing", Qos(policy), DataReaderQos)
+    assert policy in check("DataReader", Qos(policy), DataReaderQos)
+
+
+@pytest.mark.parametrize("entity", ["DataWriter", "Topic", "DomainParticipant", "Publisher"])
+def test_only_readers_ignore(entity):
+    with pytest.raises(DDSException, match="give it to the DataReader") as caught:
+        check(entity, Qos(Policy.IgnoreLocal.Process), DataReaderQos)
+    assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
 
 @pytest.mark.parametrize("policy", UNSUPPORTED, ids=repr)

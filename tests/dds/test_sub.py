@@ -7,6 +7,8 @@ interface itself.
 """
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -18,8 +20,10 @@ from dds import (
     DataWriter,
     DDSException,
     DDSTimeout,
+    DomainParticipant,
     InstanceState,
     Policy,
+    Publisher,
     Qos,
     ReadCondition,
     SampleInfo,
@@ -327,3 +331,61 @@ def test_two_nodes_agree_on_the_order(two_nodes):
         assert [one for one in got[0] if one.startswith(b"%d-" % n)] == [b"%d-%d" % (n, i) for i in range(500)]
     assert {one.sample_info.node for one in got[0]} == {1, 2}
     assert {one.sample_info.publication_handle for one in got[0]} == set(readers[0].get_matched_publications())
+
+
+# --- what is not for a reader
+
+class TestIgnoreLocal:
+    """Goal: a reader gets nothing from the writers that it ignores, from the first sample on, and all from others.
+    Method: writers in the reader's participant, in another one of this process, and behind it in a daemon's place."""
+
+    @pytest.mark.parametrize(("ignore", "expected"), [
+        (Policy.IgnoreLocal.Nothing, [b"own", b"near", b"own 2", b"near 2"]),
+        (Policy.IgnoreLocal.Participant, [b"near", b"near 2"]), (Policy.IgnoreLocal.Process, [])], ids=repr)
+    def test_by_participant_and_process(self, participant, ignore, expected):
+        with DomainParticipant(embedded=True) as other:
+            topics = [Topic(one, "t", bytes) for one in (participant, other)]
+            reader = DataReader(participant, topics[0], qos=Qos(ignore))
+            last = DataReader(participant, topics[0], qos=Qos(ignore, Policy.History.KeepLast(1)))
+            own, near = DataWriter(participant, topics[0]), DataWriter(other, topics[1])
+            write_all(own, [b"own"])
+            write_all(near, [b"near"])
+            write_all(own, [b"own 2"])
+            write_all(near, [b"near 2"])
+            assert reader.take(9) == expected and last.take(9) == expected[-1:]
+            matched = {own.instance_handle: b"own", near.instance_handle: b"near"}
+            assert {matched[one] for one in reader.get_matched_publications()} == {
+                one for one in expected if one in (b"own", b"near")}
+            assert (reader.instance_handle in own.get_matched_subscriptions()) == (b"own" in expected)
+            assert reader.get_requested_incompatible_qos_status().total_count == 0
+            assert reader.get_sample_lost_status().total_count == 0
+            # A writer that is closed by the time the reader looks is ignored all the same.
+            write_all(own, [b"own 3"])
+            own.close()
+            assert (reader.take(9) == [b"own 3"]) == (b"own" in expected)
+
+    def test_writers_of_other_processes_are_heard(self, group, runtime_dir):
+        with DomainParticipant(runtime_dir=runtime_dir, node_id=1) as participant:
+            topic = Topic(participant, "t", bytes)
+            reader = DataReader(participant, topic, qos=Qos(Policy.IgnoreLocal.Process))
+            writer = DataWriter(participant, topic)
+            writer.write(b"own")
+            program = (f"import dds; p = dds.DomainParticipant(runtime_dir={str(runtime_dir)!r}, node_id=2); "
+                       "w = dds.DataWriter(p, dds.Topic(p, 't', bytes)); w.write(b'far'); "
+                       "assert w.wait_for_acks(20_000_000_000)")
+            subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+            assert reader.take_one(timeout=LONG) == b"far" and reader.take(9) == []
+
+
+def test_peers_are_told_the_data_of_topic_and_group(two_nodes):
+    one, two = two_nodes
+    topics = [Topic(each, "t", bytes, qos=Qos(Policy.Topicdata(b"of the topic"))) for each in (one, two)]
+    writer = DataWriter(Publisher(one, qos=Qos(Policy.Groupdata(b"of the publisher"))), topics[0],
+                        qos=Qos(Policy.Userdata(b"its own")))
+    reader = DataReader(Subscriber(two, qos=Qos(Policy.Groupdata(b"of the subscriber"))), topics[1])
+    wait_until(lambda: reader.get_matched_publications() and writer.get_matched_subscriptions())
+    told = reader.get_matched_publication_data(writer.instance_handle).qos
+    assert told[Policy.Topicdata].data == b"of the topic" and told[Policy.Userdata].data == b"its own"
+    assert told[Policy.Groupdata].data == b"of the publisher"
+    told = writer.get_matched_subscription_data(reader.instance_handle).qos
+    assert told[Policy.Groupdata].data == b"of the subscriber"
