@@ -16,7 +16,7 @@ from dds.entity import Entity, Participant
 from dds.exceptions import DDSException
 from dds.filters.content import ByFunction, Content
 from dds.filters.expression import Expression
-from dds.filters.filtered_topic import bind, bound_expression
+from dds.filters.filtered_topic import bind, bound_expression, parameters_of
 from dds.qos import Qos
 from dds.sub import DataReader
 from dds.wake import Deadline, Waker, park, wait_readable
@@ -75,21 +75,19 @@ class QueryCondition(_Condition):
                  parameters: Sequence[Any] = ()) -> None:
         if not callable(filter) and not isinstance(filter, str):
             raise TypeError(f"filter must be callable or an expression, not {filter!r}")
-        if callable(filter) and parameters:
+        self._parameters = parameters_of(parameters)
+        if callable(filter) and self._parameters:
             raise TypeError("parameters belong to an expression; filter is a function")
-        super().__init__(reader, mask)
+        if not isinstance(reader, DataReader):
+            raise TypeError(f"a condition is made for a DataReader, not for {reader!r}")
         self.filter = filter
         self._expression: Expression | None = None
-        self._parameters = tuple(parameters)
         if isinstance(filter, str):
-            try:
-                self._expression, bound = bound_expression(filter, reader._codec, parameters, "query expression")
-            except BaseException:
-                self.close()
-                raise
+            self._expression, bound = bound_expression(filter, reader._codec, self._parameters, "query expression")
             self.content, self.order = bound, bound.order
         else:
             self.content = ByFunction(filter)
+        super().__init__(reader, mask)
 
     def get_query_expression(self) -> str:
         """The expression. DDSException (ILLEGAL_OPERATION) if the filter is a function."""
@@ -100,8 +98,9 @@ class QueryCondition(_Condition):
 
     def set_query_parameters(self, parameters: Sequence[Any]) -> None:
         """Change the parameters. Raises DDSException (BAD_PARAMETER) if they don't fit; nothing changes then."""
-        self.content = bind(self._sql(), parameters, "query expression")
-        self._parameters = tuple(parameters)
+        given = parameters_of(parameters)
+        self.content = bind(self._sql(), given, "query expression")
+        self._parameters = given
         self.reader._hub.woken()
         self.reader._wake_watchers()
         self._wake_watchers()

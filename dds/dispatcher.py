@@ -149,7 +149,13 @@ class Dispatcher:
             return -1  # closed meanwhile
         if head != watched.head:
             watched.head = head
-            self._announce(reader, watched)
+            try:
+                self._announce(reader, watched)
+            except Exception:  # closed meanwhile, or its node is gone; nothing may end this thread
+                if reader._open:
+                    import logging
+
+                    logging.getLogger("dds").exception("the listener of %r can't be called", reader)
         return fd if reader._open and reader._rings else -1
 
     def _announce(self, reader: AReader, watched: _Watched) -> None:

@@ -8,23 +8,29 @@ filters need the samples to stay, with their states: then they go through here.
 Rules: entries are in the order of delivery, and everything in here is older than everything in the log. What is kept
 is bounded: History.KeepLast by its depth (of each instance), KeepAll with ResourceLimits.max_samples by that, where the
 rest waits in the log and holds the writers back. Otherwise at most KEPT_MAX: beyond it samples that were read already
-are given up, oldest first, and unread ones wait in the log.
+are given up, oldest first, and unread ones wait in the log. A sample that can't be decoded, or that a filter fails for,
+is kept like any other, and reading it raises Unreadable, once: it costs the program an exception, and no other sample.
 """
 
 from __future__ import annotations
 
 import collections
+import heapq
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from dds.exceptions import DDSNodeLost
-from dds.filters.content import Content
+from dds.filters.content import Content, Undecided
 from dds.internal import SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.errors import ForkedChild
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
+
+
+class Unreadable(Exception):
+    """A sample can't be given to the program, because of what the exception's cause says. It is given up."""
 
 
 class Losses:
@@ -60,9 +66,13 @@ class Instance:
 
 
 class Entry:
-    """A sample that is kept: its payload, what the core says of it, and its states."""
+    """A sample that is kept: its payload, what the core says of it, and its states.
 
-    __slots__ = ("gone", "instance", "live", "payload", "read")
+    failure   why it can't be given to the program, None if nothing is known to be wrong with it
+    sort_key  (order, what that order sorts the sample by); made when it is first asked for
+    """
+
+    __slots__ = ("failure", "gone", "instance", "live", "payload", "read", "sort_key")
 
     def __init__(self, payload: bytes, live: Any, instance: Instance) -> None:
         self.payload = payload
@@ -70,6 +80,8 @@ class Entry:
         self.instance = instance
         self.read = False
         self.gone = False
+        self.failure: Exception | None = None
+        self.sort_key: tuple[Any, Any] | None = None
 
 
 class Intake:
@@ -85,7 +97,8 @@ class Intake:
     content     which samples this reader is about, by their content; None = all
     losses      told when what KeepLast replaces has been skipped in the log
 
-    `filtered` counts the samples that `content` kept out.
+    filtered    counts the samples that `content` kept out
+    rejected    counts the samples that found no room when they came, see look_for_rejected()
     """
 
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
@@ -99,17 +112,49 @@ class Intake:
         self.content = content
         self.losses = losses
         self.filtered = 0
+        self.rejected = 0
         self.ignored: Callable[[int], bool] | None = None
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(1)
         self.instances: dict[int, Instance] = {}
         self.unread = 0
         self._gone = 0  # entries that only wait to be swept
+        self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
+        self._index = 0  # in the log, of the first of these
+        self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
+        self._counted_until = 0  # those from here on are counted when they are let in
 
     def __len__(self) -> int:
         return len(self.entries) - self._gone
 
     # --- coming in
+
+    def turn_to(self, log: Any, losses: Losses) -> None:
+        """Go on in another log, after the one so far was taken to its end."""
+        self.log = log
+        self.losses = losses
+        self._counted_until = self._waiting_until = 0
+
+    @property
+    def is_selective(self) -> bool:
+        """True if samples may come that aren't for this reader."""
+        return self.content is not None or self.ignored is not None or bool(self.blocked)
+
+    def look_for_rejected(self) -> None:
+        """Bring `rejected` up to date: samples in the log that `limit` leaves no room for.
+
+        Those of a selective reader are counted when they are let in, because only then it is known whether they are for
+        this reader; call pull() first.
+        """
+        pending = self.log.pending
+        end = self.log.position_index + pending
+        without_room = min(pending, len(self) + len(self._arrived) + pending - self.limit)
+        if without_room <= 0:
+            return
+        if not self.is_selective:
+            self.rejected += max(0, end - max(end - without_room, self._waiting_until))
+            self._counted_until = end
+        self._waiting_until = max(self._waiting_until, end)
 
     def pull(self, wanted: int) -> None:
         """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room.
@@ -127,6 +172,7 @@ class Intake:
             if self.handle_of is None and self.content is None and self.ignored is None:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
+        self._let_in()
         left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
         while left > 0 and len(self) < wanted:
             room = self._room()
@@ -136,8 +182,16 @@ class Intake:
             if not pairs:
                 return
             left -= len(pairs)
-            for payload, live in pairs:
-                self._admit(payload, live)
+            self._arrived.extend(pairs)
+            self._index = self.log.position_index - len(pairs)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        """Let in what was taken from the log. Interrupted by a signal, say, it goes on where it was the next time."""
+        while self._arrived:
+            self._admit(*self._arrived[0])
+            self._arrived.popleft()
+            self._index += 1
 
     def _room(self) -> int:
         if self.depth:
@@ -160,33 +214,40 @@ class Intake:
             handle = publication_handle(live.sender, live.writer, live.relay)
             if handle in self.blocked or (self.ignored is not None and self.ignored(handle)):
                 return
-        instance, sample = self.single, None
-        if self.content is not None:
-            passes = self.content.of_payload(payload)
-            if passes is None:
-                sample = self._decoded(payload)
-                passes = sample is None or self.content.of_sample(sample)
-            if not passes:
+        entry = Entry(payload, live, self.single)
+        try:
+            instance = self._instance_of(payload)
+        except Exception as error:  # from decoding, or from what the program gave as a filter
+            entry.failure = error
+        else:
+            if instance is None:
                 self.filtered += 1
                 return
-        if self.handle_of is not None:
-            sample = self._decoded(payload) if sample is None else sample
-            if sample is not None:
-                handle = self.handle_of(sample)
-                instance = self.instances.setdefault(handle, Instance(handle))
-        entry = Entry(payload, live, instance)
+            entry.instance = instance
+        if self._counted_until <= self._index < self._waiting_until:
+            self.rejected += 1
         self.entries.append(entry)
         self.unread += 1
         if self.depth:
-            self._make_room(instance, entry)
+            self._make_room(entry.instance, entry)
 
-    def _decoded(self, payload: bytes) -> Any:
-        """The sample; None if it is none. Such a one is kept all the same, so that reading it raises. Which instance it
-        belongs to can't be known."""
-        try:
-            return self.codec.decode(payload)
-        except ValueError:
-            return None
+    def _instance_of(self, payload: bytes) -> Instance | None:
+        """The instance of a sample; None if `content` keeps the sample out."""
+        sample = None
+        if self.content is not None:
+            passes = self.content.of_payload(payload)
+            if passes is None:
+                sample = self.codec.decode(payload)
+                passes = self.content.of_sample(sample)
+            if not passes:
+                return None
+        if self.handle_of is None:
+            return self.single
+        handle = self.handle_of(self.codec.decode(payload) if sample is None else sample)
+        found = self.instances.get(handle)
+        if found is None:
+            found = self.instances[handle] = Instance(handle)
+        return found
 
     def _make_room(self, instance: Instance, entry: Entry) -> None:
         """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""
@@ -225,25 +286,48 @@ class Intake:
                 continue
             if handle is not None and entry.instance.handle != handle:
                 continue
-            if content is not None:
-                passes = content.of_payload(entry.payload)
-                if not (content.of_sample(self.codec.decode(entry.payload)) if passes is None else passes):
-                    continue
+            if content is not None and not self._passes(entry, content):
+                continue
             yield entry
+
+    def _passes(self, entry: Entry, content: Content) -> bool:
+        """Whether a condition is about an entry. One that can't be decoded is for any, so that somebody hears of it."""
+        if entry.failure is not None:
+            return True
+        passes = content.of_payload(entry.payload)
+        if passes is not None:
+            return passes
+        try:
+            sample = self.codec.decode(entry.payload)
+        except Exception as error:
+            entry.failure = error
+            return True
+        try:
+            return content.of_sample(sample)
+        except Undecided:  # what can't be compared compares with nothing
+            return False
+
+    def in_order(self, entries: Iterator[Entry], order: Callable[[Any], Any], n: int) -> list[Entry]:
+        """The first `n` by `order`; those that can't be decoded come first."""
+        def sort_key(entry: Entry) -> Any:
+            if entry.sort_key is None or entry.sort_key[0] is not order:
+                try:
+                    entry.sort_key = order, order(self.codec.decode(entry.payload))
+                except Exception as error:
+                    entry.failure = error
+                    entry.sort_key = order, []
+            return entry.sort_key[1]
+
+        return heapq.nsmallest(n, entries, sort_key)
 
     def give(self, entries: list[Entry], take: bool) -> list[Any]:
         """Samples for `entries` with their infos as of now; they count as read, and go if `take`.
 
-        Raises ValueError for an entry that can't be decoded; it is given up then.
+        Raises Unreadable if one of them is.
         """
         samples = []
         for entry in entries:
-            try:
-                sample = self.codec.decode(entry.payload)
-            except ValueError:
-                self.drop(entry)
-                self.sweep_all()
-                raise
+            sample = self._sample_of(entry)
             sample.sample_info = SampleInfo(
                 entry.live, SampleState.Read if entry.read else SampleState.NotRead,
                 ViewState.New if entry.instance.new else ViewState.Old, entry.instance.handle)
@@ -257,6 +341,23 @@ class Intake:
                 self.drop(entry)
         self.sweep_all()
         return samples
+
+    def _sample_of(self, entry: Entry) -> Any:
+        try:
+            if entry.failure is None:
+                return self.codec.decode(entry.payload)
+        except Exception as error:
+            entry.failure = error
+        raise self.given_up(entry)
+
+    def given_up(self, entry: Entry) -> Unreadable:
+        """Forget an entry with a failure; returns what to raise."""
+        self.drop(entry)
+        self.sweep_all()
+        failure = entry.failure
+        unreadable = Unreadable(str(failure) if isinstance(failure, (ValueError, Undecided)) else repr(failure))
+        unreadable.__cause__ = failure
+        return unreadable
 
     def sweep_all(self) -> None:
         """Forget what is gone, wherever it stands."""

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 SIZE_MAX = 1 << 20  # bytes of a file
 DEPTH_MAX = 16  # profiles that are each other's base
+DIGITS_MAX = 20  # of a number
+_BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 Fields = dict[str, Any]  # parts of a policy: name -> text, or Fields of a duration, or a list of texts
 Settings = dict[str, Fields]  # policies of an entity
@@ -60,6 +62,9 @@ class QosProvider:
     """
 
     def __init__(self, uri: str | bytes | os.PathLike[str], scope: str = "*") -> None:
+        for given, kinds, what in ((uri, (str, bytes, os.PathLike), "a path or XML"), (scope, (str,), "a str")):
+            if not isinstance(given, kinds):
+                raise TypeError(f"{given!r} is not {what}")
         self._text_of = _shown(uri)
         self._profiles: dict[tuple[str, str], dict[tuple[str, str], Settings]] = {}
         self._bases: dict[tuple[str, str], tuple[str, str]] = {}
@@ -72,8 +77,12 @@ class QosProvider:
         try:
             for library in root:
                 if _tag(library) == "qos_library":  # other building blocks of DDS-XML aren't about Qos
+                    _only(library, "name")
+                    _no_text(library)
                     for profile in library:
                         self._read_profile(_name(library), profile)
+        except ValueError as error:
+            raise self._wrong(str(error)) from None
         except RecursionError:
             raise self._wrong("its elements lie too deep in each other") from None
 
@@ -100,6 +109,8 @@ class QosProvider:
     get_participant_qos = get_domain_participant_qos
 
     def _get(self, kind: str, key: str, limited: type[Any]) -> Any:
+        if not isinstance(key, str):
+            raise TypeError(f"{key!r} is not a str: write \"library::profile\"")
         library, profile, entity = ([*key.split("::"), "", ""])[:3]
         if key.count("::") > 2 or not profile:
             raise self._wrong(f"{key!r} names no Qos: write library::profile, or library::profile::entity")
@@ -119,37 +130,47 @@ class QosProvider:
 
     # --- reading
 
-    def _content(self, uri: str | bytes | os.PathLike[str]) -> bytes:
-        if isinstance(uri, (str, bytes)):
-            data = uri.encode() if isinstance(uri, str) else uri
-            if data.lstrip().startswith(b"<"):
-                return data
-            path = os.fsdecode(data.removeprefix(b"file://"))
+    def _content(self, uri: str | bytes | os.PathLike[str]) -> str | bytes:
+        if isinstance(uri, str):
+            text = uri.lstrip("\ufeff \t\r\n")
+            if text.startswith("<"):
+                return text
+            path = uri.removeprefix("file://")
+        elif isinstance(uri, bytes):
+            if uri.startswith(_BYTE_ORDER_MARKS) or uri.lstrip().startswith(b"<"):
+                return uri
+            path = os.fsdecode(uri.removeprefix(b"file://"))
         else:
             path = os.fspath(uri)
         try:
             with Path(path).open("rb") as file:
-                data = file.read(SIZE_MAX + 1)
+                return file.read(SIZE_MAX + 1)
         except (OSError, ValueError) as error:
             raise self._wrong(f"it can't be read: {error}") from None
-        return data
 
-    def _parsed(self, data: bytes) -> Element:
+    def _parsed(self, data: str | bytes) -> Element:
         from xml.etree import ElementTree as Tree
 
+        class Builder(Tree.TreeBuilder):
+            def doctype(self, *_: Any) -> None:  # entities could make gigabytes of a small file
+                raise ValueError("it has a document type definition, which DDS-XML has no use for")
+
         if len(data) > SIZE_MAX:
-            raise self._wrong(f"it has more than {SIZE_MAX:,} bytes")
-        if b"<!DOCTYPE" in data:  # entities could make gigabytes of a small file
-            raise self._wrong("it has a document type definition, which DDS-XML has no use for")
+            raise self._wrong(f"it has more than {SIZE_MAX:,} {'characters' if isinstance(data, str) else 'bytes'}")
+        parser = Tree.XMLParser(target=Builder())
         try:
-            return Tree.fromstring(data)
+            parser.feed(data)
+            root: Element = parser.close()
+            return root
         except (Tree.ParseError, ValueError, LookupError) as error:
-            raise self._wrong(f"it is no XML: {error}") from None
+            raise self._wrong(f"it is no XML that can be read: {error}") from None
 
     def _read_profile(self, library: str, profile: Element) -> None:
         if _tag(profile) != "qos_profile":
             raise self._wrong(f"<{_tag(profile)}> stands in library {library!r}, where <qos_profile> may stand")
         key = library, _name(profile)
+        _only(profile, "name", "base_name")
+        _no_text(profile)
         if key in self._profiles:
             raise self._wrong(f"there are two profiles {'::'.join(key)}")
         base = profile.get("base_name")
@@ -161,12 +182,21 @@ class QosProvider:
             if kind not in _ENTITIES:
                 raise self._wrong(f"<{_tag(entity)}> stands in profile {'::'.join(key)}; what may stand there is "
                                   f"{', '.join(sorted(_ENTITIES))}")
+            _only(entity, "name")
+            _no_text(entity)
+            if (kind, _name(entity)) in entities:
+                raise self._wrong(f"profile {'::'.join(key)} has two <{kind}>"
+                                  + (f" with the name {_name(entity)!r}" if _name(entity) else ""))
             settings: Settings = {}
             for policy in entity:
-                if _tag(policy) not in _POLICIES:
-                    raise self._wrong(f"<{_tag(policy)}> in {kind} of {'::'.join(key)} is no policy of DDS-XML")
-                settings[_tag(policy)] = _fields(policy)
-            entities[kind, entity.get("name", "")] = settings
+                name = _tag(policy)
+                if name not in _POLICIES:
+                    raise self._wrong(f"<{name}> in {kind} of {'::'.join(key)} is no policy of DDS-XML")
+                if name in settings:
+                    raise self._wrong(f"{kind} of {'::'.join(key)} has two <{name}>")
+                _only(policy)
+                settings[name] = _fields(policy)
+            entities[kind, _name(entity)] = settings
 
     def _settings(self, profile: tuple[str, str], entity: tuple[str, str], depth: int) -> Settings | None:
         """What a profile and its bases say of an entity; None if none of them says anything."""
@@ -212,20 +242,24 @@ class _Parts:
 
     def texts(self, part: str) -> list[str]:
         found = self._fields.get(part, {})
-        elements = found.get("element", []) if isinstance(found, dict) else [found]
-        return elements if isinstance(elements, list) else [elements]
+        elements = found.get("element", []) if isinstance(found, dict) and found.keys() <= {"element"} else None
+        elements = elements if isinstance(elements, list) else [elements]
+        if not all(isinstance(one, str) for one in elements) and found != "":
+            raise ValueError(f"<{part}> of <{self._policy}> is a list: what may stand in it is <element>text</element>")
+        return elements if found else []
 
     def number(self, part: str, default: int, least: int = 0) -> int:
         text = self.text(part, str(default))
-        if text == "LENGTH_UNLIMITED":
-            return -1
-        try:
-            found = int(text)
-        except ValueError:
-            raise ValueError(f"<{part}> of <{self._policy}> is {text!r}, not a whole number") from None
-        if found < least and found != default:
-            raise ValueError(f"<{part}> of <{self._policy}> is {found}; it must be at least {least}")
+        found = _whole_number(text, f"<{part}> of <{self._policy}>")
+        if not least <= found < 1 << 31:
+            raise ValueError(f"<{part}> of <{self._policy}> is {found:,}; it must be {least:,} to {(1 << 31) - 1:,}")
         return found
+
+    def length(self, part: str) -> int:
+        """A limit; -1 = none."""
+        if self.text(part, "LENGTH_UNLIMITED") in ("LENGTH_UNLIMITED", "-1"):
+            return -1
+        return self.number(part, 1, 1)
 
     def truth(self, part: str, default: bool) -> bool:
         text = self.text(part, str(default)).lower()
@@ -240,19 +274,19 @@ class _Parts:
             return default
         if not isinstance(found, dict) or found.keys() - {"sec", "nanosec"}:
             raise ValueError(f"<{part}> of <{self._policy}> must have <sec> and <nanosec>")
-        ns = 0
-        for name, scale in (("sec", 1_000_000_000), ("nanosec", 1)):
-            text = found.get(name, "0")
-            if text in _INFINITE:
-                return dds_infinity
-            try:
-                ns += int(text) * scale
-            except (TypeError, ValueError):
-                raise ValueError(f"<{name}> of <{part}> of <{self._policy}> is {text!r}, not a whole number or "
-                                 f"{_INFINITE[0]}") from None
-        if ns < 0:
-            raise ValueError(f"<{part}> of <{self._policy}> is less than 0")
-        return min(ns, dds_infinity)
+        numbers = []
+        for name in ("sec", "nanosec"):
+            text, where = found.get(name, "0"), f"<{name}> of <{part}> of <{self._policy}>"
+            infinite = isinstance(text, str) and text in _INFINITE
+            numbers.append(-1 if infinite else _whole_number(text, where, f" or {_INFINITE[0]}"))
+            if not infinite and numbers[-1] < 0:
+                raise ValueError(f"{where} is less than 0")
+        sec, nanosec = numbers
+        if sec < 0:
+            return dds_infinity
+        if nanosec < 0:
+            raise ValueError(f"<nanosec> of <{part}> of <{self._policy}> is infinite, and <sec> isn't")
+        return min(sec * 1_000_000_000 + nanosec, dds_infinity)
 
     def data(self) -> bytes:
         try:
@@ -273,7 +307,7 @@ class _Parts:
         return Policy.History.KeepAll if keeps_all else Policy.History.KeepLast(depth)
 
     def limits(self) -> tuple[int, int, int]:
-        samples, instances, each = (self.number(part, -1, 1) for part in _LIMITS)
+        samples, instances, each = (self.length(part) for part in _LIMITS)
         return samples, instances, each
 
 
@@ -342,7 +376,7 @@ _POLICIES: dict[str, tuple[Callable[[_Parts], Any], set[str]]] = {
     "ownership": (lambda p: p.kind({
         "SHARED_OWNERSHIP_QOS": Policy.Ownership.Shared, "EXCLUSIVE_OWNERSHIP_QOS": Policy.Ownership.Exclusive},
         "SHARED_OWNERSHIP_QOS"), {"kind"}),
-    "ownership_strength": (lambda p: Policy.OwnershipStrength(p.number("value", 0)), {"value"}),
+    "ownership_strength": (lambda p: Policy.OwnershipStrength(p.number("value", 0, -1 << 31)), {"value"}),
     "partition": (lambda p: Policy.Partition(p.texts("name")), {"name"}),
     "presentation": (_presentation, {"access_scope", "coherent_access", "ordered_access"}),
     "reader_data_lifecycle": (lambda p: Policy.ReaderDataLifecycle(
@@ -372,16 +406,49 @@ def _name(element: Element) -> str:
 
 
 def _fields(element: Element) -> Fields:
-    """The parts of an element: text, or parts of their own; a list where one name stands more than once."""
+    """The parts of an element: text, or parts of their own; a list where <element> stands more than once.
+
+    Raises ValueError for text where parts are expected, for attributes, and for any other part that stands twice.
+    """
     fields: Fields = {}
+    _no_text(element)
     for part in element:
+        name = _tag(part)
+        _only(part)
         value = _fields(part) if len(part) else (part.text or "").strip()
-        if _tag(part) in fields:
-            earlier = fields[_tag(part)]
-            fields[_tag(part)] = [*(earlier if isinstance(earlier, list) else [earlier]), value]
+        if name not in fields:
+            fields[name] = value
+        elif name == "element":
+            earlier = fields[name]
+            fields[name] = [*(earlier if isinstance(earlier, list) else [earlier]), value]
         else:
-            fields[_tag(part)] = value
+            raise ValueError(f"<{_tag(element)}> has two <{name}>")
     return fields
+
+
+def _only(element: Element, *attributes: str) -> None:
+    """Raise ValueError if an element has an attribute that isn't one of these."""
+    for name in element.attrib:
+        if name not in attributes and not name.startswith("{http://www.w3.org/2001/XMLSchema-instance}"):
+            allowed = f"; it may have {', '.join(attributes)}" if attributes else ""
+            raise ValueError(f"<{_tag(element)}> has the attribute {name!r}, which means nothing here{allowed}")
+
+
+def _no_text(element: Element) -> None:
+    """Raise ValueError if an element has text between its parts."""
+    for text in (element.text, *(part.tail for part in element)):
+        if text and not text.isspace():
+            raise ValueError(f"<{_tag(element)}> has the text {text.strip()[:40]!r}, where elements are expected")
+
+
+def _whole_number(text: Any, where: str, alternative: str = "") -> int:
+    try:
+        if len(text) > DIGITS_MAX:
+            raise ValueError
+        return int(text)
+    except (TypeError, ValueError):
+        shown = repr(text) if len(text) <= DIGITS_MAX else f"{str(text)[:DIGITS_MAX]!r}..."
+        raise ValueError(f"{where} is {shown}, not a whole number{alternative}") from None
 
 
 def _shown(uri: Any) -> str:

@@ -25,7 +25,7 @@ from dds import policies, reaper
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
 from dds.filters.content import Both, ByFunction, Content
-from dds.intake import Intake, Losses
+from dds.intake import Intake, Losses, Unreadable
 from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
@@ -90,7 +90,8 @@ class ReaderCore(Entity):
         self._depth = policies.history_depth(self._qos)
         self._keep_all = not self._depth and not policies.best_effort(self._qos)
         from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
-        limits = policies.samples_max(self._qos, self._codec.key_of is not None)
+        limit = policies.samples_max(self._qos, self._codec.key_of is not None)
+        self._limit = 0 if self._depth else limit  # samples; 0 = none
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._link = ReaderLink(
                 self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
@@ -101,13 +102,12 @@ class ReaderCore(Entity):
         selective = content is not None or policies.ignores_local(self._qos, True, True)
         self._losses = self._new_losses(selective)
         self._intake = Intake(
-            self._log, self._codec, self._depth, limits, self._blocked,
+            self._log, self._codec, self._depth, limit, self._blocked,
             _handle_function(topic), content, self._losses)
         self._intake.ignored = self._ignoring()
         self.read_own_writes = self._intake.ignored is None
         self._kept_out = SampleFilteredStatus()
         self._rejected = SampleRejectedStatus()
-        self._rejected_until = 0, 0  # what came before this was looked at, see _head()
         self._fast = False
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
@@ -164,9 +164,9 @@ class ReaderCore(Entity):
                 return False
             self._look_for_lost()
             link.advance()
-            self._log = self._intake.log = link.handle.log
-            self._losses = self._intake.losses = self._new_losses(
-                self._intake.content is not None or self._intake.ignored is not None)
+            self._log = link.handle.log
+            self._losses = self._new_losses(self._intake.content is not None or self._intake.ignored is not None)
+            self._intake.turn_to(self._log, self._losses)
             # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
             self._blocked.clear()
             self._blocked.update(one.handle for one in list(self._matches.incompatible.values()))
@@ -207,6 +207,8 @@ class ReaderCore(Entity):
             self._choose_way()
 
     def _take_fast(self, n: int) -> list[Any]:
+        if self._limit:
+            self._look_for_rejected()
         try:
             if self._depth:
                 self._skip()
@@ -238,10 +240,11 @@ class ReaderCore(Entity):
         with self._lock:  # decoding lets other threads run
             if self._failure is not None:
                 failure, self._failure = self._failure, None
+                self._consumed += 1
                 raise undecodable(self._topic.name, failure) from failure
             try:
                 return self._log.take_with(n, self._codec.decode, self._info_type)
-            except ValueError as error:
+            except Exception as error:
                 taken: list[Any] | None = getattr(error, "taken", None)
                 if taken is None:
                     raise  # not from decoding
@@ -297,28 +300,31 @@ class ReaderCore(Entity):
                 wanted = n if mask == ANY else len(intake) - intake.unread + n
             else:
                 wanted = EVERYTHING
-            try:
-                intake.pull(wanted)
-                while self._go_on():
-                    intake.pull(wanted)
-            except ValueError as error:
-                raise self._not_now(error) from None
+            self._fill(wanted)
             self._look_for_lost()
             if handle is not None:
                 self._check_instance(handle)
             matching = intake.matching(mask, content, handle)
-            if order is not None:
-                matching = iter(sorted(matching, key=lambda entry: order(self._codec.decode(entry.payload))))
-            found = list(itertools.islice(matching, n))
+            found = list(itertools.islice(matching, n)) if order is None else intake.in_order(matching, order, n)
             before = intake.unread
             try:
                 samples = intake.give(found, take)
-            except ValueError as error:
-                raise undecodable(self._topic.name, error) from error
+            except Unreadable as error:
+                self._consumed += before - intake.unread
+                raise undecodable(self._topic.name, error) from error.__cause__
             self._consumed += before - intake.unread
             if samples:
                 self._info_type = self._live_info
             return samples
+
+    def _fill(self, wanted: int) -> None:
+        """Let samples in until `wanted` are kept, or all that has come is. Under the lock."""
+        try:
+            self._intake.pull(wanted)
+            while self._go_on():
+                self._intake.pull(wanted)
+        except ValueError as error:
+            raise self._not_now(error) from None
 
     def _check_instance(self, handle: int) -> None:
         """Raise DDSException (BAD_PARAMETER) if there never was an instance with this handle."""
@@ -384,9 +390,7 @@ class ReaderCore(Entity):
             self._go_on()
         if not self._fast:
             with self._lock:
-                self._intake.pull(EVERYTHING)
-                while self._go_on():
-                    self._intake.pull(EVERYTHING)
+                self._fill(EVERYTHING)
             return self._intake.unread
         return self._intake.unread + self._log.pending + (self._failure is not None)
 
@@ -401,9 +405,7 @@ class ReaderCore(Entity):
             if not self._open:
                 return False
             if not (self._fast and mask & SampleState.Any == SampleState.Read):
-                self._intake.pull(EVERYTHING)
-                while self._go_on():
-                    self._intake.pull(EVERYTHING)
+                self._fill(EVERYTHING)
             return next(self._intake.matching(mask, content, None), None) is not None
 
     # What waits for a reader uses these five.
@@ -453,18 +455,18 @@ class ReaderCore(Entity):
     def _look_for_rejected(self) -> None:
         """Bring the status of rejected samples up to date: those that ResourceLimits leave no room for when they come.
         They wait in the log, and hold the writers back, until the program takes some."""
-        limit = self._intake.limit
-        if not limit or self._depth:
+        if not self._limit:
             return
         with self._lock:
-            source, end = self._head()
-            begin = self._rejected_until[1] if self._rejected_until[0] == source else 0
-            found = end - max(begin, end - max(0, len(self._intake) + self._log.pending - limit))
-            self._rejected_until = source, end
-        if found > 0:
-            self._rejected.count(found)
-            self._rejected.last_reason = REJECTED_BY_SAMPLES_LIMIT
-            self._rejected.last_instance_handle = 1 if self._codec.key_of is None else 0  # not decoded yet
+            if self._intake.is_selective:
+                self._fill(EVERYTHING)
+            self._intake.look_for_rejected()
+            found = self._intake.rejected - self._rejected.total_count
+            if found:
+                self._rejected.count(found)
+                self._rejected.last_reason = REJECTED_BY_SAMPLES_LIMIT
+                self._rejected.last_instance_handle = 1 if self._codec.key_of is None else 0  # not decoded yet
+        if found:
             self._note("on_sample_rejected")
 
     def _look_for_lost(self) -> None:

@@ -24,7 +24,7 @@ from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import SampleInfo
 from dds.listener import Listener
 from dds.qos import DataReaderQos, Qos, SubscriberQos
-from dds.reader import ANY, UNREAD, Condition, ReaderCore
+from dds.reader import ANY, EVERYTHING, UNREAD, Condition, ReaderCore, undecodable
 from dds.status import (
     DDSStatus,
     DeadlineMissedStatus,
@@ -117,6 +117,8 @@ class DataReader(ReaderCore, Generic[T]):
         if condition is None and instance_handle is None and self._fast and not self._intake.entries:
             if N.__class__ is not int or N < 1:
                 N = _count(N)
+            if self._limit:  # a reader never has more than this
+                N = min(N, self._limit)
             samples = self._take_fast(N)
             if len(samples) == N:
                 return samples
@@ -130,6 +132,8 @@ class DataReader(ReaderCore, Generic[T]):
 
     def _select(self, n: int, condition: Any, instance_handle: int | None, take: bool) -> list[Any]:
         """take() and read() in general."""
+        if self._limit:
+            n = min(n, self._limit)
         mask, content, order = ANY, None, None
         if condition is not None:
             if getattr(condition, "reader", None) is not self:
@@ -186,6 +190,9 @@ class DataReader(ReaderCore, Generic[T]):
         with self._lock:
             if not self._fast or self._intake.entries or not self._keep_all:
                 return self._copied_batch(n)
+            if self._limit:
+                self._look_for_rejected()
+                n = min(n, self._limit)
             block = self._log.take_block(n)
             while block is None and self._log.is_gone and self._log_ended():
                 block = self._log.take_block(n)
@@ -196,13 +203,14 @@ class DataReader(ReaderCore, Generic[T]):
             return Batch.of_block(codec, block)
 
     def _copied_batch(self, n: int) -> Batch:
-        self._intake.pull(n)
-        while self._go_on():
-            self._intake.pull(n)
+        self._fill(n)
         self._look_for_lost()
         entries: list[Any] = []
         for entry in self._intake.matching(ANY, None, None):
-            if len(entries) == n or (entries and len(entry.payload) != len(entries[0].payload)):
+            if entry.failure is not None and not entries:
+                raise undecodable(self._topic.name, self._intake.given_up(entry)) from entry.failure
+            other_size = bool(entries) and len(entry.payload) != len(entries[0].payload)
+            if len(entries) == n or entry.failure is not None or other_size:
                 break
             entries.append(entry)
         infos: list[Any] = [SampleInfo(
@@ -330,6 +338,8 @@ class DataReader(ReaderCore, Generic[T]):
         """Samples that came and that the reader's ContentFilteredTopic, or its Topic's filter, kept out."""
         self._check_open()
         with self._lock:
+            if self._intake.content is not None:
+                self._fill(EVERYTHING)
             self._kept_out.count(self._intake.filtered - self._kept_out.total_count)
             return self._kept_out.read()  # type: ignore[return-value]
 

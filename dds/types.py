@@ -304,6 +304,10 @@ def codec_for(data_type: Any, version: int = 0, keys: Sequence[str] = ()) -> Cod
     if keys and (data_type is bytes or hasattr(data_type, "__idl__")):
         raise TypeError("a topic of bytes has no keys" if data_type is bytes else
                         f"{data_type.__name__} says by annotations which members are keys (dds.idl.annotations.key)")
+    if isinstance(keys, str) or any(not isinstance(one, str) or not one for one in keys):
+        raise TypeError(f"keys must be a list of names of fields, not {keys!r}")
+    if len(set(keys)) < len(keys):
+        raise TypeError(f"the keys {', '.join(keys)} name a field twice")
     if data_type is bytes:
         return BytesCodec()
     if hasattr(data_type, "__idl__"):

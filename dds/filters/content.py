@@ -10,6 +10,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
+class Undecided(Exception):
+    """A filter can't tell about a sample, because the sample isn't what its type promises."""
+
+
 class Content(Protocol):
     """Decides by the content of samples."""
 
@@ -18,7 +22,7 @@ class Content(Protocol):
         ...
 
     def of_sample(self, sample: Any) -> bool:
-        """Whether `sample` passes."""
+        """Whether `sample` passes. Raises Undecided, and what a function of the program raises."""
         ...
 
 
@@ -52,4 +56,4 @@ class Both:
         return self._first.of_sample(sample) and self._second.of_sample(sample)
 
 
-__all__ = ["Both", "ByFunction", "Content"]
+__all__ = ["Both", "ByFunction", "Content", "Undecided"]

@@ -13,13 +13,17 @@ numbers.
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import enum
+import math
+import numbers
 import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dds.filters.fields import NUMBERS, TEXTS, Member, Place, header, member
+from dds.filters.content import Undecided
+from dds.filters.fields import HELPERS, NUMBERS, TEXTS, Member, Place, header, member
 from dds.filters.syntax import (
     PARAMETERS_MAX,
     AllOf,
@@ -37,6 +41,8 @@ from dds.filters.syntax import (
 
 if TYPE_CHECKING:
     from dds.types import Codec
+
+NUMBER_BITS_MAX = 128  # of a parameter that is a whole number
 
 _OPERATORS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -68,8 +74,8 @@ class Expression:
         for field in self._query.order:
             self._member(field)
         self.has_order = bool(self._query.order)
-        numbers = [one.number for one, _ in self._uses if isinstance(one, Parameter)]
-        self.parameters_count = max(numbers, default=-1) + 1
+        self.parameters_count = max(
+            (one.number for one, _ in self._uses if isinstance(one, Parameter)), default=-1) + 1
         for one, use in self._uses:
             if isinstance(one, Literal):
                 _value(str(one), one.value, use)
@@ -80,9 +86,7 @@ class Expression:
     def bind(self, parameters: Sequence[Any] = ()) -> BoundExpression:
         """The expression with these parameters: each a Python value, or a str with what could stand in the expression,
         text and labels in quotes. Raises ExpressionError if they are too few or don't fit."""
-        if isinstance(parameters, (str, bytes)):
-            raise TypeError(f"parameters must be a list, not {parameters!r}")
-        given = list(parameters)
+        given = parameters
         if len(given) > PARAMETERS_MAX:
             raise ExpressionError(f"{len(given)} parameters are given; {PARAMETERS_MAX} are allowed, %0 to "
                                   f"%{PARAMETERS_MAX - 1}")
@@ -137,6 +141,8 @@ class Expression:
         return _function("sample", self._arguments(), [], self._source(names), getters)
 
     def _write_for_payloads(self) -> Callable[..., Any] | None:
+        if self._query.condition is None:
+            return lambda: lambda payload: True
         used = [field for field in self._fields if self._is_in_condition(field)]
         places = [self._fields[field].place for field in used]
         if not used or any(place is None for place in places):
@@ -195,7 +201,7 @@ class Expression:
             else:
                 sides.append(names[operand])
         if condition.relation == "LIKE":
-            text = f"{sides[1]}({sides[0]}) is {'' if condition.negated else 'not '}None"
+            text = f"{'not ' if condition.negated else ''}{sides[1]}({sides[0]})"
         else:
             text = f"{sides[0]} {_OPERATORS[condition.relation]} {sides[1]}"
             text = f"not {text}" if condition.negated else text
@@ -210,9 +216,15 @@ class BoundExpression:
 
     def __init__(self, from_sample: Callable[[Any], Any], from_payload: Callable[[Any], Any] | None,
                  order: Callable[[Any], Any] | None) -> None:
+        self._from_sample = from_sample
         self._from_payload = from_payload
-        self.of_sample: Callable[[Any], bool] = from_sample
         self.order = order
+
+    def of_sample(self, sample: Any) -> bool:
+        try:
+            return bool(self._from_sample(sample))
+        except Exception as error:  # a record whose text is none, say; samples of other programs may hold anything
+            raise Undecided(f"it has not the values that its type promises: {error}") from error
 
     def of_payload(self, payload: bytes) -> bool | None:
         if self._from_payload is None:
@@ -238,15 +250,15 @@ def _parameter(parameter: Parameter, given: Any, use: _Use) -> Any:
     try:
         return parse_literal(given)
     except ExpressionError:
-        raise ExpressionError(f"parameter {parameter}, {given!r}, is no value to compare {use.field} with: write a "
+        shown = repr(given) if len(given) <= 60 else f"{given[:60]!r}..."
+        raise ExpressionError(f"parameter {parameter}, {shown}, is no value to compare {use.field} with: write a "
                               "number as 12.5, and text or a label in quotes, as \"'text'\"") from None
 
 
 def _value(name: str, value: Any, use: _Use) -> Any:
-    """`value` as it is compared with the field. Raises ExpressionError if it can't be."""
+    """`value` as it is compared with the field: a bool, int, float or str. Raises ExpressionError if it can't be."""
     kind = use.member.kind
-    if isinstance(value, enum.Enum) and kind == "enumeration":
-        value = value.name
+    value = value.name if isinstance(value, enum.Enum) and kind == "enumeration" else _plain(name, value)
     fits: bool
     if kind in NUMBERS:
         fits = _is_number(value)
@@ -263,17 +275,56 @@ def _value(name: str, value: Any, use: _Use) -> Any:
     if not fits:
         raise ExpressionError(f"{use.field} is compared with {name}" + (f" = {value!r}" if name[0] == "%" else "")
                               + f": {_article(kind)} can't be compared with that")
-    return _pattern(value).fullmatch if use.like else value
+    return _like(value) if use.like else value
+
+
+def _plain(name: str, value: Any) -> Any:
+    """`value` as a type of Python's own, if it is a number: comparing it then costs little, and raises nothing."""
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "shape", None) == ():  # NumPy's scalars compare by rules of their own
+        value = item()
+    if isinstance(value, (bool, str)) or not isinstance(value, (numbers.Real, decimal.Decimal)):
+        return value
+    if not isinstance(value, (int, float)):
+        try:
+            whole = math.floor(value)
+            value = whole if value == whole else float(value)
+        except (ValueError, ArithmeticError):  # not a number, or infinite
+            value = float(value)
+    if isinstance(value, int) and abs(value) >> NUMBER_BITS_MAX:
+        raise ExpressionError(f"{name} has {value.bit_length():,} bits; {NUMBER_BITS_MAX} are allowed")
+    return value
 
 
 def _is_number(value: Any) -> bool:
-    return hasattr(value, "__float__") and not isinstance(value, (bool, str, bytes)) and not hasattr(value, "__len__")
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _pattern(like: str) -> re.Pattern[str]:
-    """What LIKE means: % is any text, _ any one character."""
-    parts = [".*" if one == "%" else "." if one == "_" else re.escape(one) for one in re.sub("%+", "%", like)]
-    return re.compile("".join(parts), re.DOTALL)
+def _like(pattern: str) -> Callable[[str], bool]:
+    """What LIKE means: % is any text, _ any one character.
+
+    Why not one regular expression: with many % it would try every way to spread the text over them. Taking the first
+    place for each part between two % is enough, because what is left for the next part is longest then.
+    """
+    parts = [(re.compile(re.escape(part).replace("_", "."), re.DOTALL), len(part)) for part in pattern.split("%")]
+    if len(parts) == 1:
+        whole = parts[0][0]
+        return lambda text: whole.fullmatch(text) is not None
+    (first, first_size), *middle, (last, last_size) = parts
+    middle = [(part, size) for part, size in middle if size]
+
+    def decide(text: str) -> bool:
+        place, end = first_size, len(text) - last_size
+        if end < place or not first.match(text) or not last.match(text, end):
+            return False
+        for part, _ in middle:
+            found = part.search(text, place, end)
+            if found is None:
+                return False
+            place = found.end()
+        return True
+
+    return decide
 
 
 def _comparable(one: Member, other: Member) -> bool:
@@ -335,7 +386,7 @@ def _function(argument: str, constants: list[str], lines: list[str], result: str
     text = "\n".join([
         f"def make({', '.join(constants)}):", f"    def decide({argument}):", *("        " + one for one in lines),
         f"        return {result}", "    return decide"])
-    namespace = dict(names)
+    namespace = {**HELPERS, **names}
     exec(compile(text, "<expression>", "exec"), namespace)
     made: Callable[..., Any] = namespace["make"]
     return made

@@ -4,14 +4,16 @@ A member can be had from a sample, by Python's attributes and indexes, and often
 it: a NumPy record has every member at a known place, CDR has those that only members of fixed size precede.
 
 Rules: `accessor` is source text for the value in a sample called `sample`; it consists of the type's own member names
-and whole numbers, nothing else of what a user wrote. Where the sample may lack the value, `optional` is true, and
-evaluating the accessor may give None or raise IndexError. `place` is where the value is in the payload.
+and whole numbers, nothing else of what a user wrote, and of the functions in HELPERS. Where the sample may lack the
+value, `optional` is true, and evaluating the accessor may give None or raise IndexError. `place` is where the value is
+in the payload.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import keyword
 import typing
 from typing import Any
 
@@ -69,6 +71,24 @@ def member(codec: Codec, field: Field) -> Member:
 def header(codec: Codec) -> bytes:
     """The bytes that a payload must begin with for the places of its members to hold."""
     return bytes(getattr(codec, "header", b"")[:2])
+
+
+def _number_of(value: Any) -> Any:
+    """Of an enumeration, also of a number that has no label, which decoding leaves as it is."""
+    return getattr(value, "value", value)
+
+
+def _set_field(message: Any, name: str) -> Any:
+    """A field of a protobuf message that may be set or not; None if it isn't."""
+    return getattr(message, name) if message.HasField(name) else None
+
+
+HELPERS = {"number_of": _number_of, "set_field": _set_field}  # what accessors may call
+
+
+def _attribute(accessor: str, name: str) -> str:
+    """Source text for an attribute; Python's words, and letters that it would replace, need another way."""
+    return f"{accessor}.{name}" if name.isascii() and not keyword.iskeyword(name) else f"getattr({accessor}, {name!r})"
 
 
 def _unknown(field: Field, name: str | int, names: typing.Iterable[str], where: str) -> ExpressionError:
@@ -129,7 +149,9 @@ def _of_numpy(codec: Codec, field: Field) -> Member:
     elif dtype.kind == "U":
         if native:
             place = Place(offset, f"{dtype.itemsize}s", "{}.decode('utf-32-le').rstrip('\\0')")
-    elif native and f"{dtype.kind}{dtype.itemsize}" in _NUMPY_CODES:
+    else:
+        accessor += ".item()"  # NumPy's float32 and uint64 compare by rules of their own
+    if native and f"{dtype.kind}{dtype.itemsize}" in _NUMPY_CODES:
         place = Place(offset, _NUMPY_CODES[f"{dtype.kind}{dtype.itemsize}"])
     return Member(kind, accessor, place=place)
 
@@ -172,7 +194,7 @@ def _of_idl(codec: Codec, field: Field) -> Member:
             if step not in hints:
                 raise _unknown(field, step, hints, where)
             hint = hints[step]
-            accessor += f".{step}"
+            accessor = _attribute(accessor, step)
         if isinstance(hint, WrapOpt):
             hint, optional = hint.inner, True
         while isinstance(hint, idl_types.typedef):
@@ -186,7 +208,7 @@ def _of_idl(codec: Codec, field: Field) -> Member:
         kind = "boolean"
     elif isinstance(hint, type) and issubclass(hint, enum.Enum) and not issubclass(hint, enum.Flag):
         kind, labels = "enumeration", {one.name: int(one.value) for one in hint}
-        accessor = f"{accessor}.value"
+        accessor = f"number_of({accessor})"
     elif hint in _idl_numbers():
         kind = "float" if hint in (float, idl_types.float32, idl_types.float64) else "integer"
     else:
@@ -235,8 +257,11 @@ def _of_protobuf(codec: Codec, field: Field) -> Member:
         if step not in descriptor.fields_by_name:
             raise _unknown(field, step, descriptor.fields_by_name, where)
         found = descriptor.fields_by_name[step]
-        accessor += f".{step}"
         where = step
+        if found.has_presence and not found.has_default_value:  # one that isn't set is missing, not 0
+            accessor, optional = f"set_field({accessor}, {step!r})", True
+        else:
+            accessor = _attribute(accessor, step)
         if found.is_repeated:
             if found.message_type is not None and found.message_type.GetOptions().map_entry:
                 raise _no_value(field, "a map")

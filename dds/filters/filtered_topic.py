@@ -42,13 +42,13 @@ class ContentFilteredTopic(Generic[T]):
         self._participant = domain_participant
         self._name = name
         self._topic = related_topic
+        self._parameters = parameters_of(expression_parameters)
         self._expression, self._bound = bound_expression(
-            filter_expression, related_topic._codec, expression_parameters, "filter expression")
+            filter_expression, related_topic._codec, self._parameters, "filter expression")
         if self._expression.has_order:
             raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
                                "a filter expression can't have ORDER BY, because samples come in the order of the "
                                "topic; a QueryCondition can")
-        self._parameters = tuple(expression_parameters)
         self._lock = threading.Lock()
 
     # What readers ask, as `dds.filters.content.Content`: always with the present parameters.
@@ -58,8 +58,8 @@ class ContentFilteredTopic(Generic[T]):
         return self._bound.of_payload(payload)
 
     def of_sample(self, sample: T) -> bool:
-        """Whether `sample` passes."""
-        return bool(self._bound.of_sample(sample))
+        """Whether `sample` passes. Raises Undecided."""
+        return self._bound.of_sample(sample)
 
     # What programs ask.
 
@@ -73,13 +73,15 @@ class ContentFilteredTopic(Generic[T]):
         return list(self._parameters)
 
     def set_expression_parameters(self, parameters: Sequence[Any]) -> None:
-        """Change the parameters, also for readers that exist: what comes to them from now on goes by the new ones.
+        """Change the parameters, also for readers that exist: what they look at from now on goes by the new ones, also
+        what has come and waits for them.
 
         Raises DDSException (BAD_PARAMETER) if they don't fit; nothing changes then.
         """
+        given = parameters_of(parameters)
         with self._lock:
-            self._bound = bind(self._expression, parameters, "filter expression")
-            self._parameters = tuple(parameters)
+            self._bound = bind(self._expression, given, "filter expression")
+            self._parameters = given
 
     def get_participant(self) -> Participant:
         return self._participant
@@ -103,6 +105,13 @@ class ContentFilteredTopic(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._name!r}: {self._expression.text!r}>"
+
+
+def parameters_of(given: Sequence[Any]) -> tuple[Any, ...]:
+    """What a program gave as parameters, as a tuple. Raises TypeError."""
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"parameters must be a list, not {given!r}")
+    return tuple(given)
 
 
 def bound_expression(text: str, codec: Any, parameters: Sequence[Any], what: str) -> tuple[Expression, BoundExpression]:

@@ -2,7 +2,8 @@
 
     altitude > 3000 AND (phase = 'CLIMB' OR NOT engines[0].n1 BETWEEN %0 AND %1) ORDER BY altitude
 
-- fields: members by name, of structs in structs by a.b, of arrays and sequences by a[0]
+- fields: members by name, of structs in structs by a.b, of arrays and sequences by a[0]; a name that is a word of this
+  language, or has other characters than letters, digits and _, stands in double quotes: "not"
 - literals: whole numbers (also 0x1F), floating point numbers, 'text' (a ' in it is written ''), TRUE and FALSE; the
   label of an enumeration stands in quotes like text
 - parameters: %0 to %99
@@ -25,6 +26,7 @@ from typing import Any
 EXPRESSION_MAX = 8192  # characters
 DEPTH_MAX = 64  # of parentheses and NOTs within each other
 PARAMETERS_MAX = 100
+DIGITS_MAX = 40  # of a whole number; 2**128 has 39
 
 GRAMMAR = r"""
 query: [condition] [_ORDER_BY field ("," field)*]
@@ -58,8 +60,8 @@ PARAMETER: /%\d{1,2}(?!\d)/
 FLOAT.2: /[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?/
 INTEGER: /[+-]?(0[xX][0-9a-fA-F]+|\d+)/
 PLACE: /\d+/
-TEXT: /[`'](?:[^'\n]|'')*'/
-NAME: /[^\W\d]\w*/
+TEXT: /[`'](?:[^']|'')*'/
+NAME: /[^\W\d]\w*|"[^"\n]+"/
 %ignore /\s+/
 """
 
@@ -81,8 +83,11 @@ class Field:
     path: tuple[str | int, ...]
 
     def __str__(self) -> str:
-        text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
-        return text.lstrip(".")
+        return "".join(f"[{step}]" if isinstance(step, int) else f".{_quoted(step)}" for step in self.path)[1:]
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() and name.lower() not in ("not", "true", "false") else f'"{name}"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +196,7 @@ def _parser() -> Any:
             return Literal(float(token))
 
         def integer_value(self, token: Any) -> Literal:
-            return Literal(int(token, 16) if "x" in token.lower() else int(token))
+            return Literal(whole_number(token))
 
         def text_value(self, token: Any) -> Literal:
             return Literal(str(token[1:-1]).replace("''", "'"))
@@ -203,19 +208,19 @@ def _parser() -> Any:
             return Parameter(int(token[1:]))
 
         def field(self, *steps: Any) -> Field:
-            return Field(tuple(int(step) if step.type == "PLACE" else str(step) for step in steps))
+            return Field(tuple(whole_number(step) if step.type == "PLACE" else step.strip('"') for step in steps))
 
         def comparison(self, left: Operand, relation: Any, right: Operand) -> Any:
             if not isinstance(left, Field) and not isinstance(right, Field):
                 raise ExpressionError(f"{left} {relation} {right} compares no field of the sample")
             name = "<>" if relation == "!=" else str(relation).upper()
-            return Comparison(left, name, right), 1
+            return Comparison(left, name, right), 0
 
         def between(self, field: Field, low: Operand, high: Operand) -> Any:
-            return AllOf((Comparison(field, ">=", low), Comparison(field, "<=", high))), 1
+            return AllOf((Comparison(field, ">=", low), Comparison(field, "<=", high))), 0
 
         def not_between(self, field: Field, low: Operand, high: Operand) -> Any:
-            return negation(self.between(field, low, high)[0]), 1
+            return negation(self.between(field, low, high)[0]), 0
 
         def nested(self, inner: Any) -> Any:
             return self._deeper(*inner)
@@ -243,6 +248,13 @@ def _parser() -> Any:
             return Query(condition and condition[0], tuple(one for one in order if one is not None))
 
     return Lark(GRAMMAR, parser="lalr", transformer=Build(), start=["query", "literal"], maybe_placeholders=True)
+
+
+def whole_number(text: str) -> int:
+    """The value of digits, also hexadecimal ones behind 0x. Raises ExpressionError if they are too many."""
+    if len(text) > DIGITS_MAX:
+        raise ExpressionError(f"the number {text[:10]}... has {len(text):,} digits; {DIGITS_MAX} are allowed")
+    return int(text, 16) if "x" in text.lower() else int(text)
 
 
 def negation(condition: Condition) -> Condition:

@@ -269,10 +269,12 @@ def place_of(node: Node, path: tuple[str | int, ...], alignment_max: int) -> tup
     It begins at its alignment; a Text begins with its length.
     """
     position = 0
-    for step in path:
+    for depth, step in enumerate(path):
         if isinstance(node, Struct):
             if node.delimited:
-                position = align(position, 4) + 4
+                if depth:  # one of an older version may end earlier, and what follows it stand in the member's place
+                    return None
+                position = 4
             for name, one in node.members:
                 if name == step:
                     break

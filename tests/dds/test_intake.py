@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dds import (
+    ContentFilteredTopic,
     DataReader,
     DataWriter,
     DDSException,
@@ -262,7 +263,8 @@ def test_keys_that_can_not_be(participant):
                                  (FIX, ["nothing"], "no field 'nothing'"), (FIX, ["of"], "a key is a whole number"),
                                  (FIX, ["altitude"], "a key is a whole number"), (FIX, ["plane.x"], "no field 'x'"),
                                  (Proto, ["x"], "no field 'x'"), (Proto, ["options"], "a key is a whole number"),
-                                 (Proto, ["name.x"], "no field 'x'"), (FIX, "plane", "a list of names")):
+                                 (Proto, ["name.x"], "no field 'x'"), (FIX, "plane", "a list of names"),
+                                 (FIX, [5], "a list of names"), (FIX, ["plane", "plane"], "name a field twice")):
         with pytest.raises(TypeError, match=why):
             Topic(participant, "t", data_type, keys=keys)
 
@@ -291,3 +293,36 @@ def test_what_finds_no_room_is_counted_and_waits(participant):
         assert got == ["0", "1", "2", "3", "4"] and one.get_sample_lost_status().total_count == 0
     assert quiet.get_sample_rejected_status().total_count == 3
     assert plenty.get_sample_rejected_status().total_count == 0
+
+
+def test_a_reader_has_no_more_at_a_time_than_its_limit(participant):
+    topic = Topic(participant, "limited", Message)
+    writer = DataWriter(participant, topic)
+    qos = Qos(Policy.ResourceLimits(max_samples=3))
+    reader, batches = DataReader(participant, topic, qos=qos), []
+    write_all(writer, [Message(str(i)) for i in range(8)])
+    batches += [[one.text for one in reader.take(100)] for _ in range(4)]
+    assert batches == [["0", "1", "2"], ["3", "4", "5"], ["6", "7"], []]
+    assert reader.get_sample_rejected_status().total_count == 5  # each once, however often somebody looked
+    plain = Topic(participant, "plain", bytes)
+    reader, writer = DataReader(participant, plain, qos=qos), DataWriter(participant, plain)
+    write_all(writer, [b"%d" % i for i in range(5)])
+    with reader.take_batch(100) as batch:
+        assert len(batch) == 3
+    assert reader.get_sample_rejected_status().total_count == 2
+
+
+def test_what_a_filter_keeps_out_is_not_rejected(participant):
+    topic = Topic(participant, "limited", Message)
+    writer = DataWriter(participant, topic)
+    filtered = ContentFilteredTopic(participant, "large", topic, "text >= '5'")
+    reader = DataReader(participant, filtered, qos=Qos(Policy.ResourceLimits(max_samples=2)))
+    write_all(writer, [Message(str(i)) for i in range(5)])
+    assert reader.get_sample_rejected_status().total_count == 0
+    assert reader.get_sample_filtered_status().total_count == 5
+    write_all(writer, [Message(one) for one in ("5", "6", "1", "7", "2", "8")])
+    assert reader.get_sample_rejected_status().total_count == 0  # which of them are for it is not known yet
+    assert [one.text for one in reader.take(9)] == ["5", "6"]
+    assert [one.text for one in reader.take(9)] == ["7", "8"]
+    assert reader.get_sample_rejected_status().total_count == 2
+    assert reader.get_sample_filtered_status().total_count == 7

@@ -108,7 +108,9 @@ def test_entities_with_names():
 def test_where_files_are_read_from(tmp_path):
     path = tmp_path / "qos.xml"
     path.write_text(xml("<topic_qos><durability/></topic_qos>"))
-    for uri in (path, str(path), str(path).encode(), f"file://{path}", path.read_text(), path.read_bytes()):
+    text = path.read_text()
+    for uri in (path, str(path), str(path).encode(), f"file://{path}", text, path.read_bytes(), f"\ufeff\n {text}",
+                f'<?xml version="1.0" encoding="utf-16"?>{text}', text.encode("utf-16"), text.encode("utf-8-sig")):
         for scope in ("*", "", "::", "l", "l::*", "*::p", "l::p::"):
             assert QosProvider(uri, scope).get_topic_qos("l::p") == Qos(Policy.Durability.Volatile)
     with pytest.raises(DDSException, match="outside the scope"):
@@ -119,7 +121,23 @@ def test_where_files_are_read_from(tmp_path):
     ("<dds>", "is no XML"),
     ("<profiles/>", "its first element is <profiles>"),
     ('<!DOCTYPE x [<!ENTITY a "aaaa">]><dds>&a;</dds>', "document type definition"),
-    ("<dds>" + " " * (1 << 20) + "</dds>", "more than 1,048,576 bytes"),
+    ('<!DOCTYPE x [<!ENTITY a "aaaa">]><dds>&a;</dds>'.encode("utf-16"), "document type definition"),
+    ("<dds>" + " " * (1 << 20) + "</dds>", "more than 1,048,576 characters"),
+    (b"<dds>" + b" " * (1 << 20) + b"</dds>", "more than 1,048,576 bytes"),
+    ("\ud800", "can't be read"),
+    ("<dds>\ud800</dds>", "no XML that can be read"),
+    (xml("some text<topic_qos/>"), "<qos_profile> has the text 'some text'"),
+    (xml("<topic_qos/>some text"), "<qos_profile> has the text 'some text'"),
+    (xml("<topic_qos>some text</topic_qos>"), "<topic_qos> has the text"),
+    (xml("<topic_qos><durability>PERSISTENT_DURABILITY_QOS</durability></topic_qos>"), "<durability> has the text"),
+    (xml("<topic_qos><history><kind>KEEP_ALL_HISTORY_QOS</kind>5</history></topic_qos>"), "<history> has the text '5'"),
+    (xml("<topic_qos><durability/><durability/></topic_qos>"), "topic_qos of l::p has two <durability>"),
+    (xml("<topic_qos><history><depth>1</depth><depth>2</depth></history></topic_qos>"), "<history> has two <depth>"),
+    (xml("<topic_qos/><topic_qos/>"), "profile l::p has two <topic_qos>"),
+    (xml("<topic_qos name='a'/><topic_qos name='a'/>"), "has two <topic_qos> with the name 'a'"),
+    (xml("<topic_qos topic_filter='x*'/>"), "<topic_qos> has the attribute 'topic_filter', which means nothing here"),
+    (xml("<topic_qos><history kind='x'/></topic_qos>"), "<history> has the attribute 'kind'"),
+    (xml("<topic_qos><history><depth unit='x'>1</depth></history></topic_qos>"), "<depth> has the attribute 'unit'"),
     ("<dds><qos_library><x/></qos_library></dds>", "<x> stands in library"),
     (xml("<writer_qos/>"), "<writer_qos> stands in profile l::p; what may stand there is"),
     (xml("<topic_qos><nothing/></topic_qos>"), "<nothing> in topic_qos of l::p is no policy"),
@@ -137,7 +155,15 @@ def test_files_that_are_wrong(text, why):
 @pytest.mark.parametrize(("policy", "why"), [
     ("<history><depht>5</depht></history>", "<history> has no <depht>; it has depth, kind"),
     ("<history><depth>five</depth></history>", "<depth> of <history> is 'five'"),
-    ("<history><depth>0</depth></history>", "must be at least 1"),
+    ("<history><depth>0</depth></history>", "it must be 1 to 2,147,483,647"),
+    ("<history><depth>LENGTH_UNLIMITED</depth></history>", "not a whole number"),
+    (f"<history><depth>{'9' * 5000}</depth></history>", "'99999999999999999999'..., not a whole number"),
+    ("<resource_limits><max_samples>-2</max_samples></resource_limits>", "must be 1 to"),
+    ("<resource_limits><max_samples>0</max_samples></resource_limits>", "must be 1 to"),
+    ("<ownership_strength><value>LENGTH_UNLIMITED</value></ownership_strength>", "not a whole number"),
+    ("<lifespan><duration><sec>DURATION_INFINITY</sec><nanosec>x</nanosec></duration></lifespan>", "is .x., not a"),
+    ("<lifespan><duration><sec>1</sec><nanosec>DURATION_INFINITE_NSEC</nanosec></duration></lifespan>", "<sec> isn't"),
+    ("<lifespan><duration><sec>1</sec><nanosec>-1</nanosec></duration></lifespan>", "less than 0"),
     ("<durability><kind>PERSISTENT</kind></durability>", "it may be VOLATILE_DURABILITY_QOS"),
     ("<durability><kind><x/></kind></durability>", "has parts, where text is expected"),
     ("<deadline><period>5</period></deadline>", "must have <sec> and <nanosec>"),
@@ -176,3 +202,24 @@ def test_entities_are_made_with_it(participant):
                      "</history>")
     reader = DataReader(participant, Topic(participant, "t", bytes), qos=qos)
     assert reader.qos[Policy.History].depth == 3
+
+
+def test_lists_of_names():
+    def partition(names):
+        text = xml(f"<subscriber_qos><partition><name>{names}</name></partition></subscriber_qos>")
+        return QosProvider(text).get_subscriber_qos("l::p")[Policy.Partition].partitions
+
+    assert partition("<element>A</element>") == ("A",)
+    assert partition("<element>A</element><element>B</element>") == ("A", "B")
+    assert partition("") == ()
+    for names in ("<elem>A</elem>", "<element><x/></element>", "A", "<element>A</element><x/>"):
+        with pytest.raises(DDSException, match=r"a list: what may stand|has parts|<element>|has two"):
+            partition(names)
+
+
+def test_arguments_of_other_types():
+    for arguments in ((None,), (5,), ("<dds/>", None)):
+        with pytest.raises(TypeError):
+            QosProvider(*arguments)
+    with pytest.raises(TypeError, match="is not a str"):
+        QosProvider("<dds/>").get_topic_qos(None)

@@ -19,6 +19,7 @@ from dds import (
     DDSException,
     DomainParticipant,
     InstanceState,
+    Listener,
     Policy,
     Qos,
     QueryCondition,
@@ -243,3 +244,119 @@ def test_query_conditions_that_can_not_be(participant):
         with pytest.raises(DDSException) as raised:
             call()
         assert raised.value.code == DDSException.DDS_RETCODE_ILLEGAL_OPERATION
+
+
+# --- samples that a filter can't tell about
+
+def taken_in_turn(reader, count=20):
+    """What `count` calls of take(100) give; errors by their text."""
+    out = []
+    for _ in range(count):
+        try:
+            out += reader.take(100)
+        except DDSException as error:
+            out.append(str(error))
+    return out
+
+
+def test_a_filter_that_fails_costs_its_sample_and_no_other(participant):
+    topic = Topic(participant, "points", Point)
+    topic.set_topic_filter(lambda topic, sample: 6 // (sample.x - 3) != 6)
+    reader = DataReader(participant, topic)
+    write_all(DataWriter(participant, topic), points(1, 3, 4, 5, 3, 6))
+    got = taken_in_turn(reader)
+    assert [one for one in got if isinstance(one, Point)] == points(1, 5, 6)
+    errors = [one for one in got if isinstance(one, str)]
+    assert len(errors) == 2 and all("topic 'points' can't be read and is skipped: ZeroDivisionError" in one
+                                    for one in errors)
+    assert reader.get_sample_filtered_status().total_count == 1
+
+
+def test_a_filter_that_fails_does_not_stop_the_listener(participant):
+    topic = Topic(participant, "points", Point)
+    topic.set_topic_filter(lambda topic, sample: 6 // (sample.x - 3) != 100)
+    got = []
+    listener = Listener(on_data_available=lambda reader: got.extend(reader.take()))
+    reader = DataReader(participant, topic, listener=listener)
+    writer = DataWriter(participant, topic)
+    for numbers in ((3,), (1, 3, 4), (3, 3, 5)):
+        write_all(writer, points(*numbers))
+    wait_until(lambda: got == points(1, 4, 5))
+    assert reader.get_sample_lost_status().total_count == 0
+
+
+def test_text_that_is_none_costs_its_sample_and_no_other(participant):
+    dtype = np.dtype([("n", "<i4"), ("name", "<U2")])
+    topic, _, reader, writer = made(participant, "name <> 'a'", (), None, dtype)
+    query = QueryCondition(DataReader(participant, topic), ANY, "name <> 'a' ORDER BY name")
+    for number in range(5):
+        record = np.zeros((), dtype)
+        record["n"] = number
+        content = bytearray(record.tobytes())
+        if number == 2:
+            content[4:8] = b"\xff\xff\xff\x7f"  # no code point
+        writer.write(np.frombuffer(bytes(content), dtype)[0])
+    assert writer.wait_for_acks(LONG)
+    got = taken_in_turn(reader)
+    assert [int(one["n"]) for one in got if not isinstance(one, str)] == [0, 1, 3, 4]
+    assert sum("the values that its type promises" in one for one in got if isinstance(one, str)) == 1
+    other = query.reader
+    assert [int(one["n"]) for one in other.take(9, condition=query)] == [0, 1, 3, 4] and not query.triggered
+    assert [int(one["n"]) for one in other.take(9)] == [2]
+
+
+def test_what_can_not_be_decoded_is_said_once_to_who_asks_by_a_condition(participant):
+    topic = Topic(participant, "points", Point)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    for text in ("name <> ''", "x > 0 ORDER BY name"):
+        condition = QueryCondition(reader, ANY, text)
+        write_all(writer, points(1, 2))
+        writer._inbox.write(writer._codec.encode(points(1)[0])[:5])
+        write_all(writer, points(3))
+        assert condition.triggered
+        with pytest.raises(DDSException, match="can't be read and is skipped"):
+            reader.read(9, condition=condition)
+        assert reader.take(9, condition=condition) == points(1, 2, 3)
+        assert not condition.triggered and reader.take(9) == []
+
+
+def test_a_signal_in_a_filter_loses_nothing(participant):
+    topic, interrupted = Topic(participant, "points", Point), []
+
+    def passes(topic, sample):
+        if sample.x == 3 and not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return True
+
+    topic.set_topic_filter(passes)
+    reader = DataReader(participant, topic)
+    write_all(DataWriter(participant, topic), points(1, 2, 3, 4, 5))
+    with pytest.raises(KeyboardInterrupt):
+        reader.take(9)
+    assert reader.take(9) == points(1, 2, 3, 4, 5)
+
+
+def test_an_order_costs_no_more_per_sample_the_more_there_are(participant, monkeypatch):
+    topic = Topic(participant, "points", Point)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    write_all(writer, points(*range(50, 0, -1)))
+    ordered = QueryCondition(reader, ANY, "ORDER BY name")
+    decoded, decode = [], reader._codec.decode
+    monkeypatch.setattr(reader._codec, "decode", lambda view: decoded.append(1) or decode(view))
+    assert [*reader.take_iter(ordered, 0)] == sorted(points(*range(1, 51)), key=lambda one: one.name)
+    assert len(decoded) == 100  # once to sort it, once to give it
+
+
+def test_parameters_may_come_from_anything_that_gives_them_once(participant):
+    topic = Topic(participant, "points", Point)
+    filtered = ContentFilteredTopic(participant, "high", topic, "x > %0", (one for one in [2]))
+    assert filtered.expression_parameters == [2]
+    filtered.set_expression_parameters(one for one in [3])
+    assert filtered.expression_parameters == [3]
+    reader = DataReader(participant, topic)
+    for wrong in (5, "1"):
+        with pytest.raises(TypeError):
+            QueryCondition(reader, ANY, "x > %0", wrong)
+    assert not reader.children
+    assert QueryCondition(reader, ANY, "x > %0", iter([1])).get_query_parameters() == [1]

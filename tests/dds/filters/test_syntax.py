@@ -7,6 +7,7 @@ import pytest
 
 from dds.filters.syntax import (
     DEPTH_MAX,
+    DIGITS_MAX,
     EXPRESSION_MAX,
     AllOf,
     AnyOf,
@@ -44,6 +45,9 @@ def condition(text):
     ("order = 1", Field(("order",)), "=", Literal(1)),
     ("android = 1", Field(("android",)), "=", Literal(1)),
     ("länge = 1", Field(("länge",)), "=", Literal(1)),
+    ('"not" = 1', Field(("not",)), "=", Literal(1)),
+    ('a."wing area".true = 1', Field(("a", "wing area", "true")), "=", Literal(1)),
+    ("a = 'x\ny'", A, "=", Literal("x\ny")),
 ])
 def test_a_comparison(text, left, relation, right):
     assert condition(text) == Comparison(left, relation, right)
@@ -66,6 +70,11 @@ def test_between_includes_its_ends():
     assert condition("a not between 1 and %0") == condition("not a between 1 and %0")
 
 
+def test_fields_are_shown_as_they_are_written():
+    for text in ('a."wing area"[2]."true"', "a.b", '"not"'):
+        assert str(condition(f"{text} = 1").left) == text
+
+
 def test_order_and_nothing():
     assert parse("") == parse("  \n ") == Query(None)
     assert parse("ORDER BY a, b.c") == Query(None, (A, Field(("b", "c"))))
@@ -80,7 +89,7 @@ def test_order_and_nothing():
     ("(a = 1", "character 7: its end", ")"),
     ("a = 1)", "character 6: ')'", "the end"),
     ("a LIKE b c", "character 10", "AND"),
-    ("a = 'x\ny'", "character 5", "'text'"),
+    ('a."b = 1', "character 3", "a field"),
     ("1 BETWEEN a AND b", "character 3", "a comparison"),
     ("; drop table a", "character 1", "a field"),
 ])
@@ -100,10 +109,15 @@ def test_limits_have_their_number_in_the_message():
     assert parse("a = '" + "x" * (EXPRESSION_MAX - 6) + "'")
     with pytest.raises(ExpressionError, match="8,193 characters; 8,192 are allowed"):
         parse("a = '" + "x" * (EXPRESSION_MAX - 5) + "'")
-    assert parse("(" * (DEPTH_MAX - 1) + "a=1" + ")" * (DEPTH_MAX - 1))
-    for opening, closing in (("(", ")"), ("not ", "")):
+    for opening, closing in (("(", ")"), ("not ", ""), ("not (", ")")):
+        levels = DEPTH_MAX // len(opening.split())
+        assert parse(opening * levels + "a=1" + closing * levels)
         with pytest.raises(ExpressionError, match=f"more than {DEPTH_MAX} parentheses"):
-            parse(opening * DEPTH_MAX + "a=1" + closing * DEPTH_MAX)
+            parse(opening * (levels + 1) + "a=1" + closing * (levels + 1))
+    assert parse(f"a = {'9' * DIGITS_MAX}")
+    for text in (f"a = {'9' * 5000}", f"a = 0x{'f' * 5000}", f"a[{'9' * 5000}] = 1", f"a = {'9' * (DIGITS_MAX + 1)}"):
+        with pytest.raises(ExpressionError, match=f"digits; {DIGITS_MAX} are allowed"):
+            parse(text)
     with pytest.raises(ExpressionError, match=f"more than {DEPTH_MAX} parentheses"):
         parse("(" * 4000 + "a=1" + ")" * 4000)
     with pytest.raises(TypeError):
