@@ -21,7 +21,8 @@ from typing import Any
 
 from dds.exceptions import DDSNodeLost
 from dds.filters.content import Content, Undecided
-from dds.internal import SampleInfo, publication_handle
+from dds.instances import DISPOSES, FAREWELL, KEYLESS_HANDLE, WRITES, Entry, Instance, Instances
+from dds.internal import InvalidSample, SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.errors import ForkedChild
 
@@ -53,37 +54,6 @@ class Losses:
             self.found += min(overtaken, max(0, self._depth - self._log.pending)) if self._depth else overtaken
 
 
-class Instance:
-    """An instance in one reader. Types without a key have one, with handle 1."""
-
-    __slots__ = ("entries", "gone", "handle", "new")
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-        self.new = True  # none of its samples was returned yet
-        self.entries: collections.deque[Entry] = collections.deque()  # for KeepLast only
-        self.gone = 0  # entries in there that were taken
-
-
-class Entry:
-    """A sample that is kept: its payload, what the core says of it, and its states.
-
-    failure   why it can't be given to the program, None if nothing is known to be wrong with it
-    sort_key  (order, what that order sorts the sample by); made when it is first asked for
-    """
-
-    __slots__ = ("failure", "gone", "instance", "live", "payload", "read", "sort_key")
-
-    def __init__(self, payload: bytes, live: Any, instance: Instance) -> None:
-        self.payload = payload
-        self.live = live
-        self.instance = instance
-        self.read = False
-        self.gone = False
-        self.failure: Exception | None = None
-        self.sort_key: tuple[Any, Any] | None = None
-
-
 class Intake:
     """The kept samples of one reader. For one thread at a time: the reader holds its lock.
 
@@ -93,7 +63,6 @@ class Intake:
     limit       most samples to keep; 0 = KEPT_MAX, giving up read ones
     blocked     publication handles of writers whose samples this reader must not see
     ignored     publication handle -> whether samples of that writer are not for this reader; None = all are
-    handle_of   key -> instance handle; None for types without a key
     content     which samples this reader is about, by their content; None = all
     losses      told when what KeepLast replaces has been skipped in the log
 
@@ -102,21 +71,20 @@ class Intake:
     """
 
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
-                 handle_of: Callable[[Any], int] | None, content: Content | None, losses: Losses) -> None:
+                 content: Content | None, losses: Losses) -> None:
         self.log = log
         self.codec = codec
         self.depth = depth
         self.limit = limit
         self.blocked = blocked
-        self.handle_of = handle_of
         self.content = content
         self.losses = losses
         self.filtered = 0
         self.rejected = 0
         self.ignored: Callable[[int], bool] | None = None
         self.entries: collections.deque[Entry] = collections.deque()
-        self.single = Instance(1)
-        self.instances: dict[int, Instance] = {}
+        self.single = Instance(None, KEYLESS_HANDLE)
+        self.instances = None if codec.key_of is None else Instances(codec.key_of)
         self.unread = 0
         self._gone = 0  # entries that only wait to be swept
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
@@ -169,7 +137,7 @@ class Intake:
     def _pull(self, wanted: int) -> None:
         if self.depth:
             wanted = 1 << 62  # which samples are the last is known only when all were seen
-            if self.handle_of is None and self.content is None and self.ignored is None:
+            if self.instances is None and self.content is None and self.ignored is None:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
         self._let_in()
@@ -210,10 +178,15 @@ class Intake:
         self.sweep_all()
 
     def _admit(self, payload: bytes, live: Any) -> None:
-        if self.blocked or self.ignored is not None:
-            handle = publication_handle(live.sender, live.writer, live.relay)
-            if handle in self.blocked or (self.ignored is not None and self.ignored(handle)):
+        instances, tag, writer = self.instances, live.tag, 0
+        if instances is not None or self.blocked or self.ignored is not None:
+            writer = publication_handle(live.sender, live.writer, live.relay)
+            if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
                 return
+        if tag and not tag & WRITES:
+            if instances is not None:
+                self._end(instances, payload, live, writer)
+            return
         entry = Entry(payload, live, self.single)
         try:
             instance = self._instance_of(payload)
@@ -223,13 +196,46 @@ class Intake:
             if instance is None:
                 self.filtered += 1
                 return
-            entry.instance = instance
+            if instances is not None:
+                instances.write(instance, writer)
+                if tag:
+                    instances.end(instance, writer, tag)
+                entry.instance = instance
+                entry.generation = instance.generation
+        self._keep(entry)
+        if self.depth:
+            self._make_room(entry.instance, entry)
+
+    def _keep(self, entry: Entry) -> None:
         if self._counted_until <= self._index < self._waiting_until:
             self.rejected += 1
         self.entries.append(entry)
         self.unread += 1
-        if self.depth:
-            self._make_room(entry.instance, entry)
+        entry.instance.kept += 1
+
+    def _end(self, instances: Instances, payload: bytes, live: Any, writer: int) -> None:
+        """One instance has ended, or as much of it as a writer has to say; with FAREWELL all that the writer has."""
+        if live.tag & FAREWELL:
+            ended = instances.of_writer(writer)
+        else:
+            try:
+                key = instances.key_of(self.codec.decode(payload))
+                # A reader with a filter hears of the end of what it has heard of, others of any.
+                known = instances.of(key) if live.tag & DISPOSES and self.content is None else instances.find(key)
+            except Exception as error:
+                entry = Entry(payload, live, self.single)
+                entry.failure = error
+                self._keep(entry)
+                return
+            ended = [] if known is None else [known]
+        for instance in ended:
+            if instances.end(instance, writer, live.tag):
+                if instance.ending is not None:
+                    self.drop(instance.ending)  # the later one says it
+                instance.ending = Entry(b"", live, instance, ends=True)
+                self._keep(instance.ending)
+            else:
+                instances.forget_if_over(instance)
 
     def _instance_of(self, payload: bytes) -> Instance | None:
         """The instance of a sample; None if `content` keeps the sample out."""
@@ -241,16 +247,14 @@ class Intake:
                 passes = self.content.of_sample(sample)
             if not passes:
                 return None
-        if self.handle_of is None:
+        if self.instances is None:
             return self.single
-        handle = self.handle_of(self.codec.decode(payload) if sample is None else sample)
-        found = self.instances.get(handle)
-        if found is None:
-            found = self.instances[handle] = Instance(handle)
-        return found
+        return self.instances.of(self.instances.key_of(self.codec.decode(payload) if sample is None else sample))
 
     def _make_room(self, instance: Instance, entry: Entry) -> None:
         """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""
+        if instance.entries is None:
+            instance.entries = collections.deque()
         instance.entries.append(entry)
         if len(instance.entries) > self.depth and instance.gone:
             instance.entries = collections.deque(one for one in instance.entries if not one.gone)
@@ -265,24 +269,34 @@ class Intake:
 
     def drop(self, entry: Entry) -> None:
         """The entry counts no more; sweep_all() forgets it."""
-        if not entry.gone:
-            entry.gone = True
-            self._gone += 1
-            entry.instance.gone += 1
-            if not entry.read:
-                self.unread -= 1
+        if entry.gone:
+            return
+        entry.gone = True
+        self._gone += 1
+        if not entry.read:
+            self.unread -= 1
+        instance = entry.instance
+        instance.kept -= 1
+        if entry.ends:
+            instance.ending = None
+        else:
+            instance.gone += 1
+        if not instance.kept:
+            instance.entries, instance.gone = None, 0
+            if self.instances is not None and instance is not self.single:
+                self.instances.forget_if_over(instance)
 
     def matching(self, mask: int, content: Content | None, handle: int | None) -> Iterator[Entry]:
         """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""
         sample_mask, view_mask, instance_mask = mask & SampleState.Any, mask & ViewState.Any, mask & InstanceState.Any
-        if instance_mask and not instance_mask & InstanceState.Alive:
-            return
         for entry in self.entries:
             if entry.gone:
                 continue
             if sample_mask and not sample_mask & (SampleState.Read if entry.read else SampleState.NotRead):
                 continue
             if view_mask and not view_mask & (ViewState.New if entry.instance.new else ViewState.Old):
+                continue
+            if instance_mask and not instance_mask & entry.instance.state:
                 continue
             if handle is not None and entry.instance.handle != handle:
                 continue
@@ -294,6 +308,8 @@ class Intake:
         """Whether a condition is about an entry. One that can't be decoded is for any, so that somebody hears of it."""
         if entry.failure is not None:
             return True
+        if entry.ends:
+            return False
         passes = content.of_payload(entry.payload)
         if passes is not None:
             return passes
@@ -312,7 +328,8 @@ class Intake:
         def sort_key(entry: Entry) -> Any:
             if entry.sort_key is None or entry.sort_key[0] is not order:
                 try:
-                    entry.sort_key = order, order(self.codec.decode(entry.payload))
+                    sample = self.key_sample(entry) if entry.ends else self.codec.decode(entry.payload)
+                    entry.sort_key = order, order(sample)
                 except Exception as error:
                     entry.failure = error
                     entry.sort_key = order, []
@@ -327,11 +344,15 @@ class Intake:
         """
         samples = []
         for entry in entries:
-            sample = self._sample_of(entry)
-            sample.sample_info = SampleInfo(
-                entry.live, SampleState.Read if entry.read else SampleState.NotRead,
-                ViewState.New if entry.instance.new else ViewState.Old, entry.instance.handle)
+            info = SampleInfo(entry)
+            if entry.ends:
+                sample = InvalidSample(self.key_sample(entry), info)
+            else:
+                sample = self._sample_of(entry)
+                sample.sample_info = info
             samples.append(sample)
+        if self.instances is not None:
+            rank(entries, [one.sample_info for one in samples])
         for entry in entries:
             if not entry.read:
                 entry.read = True
@@ -341,6 +362,10 @@ class Intake:
                 self.drop(entry)
         self.sweep_all()
         return samples
+
+    def key_sample(self, entry: Entry) -> Any:
+        """A sample of the entry's instance in which only the key is set."""
+        return self.codec.key_sample(entry.instance.key)
 
     def _sample_of(self, entry: Entry) -> Any:
         try:
@@ -369,3 +394,16 @@ class Intake:
         if self._gone:
             self.entries = collections.deque(entry for entry in self.entries if not entry.gone)
             self._gone = 0
+
+
+def rank(entries: list[Entry], infos: list[SampleInfo]) -> None:
+    """Say of each sample how many of its instance follow it in the collection that is given out, and how often the
+    instance came alive again until the last of these, and until now. DDS 1.4, 2.2.2.5.1.3."""
+    last: dict[Instance, tuple[int, int]] = {}  # samples that follow, and the generation of the last of them
+    for entry, info in zip(reversed(entries), reversed(infos), strict=True):
+        generation = sum(entry.generation)
+        following, newest = last.get(entry.instance, (0, generation))
+        info.sample_rank = following
+        info.generation_rank = newest - generation
+        info.absolute_generation_rank = sum(entry.instance.generation) - generation
+        last[entry.instance] = following + 1, newest

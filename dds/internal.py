@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dds.status import SampleState, ViewState
+
+if TYPE_CHECKING:
+    from dds.instances import Entry
 
 dds_infinity: int = (1 << 63) - 1  # ns; the duration that never ends
 dds_domain_default: int = 0
@@ -26,7 +31,7 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
     """What came with a sample. DDS 1.4, 2.2.2.5.5.
 
     sample_state, view_state, instance_state  see dds.core
-    valid_data           always True: instances are not disposed
+    valid_data           False of an InvalidSample
     source_timestamp     when it was written, UTC ns
     reception_timestamp  when it was delivered on this node, UTC ns
     instance_handle      of its instance, for types with a key; else 1
@@ -35,26 +40,25 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
     view_id              the view in which it was delivered
     node                 id of the node that sent it
     index                samples delivered before it on this node
-    The counts and ranks of DDS are always 0.
+    disposed_generation_count, no_writers_generation_count, sample_rank, generation_rank, absolute_generation_rank
+                         as DDS has them, for types with a key; else 0
     """
 
     __slots__ = (
-        "index", "instance_handle", "node", "publication_handle", "reception_timestamp", "sample_state", "sequence",
-        "source_timestamp", "view_id", "view_state")
+        "absolute_generation_rank", "disposed_generation_count", "generation_rank", "index", "instance_handle",
+        "instance_state", "no_writers_generation_count", "node", "publication_handle", "reception_timestamp",
+        "sample_rank", "sample_state", "sequence", "source_timestamp", "valid_data", "view_id", "view_state")
 
-    instance_state: int = 16
-    valid_data: bool = True
-    disposed_generation_count: int = 0
-    no_writers_generation_count: int = 0
-    sample_rank: int = 0
-    generation_rank: int = 0
-    absolute_generation_rank: int = 0
-
-    def __init__(self, live: Any, sample_state: int, view_state: int, instance_handle: int) -> None:
-        """The info of a sample as it is at this moment, from what the core says (`live`) and the three states."""
-        self.sample_state = sample_state
-        self.view_state = view_state
-        self.instance_handle = instance_handle
+    def __init__(self, entry: Entry) -> None:
+        """The info of an entry as it is at this moment; its ranks are 0 until dds.intake.rank()."""
+        live, instance = entry.live, entry.instance
+        self.sample_state = SampleState.Read if entry.read else SampleState.NotRead
+        self.view_state = ViewState.New if instance.new else ViewState.Old
+        self.instance_state = instance.state
+        self.instance_handle = instance.handle
+        self.valid_data = not entry.ends
+        self.disposed_generation_count, self.no_writers_generation_count = entry.generation
+        self.sample_rank = self.generation_rank = self.absolute_generation_rank = 0
         self.source_timestamp: int = live.source_timestamp
         self.reception_timestamp: int = live.reception_timestamp
         self.publication_handle: int = publication_handle(live.sender, live.writer, live.relay)
@@ -70,10 +74,12 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
 
 @dataclasses.dataclass
 class InvalidSample:
-    """In DDS: a change of an instance's state without data. Spindle never returns one; the name is there for
-    isinstance() in programs that handle it."""
+    """What take() and read() give in place of a sample when an instance has ended: disposed, or left by all writers.
 
-    key_sample: object
+    Which of these is in sample_info.instance_state. In `key_sample` only the key members are set.
+    """
+
+    key_sample: Any
     sample_info: SampleInfo
 
 

@@ -22,6 +22,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
+from dds.instances import operation
 from dds.local import LocalWriters
 from dds.status import ReattachedStatus, Unacknowledged, UnacknowledgedStatus
 from dds.wake import Deadline, park
@@ -40,13 +41,14 @@ PLACES_MAX = 32  # groups in which a reader remembers its place
 class WriterLink:
     """A writer's handle at its present node, and what earlier ones left in doubt.
 
-    insists  the program must be told of what is in doubt (every writer but best-effort ones)
+    insists   the program must be told of what is in doubt (every writer but best-effort ones)
+    farewell  see Session.open_writer
     """
 
     is_writer = True
 
     def __init__(self, writer: AWriter, runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
-                 endpoint: bytes, insists: bool, codec: Any) -> None:
+                 endpoint: bytes, insists: bool, codec: Any, farewell: int) -> None:
         """Opens the writer. Raises what the session raises."""
         self.writer = weakref.ref(writer)
         self.runtime = runtime
@@ -59,6 +61,7 @@ class WriterLink:
         self._slots = slots
         self._endpoint = endpoint
         self._codec = codec
+        self._farewell = farewell
         self._lock = threading.RLock()
         self._doubts: list[Any] = []  # as the session has them
         self._untold = False
@@ -76,7 +79,7 @@ class WriterLink:
         self.guid = self.runtime.guid_of(self._ref)
         return session.open_writer(
             self.spec.name, slots=self._slots, endpoint=self._endpoint, guid=self.guid,
-            keep_unacknowledged=self.runtime.attachment.hopeful)
+            keep_unacknowledged=self.runtime.attachment.hopeful, farewell=self._farewell)
 
     def switch(self, session: Session) -> None:
         if self.handle.session is session or self._closed:
@@ -153,8 +156,8 @@ class WriterLink:
             taken, self._doubts = self._doubts, []
             self._untold = False
         decode = self._codec.decode
-        return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else decode(one.payload))
-                for one in taken]
+        return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else decode(one.payload),
+                               operation(one.tag)) for one in taken]
 
     def check(self) -> None:
         """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of."""
@@ -217,7 +220,7 @@ class WriterLink:
         except ValueError:
             raise closed("this writer") from None
 
-    def write(self, data: Any, timestamp: int, timeout_s: float) -> None:
+    def write(self, data: Any, timestamp: int, timeout_s: float, tag: int = 0) -> None:
         """Write `data`, which no node has taken, through the next one. Raises as a write."""
         from spindle.errors import NodeGone
 
@@ -230,7 +233,7 @@ class WriterLink:
                 raise
             left_s = deadline.left_s()
             try:
-                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s)
+                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s, tag)
             except NodeGone:
                 continue
             return

@@ -13,12 +13,14 @@ created, whatever isn't; what passes has its meaning here or in the code that is
 | DataRepresentation | the CDR version written and accepted |
 | LatencyBudget | matching; every sample goes out at once |
 | TransportPriority | a hint without effect: all samples of a topic are in one order |
+| WriterDataLifecycle | writers of types with a key: whether unregister_instance() and the writer's end dispose of \
+instances, too; the default is that they do |
 | IgnoreLocal | readers: no samples of writers of their own participant or process |
 | PresentationAccessScope | Instance and Topic without coherent access: samples come in the agreed order |
 | EntityName, Property, BinaryProperty, Userdata, Topicdata, Groupdata | carried along; get_qos() returns them, and \
 what peers are told of an endpoint has them, with its topic's and publisher's or subscriber's data |
 | Ownership.Shared, Liveliness.Automatic(infinite), Deadline(infinite), Lifespan(infinite), TimeBasedFilter(0), \
-Partition(()), WriterDataLifecycle(False), ReaderDataLifecycle(infinite), \
+Partition(()), ReaderDataLifecycle(infinite), \
 TypeConsistency.DisallowTypeCoercion | what Spindle does anyway |
 
 Rules: matching follows DDS 1.4, 2.2.3: what a writer offers must be at least what a reader requests. What neither the
@@ -105,9 +107,6 @@ def _refusal(policy: Any) -> str | None:
     elif scope == "Partition":
         if policy.partitions not in ((), ("",)):
             return "topics are not partitioned; put the partition into the topic's name"
-    elif scope == "WriterDataLifecycle":
-        if policy.autodispose:
-            return "instances are not disposed; use WriterDataLifecycle(autodispose=False)"
     elif scope == "ReaderDataLifecycle":
         delays = (policy.autopurge_nowriter_samples_delay, policy.autopurge_disposed_samples_delay)
         if min(delays) < dds_infinity:
@@ -187,6 +186,12 @@ def says_level(qos: Qos) -> bool:
 def durability_rank(qos: Qos) -> int:
     """0 volatile, 1 transient-local, 2 transient, 3 persistent."""
     return _DURABILITY_RANK[_kind(qos[Policy.Durability] or DEFAULT[Policy.Durability])]
+
+
+def autodisposes(qos: Qos) -> bool:
+    """True if a writer disposes of the instances that it unregisters. DDS 1.4, 2.2.3.21."""
+    policy = qos[Policy.WriterDataLifecycle]
+    return policy is None or bool(policy.autodispose)
 
 
 def history_depth(qos: Qos) -> int:

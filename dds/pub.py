@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, translate, unsupported
+from dds.instances import DISPOSES, WRITES, Written, end_tag, farewell_tag
 from dds.internal import publication_handle
 from dds.links import WriterLink
 from dds.listener import Listener
@@ -107,8 +108,10 @@ class DataWriter(Entity, Generic[T]):
             slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
                 announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos))
+                self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
+                farewell = 0 if self._written is None else farewell_tag(policies.autodisposes(self._qos))
                 self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, announced,
-                                        not policies.best_effort(self._qos), self._codec)
+                                        not policies.best_effort(self._qos), self._codec, farewell)
         except BaseException:
             self._open = False
             if not given:
@@ -145,7 +148,7 @@ class DataWriter(Entity, Generic[T]):
     def _rebind(self) -> None:
         """Make write() of this instance a function that has all it needs of the present inbox at hand: no detours."""
         if self._open:
-            self._write = _bind_write(self._codec, self._link, self._timeout_s)
+            self._write = _bind_write(self._codec, self._link, self._timeout_s, self._written)
             if self._shortcut:
                 self.write = self._write  # type: ignore[method-assign]
 
@@ -190,7 +193,9 @@ class DataWriter(Entity, Generic[T]):
                 elif kind == "bytes":
                     written += inbox.write_many(rest, timestamp or 0, self._timeout_s)
                 else:
-                    written += inbox.write_many(map(codec.encode, rest), timestamp or 0, self._timeout_s)
+                    written += inbox.write_many(map(self._encoded, rest), timestamp or 0, self._timeout_s)
+                if kind == "numpy" and self._written is not None:
+                    self._written.add_rows(samples, codec)
                 return written
             except Exception as error:
                 written += getattr(error, "written", 0)
@@ -209,6 +214,12 @@ class DataWriter(Entity, Generic[T]):
                 if raised is error:
                     raise
                 raise raised from error
+
+    def _encoded(self, sample: Any) -> Any:
+        data = self._codec.encode(sample)
+        if self._written is not None:
+            self._written.add(sample, data)
+        return data
 
     def loan(self, size: int | None = None, timestamp: int | None = None) -> Loan:
         """Memory for the next sample, in place: `with writer.loan() as data: ...` fills it and sends it.
@@ -326,45 +337,78 @@ class DataWriter(Entity, Generic[T]):
         self._check_open()
         return DeadlineMissedStatus()
 
-    # --- instances: numbering them works, ending them doesn't
+    # --- instances, of types with a key: DDSException (ILLEGAL_OPERATION) for others
 
     def register_instance(self, sample: T) -> int:
-        """Handle of the sample's instance, for types with a key; the same as at readers of this Topic object."""
-        return self._topic._instance_of(self._key_function()(sample))
+        """The handle of the sample's instance, which the writer remembers from now on. write() does that, too; what is
+        written in place by a loan is not remembered."""
+        return self._keyed().add(sample, bytes(self._codec.encode(sample)))
 
     def lookup_instance(self, sample: T) -> int | None:
-        """Handle of the sample's instance, or None if it was neither registered nor read."""
-        return self._topic._instances.get(self._key_function()(sample))
+        """The handle of the sample's instance; None if the writer neither registered nor wrote it, or has unregistered
+        it."""
+        return self._keyed().find(sample)
 
-    def _key_function(self) -> Callable[[Any], Any]:
+    def dispose(self, sample: T, timestamp: int | None = None) -> None:
+        """End the sample's instance: at every reader it isn't alive from here on in the order, until it is written
+        again. Of `sample` only the key members matter. Raises as write()."""
+        self._keyed()
+        self._send(self._codec.encode(sample), timestamp, DISPOSES)
+
+    def write_dispose(self, sample: T, timestamp: int | None = None) -> None:
+        """write() and dispose() as one message."""
+        written = self._keyed()
+        data = self._codec.encode(sample)
+        self._send(data, timestamp, WRITES | DISPOSES)
+        written.add(sample, bytes(data))
+
+    def unregister_instance(self, sample: T, timestamp: int | None = None) -> None:
+        """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
+        alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
+        written = self._keyed()
+        self._send(self._codec.encode(sample), timestamp, end_tag(policies.autodisposes(self._qos)))
+        written.discard(sample)
+
+    def dispose_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
+        """As dispose(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
+        self._send(self._payload_of(handle), timestamp, DISPOSES)
+
+    def unregister_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
+        """As unregister_instance(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
+        payload = self._payload_of(handle)
+        self._send(payload, timestamp, end_tag(policies.autodisposes(self._qos)))
+        self._keyed().discard(self._codec.decode(payload))
+
+    def _keyed(self) -> Written:
         self._check_open()
-        if self._codec.key_of is None:
-            raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION, f"{self._codec.type_name} has no key")
-        return self._codec.key_of
+        if self._written is None:
+            raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION,
+                               f"{self._codec.type_name} has no key, so it has no instances that could end")
+        return self._written
 
-    def write_dispose(self, sample: T, timestamp: int | None = None) -> NoReturn:
-        _no_instance_ends()
+    def _payload_of(self, handle: int) -> bytes:
+        payload = self._keyed().payload(handle)
+        if payload is None:
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                               f"{self!r} has no instance {handle!r}: handles are those of register_instance()")
+        return payload
 
-    def dispose(self, sample: T, timestamp: int | None = None) -> NoReturn:
-        _no_instance_ends()
-
-    def dispose_instance_handle(self, handle: int, timestamp: int | None = None) -> NoReturn:
-        _no_instance_ends()
-
-    def unregister_instance(self, sample: T, timestamp: int | None = None) -> NoReturn:
-        _no_instance_ends()
-
-    def unregister_instance_handle(self, handle: int, timestamp: int | None = None) -> NoReturn:
-        _no_instance_ends()
+    def _send(self, data: Any, timestamp: int | None, tag: int) -> None:
+        link, timeout_s = self._link, self._timeout_s
+        try:
+            link.check()
+            link.handle.inbox.write(data, timestamp or 0, timeout_s, tag)
+        except DDSException:
+            raise
+        except ConnectionError:
+            link.write(data, timestamp or 0, timeout_s, tag)
+        except Exception as error:
+            raise _write_error(error, self._topic.name) from error
 
 
 def _close_writer(link: WriterLink, runtime: Runtime, matches: Matches) -> None:
     link.close()
     runtime.remove(matches, link.guid)
-
-
-def _no_instance_ends() -> NoReturn:
-    unsupported("ending an instance (dispose, unregister)", "write a sample that says so, in a member of the type")
 
 
 def _write_error(error: BaseException, topic: str) -> BaseException:
@@ -375,7 +419,7 @@ def _write_error(error: BaseException, topic: str) -> BaseException:
     return translate(error, f"writing to topic {topic!r}")
 
 
-def _bind_write(codec: Any, link: WriterLink, timeout_s: float) -> Callable[..., None]:
+def _bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
     """write(sample, timestamp=None) for one writer and its present inbox. Holds the link, not the writer, so that
     the writer can be forgotten. When the inbox's node is gone it asks the link for the next one."""
     put, topic = link.handle.inbox.write, link.spec.name
@@ -407,6 +451,8 @@ def _bind_write(codec: Any, link: WriterLink, timeout_s: float) -> Callable[...,
                 link.write(data, timestamp or 0, timeout_s)
             except Exception as error:
                 raise _write_error(error, topic) from error
+            if written is not None:
+                written.add(sample, data)
     return write
 
 

@@ -25,6 +25,7 @@ from dds import policies, reaper
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
 from dds.filters.content import Both, ByFunction, Content
+from dds.instances import KEYLESS_HANDLE
 from dds.intake import Intake, Losses, Unreadable
 from dds.links import ReaderLink
 from dds.listener import Listener
@@ -103,7 +104,7 @@ class ReaderCore(Entity):
         self._losses = self._new_losses(selective)
         self._intake = Intake(
             self._log, self._codec, self._depth, limit, self._blocked,
-            _handle_function(topic), content, self._losses)
+            content, self._losses)
         self._intake.ignored = self._ignoring()
         self.read_own_writes = self._intake.ignored is None
         self._kept_out = SampleFilteredStatus()
@@ -192,7 +193,7 @@ class ReaderCore(Entity):
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
         intake = self._intake
-        self._fast = not self._blocked and intake.handle_of is None and intake.content is None and (
+        self._fast = not self._blocked and intake.instances is None and intake.content is None and (
             intake.ignored is None)
 
     def _block(self, handle: int) -> None:
@@ -327,10 +328,9 @@ class ReaderCore(Entity):
             raise self._not_now(error) from None
 
     def _check_instance(self, handle: int) -> None:
-        """Raise DDSException (BAD_PARAMETER) if there never was an instance with this handle."""
-        intake = self._intake
-        known = handle in intake.instances or handle in list(self._topic._instances.values())
-        if not (known if intake.handle_of is not None else handle == intake.single.handle):
+        """Raise DDSException (BAD_PARAMETER) if the reader knows no instance with this handle."""
+        instances = self._intake.instances
+        if not (handle == KEYLESS_HANDLE if instances is None else handle in instances.by_handle):
             raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
                                f"{self!r} has no instance {handle!r}: handles are those of sample_info.instance_handle "
                                "and lookup_instance()")
@@ -486,12 +486,6 @@ def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matche
     link.close()
     runtime.remove(matches, link.guid)
     hub.woken()
-
-
-def _handle_function(topic: Topic[Any]) -> Callable[[Any], int] | None:
-    """sample -> handle of its instance; None for types without a key."""
-    key_of = topic._codec.key_of
-    return None if key_of is None else lambda sample: topic._instance_of(key_of(sample))
 
 
 def undecodable(topic: str, error: Exception) -> DDSException:

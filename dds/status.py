@@ -28,7 +28,7 @@ class ViewState:
 
 
 class InstanceState:
-    """State of an instance. Spindle has no disposing: instances are always alive."""
+    """State of an instance in one reader, see `dds.instances`. Those of types without a key stay alive."""
 
     Alive: int = 16
     NotAliveDisposed: int = 32
@@ -201,11 +201,15 @@ class UnacknowledgedStatus(Status):
 
 @dataclasses.dataclass(frozen=True)
 class Unacknowledged:
-    """A sample in doubt. `sample` is None if its memory was used again (never in a participant that reattaches)."""
+    """A sample in doubt. `sample` is None if its memory was used again (never in a participant that reattaches).
+
+    operation  the method of the writer that sent it: "write", "write_dispose", "dispose" or "unregister_instance"
+    """
 
     index: int  # of the samples that the writer wrote at that node, from 0
     timestamp: int  # its source timestamp, UTC ns
     sample: Any
+    operation: str = "write"
 
 
 __all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState"]

@@ -21,6 +21,7 @@ from dds.batch import Batch
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, DDSTimeout
 from dds.filters.filtered_topic import ContentFilteredTopic
+from dds.intake import rank
 from dds.internal import SampleInfo
 from dds.listener import Listener
 from dds.qos import DataReaderQos, Qos, SubscriberQos
@@ -207,15 +208,19 @@ class DataReader(ReaderCore, Generic[T]):
         self._look_for_lost()
         entries: list[Any] = []
         for entry in self._intake.matching(ANY, None, None):
+            if entry.ends:  # nothing that an array could hold
+                self._consumed += not entry.read
+                self._intake.drop(entry)
+                continue
             if entry.failure is not None and not entries:
                 raise undecodable(self._topic.name, self._intake.given_up(entry)) from entry.failure
             other_size = bool(entries) and len(entry.payload) != len(entries[0].payload)
             if len(entries) == n or entry.failure is not None or other_size:
                 break
             entries.append(entry)
-        infos: list[Any] = [SampleInfo(
-            one.live, SampleState.Read if one.read else SampleState.NotRead,
-            ViewState.New if one.instance.new else ViewState.Old, one.instance.handle) for one in entries]
+        infos: list[Any] = [SampleInfo(one) for one in entries]
+        if self._codec.key_of is not None:
+            rank(entries, infos)
         for entry in entries:
             entry.instance.new = False
             self._consumed += not entry.read
@@ -319,11 +324,15 @@ class DataReader(ReaderCore, Generic[T]):
         return endpoint_of(self._matches.matched.values(), handle, self._topic)
 
     def lookup_instance(self, sample: T) -> int | None:
-        """Handle of the sample's instance, for types with a key; None if this Topic object hasn't met it."""
+        """Handle of the sample's instance, for types with a key; None if this reader knows no such instance."""
         self._check_open()
-        if self._codec.key_of is None:
+        instances = self._intake.instances
+        if instances is None:
             raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION, f"{self._codec.type_name} has no key")
-        return self._topic._instances.get(self._codec.key_of(sample))
+        with self._lock:
+            self._fill(EVERYTHING)
+            found = instances.find(instances.key_of(sample))
+        return None if found is None else found.handle
 
     # --- statuses
 

@@ -10,7 +10,6 @@ Rules: one definition per name in the group: type, level and size_max. Another o
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -67,8 +66,6 @@ class Topic(Entity, Generic[T]):
         self._history_bytes = history_bytes
         self._info: TopicInfo | None = None
         self._lock = threading.Lock()
-        self._instances: dict[Any, int] = {}  # key -> handle, for readers and writers of this Topic object
-        self._handles = itertools.count(1)
         self._filter: Callable[[Topic[T], T], bool] | None = None
         self._enter(domain_participant, policies.DEFAULT + own, listener)
         try:
@@ -165,10 +162,6 @@ class Topic(Entity, Generic[T]):
                 f"{qos[Policy.Reliability]!r} and {qos[Policy.Durability]!r}: give the Topic this Qos in the program "
                 "that makes it first, or offer less")
         return info, qos
-
-    def _instance_of(self, key: Any) -> int:
-        """Handle of the instance with this key, a new one if need be."""
-        return self._instances.get(key) or self._instances.setdefault(key, next(self._handles))
 
     # --- what programs ask
 

@@ -26,6 +26,10 @@ class Codec(Protocol):
     size_max: int | None
     key_of: Callable[[Any], Any] | None
 
+    def key_sample(self, key: Any) -> Any:
+        """A sample whose key is `key`, and in which nothing else is set; for types with a key."""
+        ...
+
     @property
     def type_hash(self) -> bytes: ...
 
@@ -52,6 +56,9 @@ class BytesCodec:
     type_hash = b""
     size_max: int | None = None
     key_of: Callable[[Any], Any] | None = None
+
+    def key_sample(self, key: Any) -> Any:
+        raise TypeError("a topic of bytes has no keys")
 
     def encode(self, sample: Any) -> Any:
         return sample if isinstance(sample, (bytes, bytearray)) else contiguous(sample)
@@ -129,6 +136,27 @@ class NumpyCodec:
             return values[0] if len(values) == 1 else tuple(values)
 
         return key_of
+
+    def key_sample(self, key: Any) -> Any:
+        sample = self._np.zeros((), self._record_dtype)
+        for path, value in zip(self._keys, key if len(self._keys) > 1 else (key,), strict=True):
+            place = sample
+            *parents, name = path.split(".")
+            for parent in parents:
+                place = place[parent]
+            place[name] = value
+        return sample[()]
+
+    def one_of_each_key(self, rows: Any) -> Any:
+        """Of an array of records one for each key that is in it."""
+        fields = []
+        for key in self._keys:
+            place = rows
+            for name in key.split("."):
+                place = place[name]
+            fields.append(place)
+        keys = self._np.rec.fromarrays(fields)
+        return rows[self._np.unique(keys, return_index=True)[1]]
 
     def encode(self, sample: Any) -> Any:
         np = self._np
@@ -277,6 +305,16 @@ class ProtobufCodec:
                     found.CPPTYPE_MESSAGE, found.CPPTYPE_FLOAT, found.CPPTYPE_DOUBLE):
                 raise TypeError(f"key {key!r}: a key is a whole number, a boolean, an enumeration, text or bytes")
         return attrgetter(*self._keys)
+
+    def key_sample(self, key: Any) -> Any:
+        message = self.data_type()
+        for path, value in zip(self._keys, key if len(self._keys) > 1 else (key,), strict=True):
+            *parents, name = path.split(".")
+            place = message
+            for parent in parents:
+                place = getattr(place, parent)
+            setattr(place, name, value)
+        return ProtobufSample(message)
 
     def encode(self, sample: Any) -> bytes:
         if isinstance(sample, ProtobufSample):

@@ -30,7 +30,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.inbox cimport inbox_t
+from spindle_core.inbox cimport FAREWELL_DUE, inbox_t
 from spindle_core.layout cimport (
     ACTIVITY_MARKS,
     ACTIVITY_PLACE_BITS,
@@ -176,6 +176,8 @@ cdef void changed_in_copy(node_t *node, uint32_t rank, uint64_t *topics, bint ta
 
 cdef inline bint has_commits(inbox_t *box) noexcept nogil:
     """As in take_inbox(), which reads the count again, and checks it."""
+    if box.farewell == FAREWELL_DUE:
+        return True
     return (u64_load_relaxed(&box.header.committed) if not box.ended else box.until) != box.consumed
 
 

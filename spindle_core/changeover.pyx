@@ -4,7 +4,7 @@ close_claims, then freeze: what was committed is published, received counts are 
 deliver_trim: everything below the agreed trim is delivered, nothing else. resend: own messages beyond it are the first
 of the next epoch. The engine calls these in that order, with the predicate thread parked for all but the first.
 """
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from spindle_core.atomics cimport u32_load_relaxed, u64_load_relaxed, u64_store_release
@@ -158,14 +158,15 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
     cdef sender_t *sender = &s.senders[k]
     cdef slot_header *h = slot_of(sender.slots, s, index)
     cdef uint32_t size, stamp
-    cdef uint16_t kind, writer_id
+    cdef uint8_t kind, tag
+    cdef uint16_t writer_id
     cdef uint64_t run, source_ns
     if index < sender.null_until:
         return 0
     # Each field is read once: it lies in another node's memory, which may change between a check and the use.
     size = u32_load_relaxed(&h.size)
     stamp = u32_load_relaxed(<uint32_t *>&h.kind)
-    kind, writer_id = <uint16_t>(stamp & 0xFFFF), <uint16_t>(stamp >> 16)   # neighbours, in little endian
+    kind, tag, writer_id = <uint8_t>stamp, <uint8_t>(stamp >> 8), <uint16_t>(stamp >> 16)   # in little endian
     run = u64_load_relaxed(&h.run)
     source_ns = u64_load_relaxed(&h.source_ns)
     if h.index == index and kind == SLOT_NULL and 0 < run <= <uint64_t>1 << 62:
@@ -176,7 +177,7 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
         sender.null_until = <uint64_t>-1
     else:
         kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, source_ns,
-                     writer_id, run if kind == SLOT_RELAYED else 0))
+                     writer_id, run if kind == SLOT_RELAYED else 0, tag))
         if kind == SLOT_RELAYED and epoch.node.relayed != NULL:
             relayed_note(epoch.node.relayed, relayed_identity(<uint32_t>run, writer_id), source_ns)
     return 0
@@ -272,6 +273,7 @@ cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) noexcept:
             fill_header(new, index, h.size, h.writer_id, h.source_ns)
             to = slot_of(new.senders[new.my_sender].slots, new, index)
             to.kind = h.kind
+            to.tag = h.tag
             to.run = h.run
             memcpy(<char *>to + sizeof(slot_header), <char *>h + sizeof(slot_header), h.size)
             mark_ready(new, index, 1)

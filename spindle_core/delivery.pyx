@@ -12,7 +12,7 @@ Here is what the node makes and frees; log.pxi appends.
 """
 import threading
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport realtime_ns, u64_load_relaxed, u64_store_release
@@ -219,7 +219,7 @@ cdef class DeliveryLog:
                 return
 
     def append(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
-               uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0):
+               uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0):
         """Appends and publishes one message; False while a keep-all reader holds it back.
 
         Raises ValueError if it is too large (a log must hold two such messages) or the log is closed.
@@ -241,6 +241,7 @@ cdef class DeliveryLog:
             r.reception_ns = reception_ns if reception_ns else realtime_ns()
             r.sender = sender
             r.relay = relay
+            r.tag = tag
             r.writer_id = writer_id
             r.view_id = view_id
             memcpy(<char *>r + sizeof(log_record), buffer.buf, buffer.len)

@@ -1,9 +1,16 @@
 """Inboxes: a ring of slots per application writer, from which the send predicate takes messages."""
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from spindle_core.doorbell cimport Doorbell
 from spindle_core.layout cimport bell_page, inbox_header, inbox_progress, slot_header
 from spindle_core.memory cimport Mapping
+
+
+cdef enum farewell_state:
+    FAREWELL_NONE
+    FAREWELL_DUE
+    FAREWELL_SENT
+    FAREWELL_DELIVERED           # by every member
 
 
 # The node's side, as the send predicate sees it.
@@ -14,6 +21,8 @@ cdef struct inbox_t:
     uint64_t consumed            # our own copy: the application can't change it
     uint64_t until               # once ended: messages to be taken over, all told
     bint ended                   # what the application commits counts no more
+    farewell_state farewell      # a message without payload behind these
+    uint8_t farewell_tag
     uint64_t size_max            # bytes
     uint64_t n_slots             # messages that may be committed and not taken over yet
     uint64_t ring                # slots: ring_slots(n_slots)
@@ -75,4 +84,5 @@ cdef class InboxWriter:
     cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept
-    cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1
+    cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
+                 uint8_t tag=?) except -1

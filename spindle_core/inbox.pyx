@@ -10,7 +10,7 @@ header that makes no sense is counted as refused and skipped. Messages keep the 
 import threading
 import time
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport (
@@ -102,12 +102,23 @@ cdef class Inbox(Doorbell):
             n = u64_load_acquire(&self.state.header.committed) if self.ring.base != NULL else 0
         return n if n - self.state.consumed <= self.state.n_slots else self.state.consumed
 
-    def finish(self):
+    def finish(self, uint8_t farewell=0):
         """Takes what is committed by now and nothing later, whatever the application says from here on; returns how
-        many messages that makes, all told. While the predicate thread is parked."""
+        many messages that makes, all told. Once. While the predicate thread is parked.
+
+        farewell: unless it is 0, a message without payload and with this tag follows, which is not counted.
+        """
         self.state.until = self.committed
         self.state.ended = True
+        self.state.farewell_tag = farewell
+        self.state.farewell = FAREWELL_DUE if farewell else FAREWELL_NONE
         return self.state.until
+
+    @property
+    def is_finished(self):
+        """After finish(): every member has delivered all of it."""
+        cdef inbox_t *s = &self.state
+        return s.ended and self.acknowledged >= s.until and s.farewell in (FAREWELL_NONE, FAREWELL_DELIVERED)
 
     @property
     def consumed(self):
@@ -287,7 +298,8 @@ cdef class InboxWriter:
             with nogil:
                 publish_for(driver)
 
-    cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s) except -1:
+    cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
+                 uint8_t tag=0) except -1:
         cdef char *slot
         cdef slot_header *h
         if size > self.size_max:
@@ -297,13 +309,14 @@ cdef class InboxWriter:
         h.index = self.next
         h.size = <uint32_t>size
         h.kind = SLOT_DATA
+        h.tag = tag
         h.source_ns = timestamp_ns
         memcpy(slot + sizeof(slot_header), data, size)
         self.next += 1
         return 0
 
-    def write(self, data, uint64_t timestamp_ns=0, double timeout_s=-1.0):
-        """Copies one message in and commits it. `timestamp_ns` 0 = now (UTC).
+    def write(self, data, uint64_t timestamp_ns=0, double timeout_s=-1.0, uint8_t tag=0):
+        """Copies one message in and commits it. `timestamp_ns` 0 = now (UTC); readers find `tag` in its info.
 
         Raises MessageTooLarge, WriteTimeout (nothing was written), NodeGone, TypeError without a buffer.
         """
@@ -312,11 +325,11 @@ cdef class InboxWriter:
         if timestamp_ns == 0:
             timestamp_ns = realtime_ns()
         if PyBytes_CheckExact(data):
-            self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s)
+            self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s, tag)
         else:
             PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
             try:
-                self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s)
+                self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s, tag)
             finally:
                 PyBuffer_Release(&buffer)
         self.publish()
@@ -412,6 +425,7 @@ cdef class InboxWriter:
         self.usable()
         h.index = self.next
         h.kind = SLOT_DATA
+        h.tag = 0
         h.source_ns = timestamp_ns if timestamp_ns else realtime_ns()
         self.next += 1
         self.publish()
@@ -484,7 +498,7 @@ cdef class InboxWriter:
 
     def unacknowledged(self):
         """What was committed and not yet delivered by every member, as far as the node has said: a list of (index,
-        source timestamp, payload). The payload is None where its slot was used again (never, if they are kept).
+        source timestamp, payload, tag). The payload is None where its slot was used again (never, if they are kept).
 
         Once the node is gone nobody can say whether these were delivered to the others.
         """
@@ -496,9 +510,9 @@ cdef class InboxWriter:
         for k in range(first, self.next):
             h = <slot_header *>(self.slots + (k & self.mask) * self.stride)
             if h.index != k or (self.claimed and k + self.mask + 1 == self.next):
-                out.append((k, 0, None))
+                out.append((k, 0, None, 0))
             else:
-                out.append((k, h.source_ns, PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)))
+                out.append((k, h.source_ns, PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size), h.tag))
         return out
 
     def mark_gone(self):

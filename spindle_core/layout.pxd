@@ -1,5 +1,5 @@
 """The shared structs of layout.h, for cimport. What the fields mean stands there."""
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from "layout.h" nogil:
@@ -42,7 +42,8 @@ cdef extern from "layout.h" nogil:
     cdef struct slot_header:
         uint64_t index
         uint32_t size
-        uint16_t kind
+        uint8_t kind
+        uint8_t tag
         uint16_t writer_id
         uint64_t run
         uint64_t source_ns
@@ -73,7 +74,8 @@ cdef extern from "layout.h" nogil:
     cdef struct log_record:
         uint64_t position
         uint32_t size
-        uint16_t kind
+        uint8_t kind
+        uint8_t tag
         uint16_t writer_id
         uint64_t index
         uint64_t sequence

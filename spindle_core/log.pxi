@@ -154,12 +154,14 @@ cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
         r = <log_record *>(log.ring + jump_offset)
         r.position = log.tail
         r.kind = LOG_JUMP
+        r.tag = 0
         r.size = 0
     r = <log_record *>(log.ring + log.tail_offset)
     r.position = log.tail
     r.index = log.count
     r.size = <uint32_t>size
     r.kind = LOG_DATA
+    r.tag = 0
     return <char *>r
 
 

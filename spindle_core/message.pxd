@@ -1,5 +1,5 @@
 """What came with a message, and messages that carry it. See message.pyx and message_bytes.h."""
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from spindle_core.layout cimport log_record
 
@@ -8,6 +8,7 @@ cdef class MessageInfo:
     cdef uint64_t _source_ns, _reception_ns, _sequence, _view_id, _index
     cdef uint32_t _sender, _relay
     cdef uint16_t _writer
+    cdef uint8_t _tag
 
 
 cdef object make_info(type info_type, const log_record *r)

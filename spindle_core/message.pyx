@@ -46,6 +46,11 @@ cdef class MessageInfo:
         return self._relay
 
     @property
+    def tag(self):
+        """What the message is to the layer above, which gave it; 0: an ordinary one."""
+        return self._tag
+
+    @property
     def sequence(self):
         """Sequence number: place in the delivery order of its epoch; the same on every node."""
         return self._sequence
@@ -75,6 +80,7 @@ cdef object make_info(type info_type, const log_record *r):
     info._sender = r.sender
     info._relay = r.relay
     info._writer = r.writer_id
+    info._tag = r.tag
     return info
 
 

@@ -95,8 +95,8 @@ cdef class Outbox(Inbox):
         self.keep = keep
 
     def take(self, uint64_t until, Py_ssize_t bytes_max):
-        """[(payload, source timestamp)] of the next messages below index `until`, in their order: at least one if there
-        is any, then no more than `bytes_max` bytes."""
+        """[(payload, source timestamp, tag)] of the next messages below index `until`, in their order: at least one if
+        there is any, then no more than `bytes_max` bytes."""
         cdef inbox_t *s = &self.state
         cdef slot_header *h
         # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
@@ -113,7 +113,8 @@ cdef class Outbox(Inbox):
             if h.source_ns <= self.last_ns:
                 h.source_ns = self.last_ns + 1
             self.last_ns = h.source_ns
-            out.append((PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size), h.source_ns))
+            payload = PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)
+            out.append((payload, h.source_ns, h.tag))
             self.taken += 1
         return out
 
@@ -185,9 +186,10 @@ cdef class RelayWriter(InboxWriter):
     """A node's own end of the inbox of a writer elsewhere: never waits, and tells what becomes of its messages."""
 
     def relay(self, messages):
-        """Commits messages, each with `payload` and `source_ns`; publishes them together.
+        """Commits messages, each with `payload`, `source_ns` and `tag`; publishes them together.
 
-        Raises ValueError if their timestamps don't increase, WriteTimeout if there is no room, MessageTooLarge.
+        Raises ValueError if their timestamps don't increase or a tag has more than 8 bits, WriteTimeout if there is no
+        room, MessageTooLarge.
         """
         cdef uint64_t source_ns
         cdef bytes payload
@@ -197,7 +199,9 @@ cdef class RelayWriter(InboxWriter):
                 payload, source_ns = one.payload, one.source_ns
                 if source_ns <= self.last_ns:
                     raise ValueError(f"source timestamp {source_ns} comes after {self.last_ns}")
-                self.put(payload, len(payload), source_ns, 0.0)
+                if one.tag > 255:
+                    raise ValueError(f"a message can't have the tag {one.tag}; 255 is the largest")
+                self.put(payload, len(payload), source_ns, 0.0, one.tag)
                 self.last_ns = source_ns
         finally:
             self.publish()

@@ -66,6 +66,7 @@ cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t wri
     h.index = index
     h.size = size
     h.kind = SLOT_DATA
+    h.tag = 0
     h.writer_id = writer_id
     h.run = 1
     h.source_ns = source_ns
@@ -101,6 +102,7 @@ cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil:
     h.index = first
     h.size = 0
     h.kind = SLOT_NULL
+    h.tag = 0
     h.writer_id = 0
     h.run = n
     h.source_ns = 0

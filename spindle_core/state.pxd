@@ -41,6 +41,7 @@ cdef struct delivery_t:
     uint32_t sender_rank         # rank in the list of senders
     uint32_t sender              # node id
     uint16_t writer_id
+    uint8_t tag
 
 ctypedef void (*upcall_fn)(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
 

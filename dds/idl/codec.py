@@ -11,7 +11,7 @@ import functools
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from dds.idl.compiler import Evolved, compile_decoder, compile_encoder
 from dds.idl.layout import NotCompilable, Struct, describe, has_delimited, layout_of, resolve_annotations, size_max
@@ -75,6 +75,10 @@ class IdlCodec:
 
         return blake2b(describe(self.data_type).encode(), digest_size=16).digest()
 
+    def key_sample(self, key: Any) -> Any:
+        """A sample with this key; its other members are None."""
+        return _sample_of(self.data_type, _key_names(self.data_type), key)
+
     def encode(self, sample: Any) -> bytes:
         if not isinstance(sample, self.data_type):
             raise TypeError(f"{sample!r} is not of type {self.data_type.__name__}")
@@ -132,6 +136,35 @@ def _key_names(cls: type[Any]) -> list[str]:
     if listed:
         return list(listed)
     return [name for name, one in getattr(cls, "__idl_field_annotations__", {}).items() if "key" in one]
+
+
+def _sample_of(cls: type[Any], names: list[str], key: Any) -> Any:
+    """An object of an IdlStruct whose members `names` have the frozen values in `key`."""
+    from cyclonedds_idl._type_normalize import get_extended_type_hints
+
+    hints = get_extended_type_hints(cls)
+    sample = object.__new__(cls)
+    for name in hints:
+        setattr(sample, name, None)
+    for name, value in zip(names, (key,) if len(names) == 1 else key, strict=True):
+        setattr(sample, name, _thaw(hints[name], value))
+    return sample
+
+
+def _thaw(hint: Any, value: Any) -> Any:
+    """The other way round of _freeze(): a value of a member of this type."""
+    from cyclonedds_idl._type_normalize import WrapOpt
+    from cyclonedds_idl.types import typedef
+
+    while isinstance(hint, (WrapOpt, typedef)):
+        hint = hint.inner if isinstance(hint, WrapOpt) else hint.subtype
+    if isinstance(hint, type) and hasattr(hint, "__idl_field_annotations__"):
+        names = _key_names(hint) or list(hint.__idl_type_annotations__)  # type: ignore[attr-defined]
+        return _sample_of(hint, names, value[0] if len(names) == 1 else value)
+    if isinstance(value, tuple):
+        element = hint.subtype if hasattr(hint, "subtype") else (get_args(hint) or (None,))[0]
+        return [_thaw(element, one) for one in value]
+    return value
 
 
 def _freeze(value: Any) -> Any:

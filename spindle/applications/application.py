@@ -52,7 +52,7 @@ from spindle.group.codec import (
     view_to_wire,
 )
 from spindle.group.endpoints import RELAY_SHIFT, Endpoint
-from spindle.group.topics import WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
+from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
@@ -351,11 +351,14 @@ class Application:
         if wanted.slots > WINDOW_MAX or ring_bytes(wanted.slots, spec.size_max) > INBOX_BYTES_MAX:
             raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
+        if wanted.farewell > TAG_MAX:
+            raise ConfigError(f"a writer's farewell can't have the tag {wanted.farewell}; {TAG_MAX} is the largest")
         slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
         inbox_bytes = ring_bytes(slots, spec.size_max)
         async with self._room_for_port(inbox_bytes) as counted:
             port = await self._node.open_writer(
-                wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within)
+                wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within,
+                farewell=wanted.farewell)
             number = await self._keep(counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
             return None

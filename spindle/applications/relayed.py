@@ -347,7 +347,7 @@ class RelayedApplication(Application):
                 messages.append(rb.Delivery(
                     payload=payload, sender=info.sender, sequence=info.sequence, view_id=info.view_id,
                     source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp,
-                    relay=info.relay))
+                    relay=info.relay, tag=info.tag))
         lost = feed.reader.lost
         if not messages and lost == feed.lost:
             return False
@@ -366,6 +366,8 @@ class RelayedApplication(Application):
 
     async def _close_port(self, port: OpenPort) -> None:
         loop = asyncio.get_running_loop()
+        if port.writer is not None and self._ended:
+            port.writer.farewell = 0  # its application goes on at another node; this is no end
         intake = self._intakes.pop(port.number, None)
         if intake is not None:
             loop.remove_reader(intake.writer.fileno())

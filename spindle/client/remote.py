@@ -88,10 +88,10 @@ class RemoteSession(Session):
         return self._channel.address
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
-                    keep_unacknowledged: bool = False) -> WriterHandle:
+                    keep_unacknowledged: bool = False, farewell: int = 0) -> WriterHandle:
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
         with _told_what_ran_out(f"a writer of topic {topic!r}"):
-            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid)
+            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell)
             info = self._channel.open_writer(writer)
         return RemoteWriterHandle(self, writer, info)
 

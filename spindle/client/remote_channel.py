@@ -315,7 +315,8 @@ class RemoteChannel:
                     batch = writer.batch() if port and not link.lost else []
                 if batch:
                     link.send(rb.ClientSide(messages=rb.Messages(
-                        port=port, messages=[rb.Message(payload=payload, source_ns=ns) for payload, ns in batch])))
+                        port=port, messages=[
+                            rb.Message(payload=payload, source_ns=ns, tag=tag) for payload, ns, tag in batch])))
                     moved = True
         return moved
 

@@ -43,7 +43,7 @@ def new_identity() -> int:
 class RemoteWriter:
     """One writer: its ring, and what of it is on the way to the present node."""
 
-    def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes) -> None:
+    def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes, farewell: int) -> None:
         from spindle_core.ends import Loose
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
@@ -63,7 +63,7 @@ class RemoteWriter:
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
-        self._endpoint, self._guid = endpoint, guid
+        self._endpoint, self._guid, self._farewell = endpoint, guid, farewell
         self._base = 0  # our messages before the first that the present node was sent
         self._consumed = 0  # of the messages that it was sent, how many it has taken over
         self._window = 0
@@ -73,7 +73,7 @@ class RemoteWriter:
         from spindle.proto import attach_pb2 as pb
 
         return pb.OpenWriter(topic=self.topic.spec.name, endpoint=self._endpoint, guid=self._guid,
-                             relayed=self.identity, resumed=self.known)
+                             relayed=self.identity, resumed=self.known, farewell=self._farewell)
 
     def opened(self, reply: pb.WriterOpened) -> None:
         """It is open there: what the group has had is acknowledged, the rest will be handed out again."""
@@ -89,9 +89,9 @@ class RemoteWriter:
         if self._guid:  # an endpoint that was withdrawn with its node never comes back under the same guid
             self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
 
-    def batch(self) -> list[tuple[bytes, int]]:
-        """What may be sent now: pairs (payload, source timestamp)."""
-        found: list[tuple[bytes, int]] = self.outbox.take(self._base + self._consumed + self._window, BATCH_BYTES)
+    def batch(self) -> list[tuple[bytes, int, int]]:
+        """What may be sent now: payload, source timestamp and tag of each."""
+        found: list[tuple[bytes, int, int]] = self.outbox.take(self._base + self._consumed + self._window, BATCH_BYTES)
         return found
 
     def progressed(self, progress: rb.Progress) -> None:
@@ -191,10 +191,10 @@ class RemoteReader:
         """Messages of the present node, into the log. Raises WireError if they are more than was granted."""
         append, cost = self.log.append, self._cost
         for one in deliveries.messages:
-            if len(one.payload) > self.topic.spec.size_max or one.writer_id > 0xFFFF:
+            if len(one.payload) > self.topic.spec.size_max or one.writer_id > 0xFFFF or one.tag > 0xFF:
                 raise WireError(f"topic {self.topic.spec.name!r}: a message can't be of this topic")
             if not append(one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                          one.reception_ns, one.relay):
+                          one.reception_ns, one.relay, one.tag):
                 raise WireError(f"topic {self.topic.spec.name!r}: more messages came than there is room for")
             self._came += cost(len(one.payload))
             self._place = one.view_id, one.sequence + 1

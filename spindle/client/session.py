@@ -41,6 +41,7 @@ class Unacknowledged:
     index: int  # of the writer's messages, from 0
     timestamp: int  # source timestamp, UTC ns
     payload: bytes | None  # None: its memory was used again, see `open_writer`
+    tag: int = 0  # what it was written with
 
 
 class WriterHandle:
@@ -207,13 +208,15 @@ class Session:
             return self._channel.request(**request)
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
-                    keep_unacknowledged: bool = False) -> WriterHandle:
+                    keep_unacknowledged: bool = False, farewell: int = 0) -> WriterHandle:
         """A writer of a declared topic; returns when this node is one of the topic's senders.
 
         slots: messages that may wait between this writer and the node, 0 = the node's choice.
         guid, endpoint: if guid is given the writer is announced to the group with it, see `spindle.group.endpoints`.
         keep_unacknowledged: slots are used again only after their messages are delivered everywhere, so that
             `unacknowledged()` still has all of them if the node dies.
+        farewell: unless 0, a message without payload and with this tag (1 to 255) follows the writer's last, in the
+            order, when it is closed or its program ends in any way; not when its node dies.
         Raises TopicUnknown, AccessDenied, TopicLimit, NoResources.
         """
         from spindle.group.codec import topic_from_wire
@@ -222,7 +225,8 @@ class Session:
         from spindle_core.memory import Mapping
 
         reply, frame = self._open(
-            topic, open_writer=pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid))
+            topic, open_writer=pb.OpenWriter(
+                topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell))
         with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), _take_fds(frame, 3) as fds:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()

@@ -20,6 +20,7 @@ NAME_BYTES_MAX = 255  # of a topic's or type's name, in UTF-8
 TYPE_HASH_BYTES_MAX = 64
 SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
 SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
+TAG_MAX = 0xFF  # of a message, what it is to the layer above; 0: an ordinary one
 WINDOW_MAX = 65536  # slots of one sender's ring
 SLOT_OVERHEAD = 64  # bytes of a slot beside the payload: header, rounded up to a cache line
 RING_BYTES = 512 << 10  # what one sender's ring should take so that it stays in cache; the figure to tune

@@ -18,7 +18,8 @@ from typing import Any, TextIO
 from spindle.journal.files import Files
 from spindle.journal.reading import JournalMessage, Progress, read
 
-COLUMNS = ("topic", "position", "view_id", "sequence", "sender", "writer", "index", "log_time", "publish_time")
+COLUMNS = ("topic", "position", "view_id", "sequence", "sender", "writer", "index", "log_time", "publish_time",
+           "tag")
 
 
 def export(
@@ -40,8 +41,9 @@ def export(
     decode  turns a message into its value: anything JSON can hold, dataclasses and NumPy scalars too. A mapping becomes
             columns in CSV (those of the first message). Without it the payload is written in base64
 
-    Fields: topic, position, view_id, sequence, sender, writer, index, log_time, publish_time (ns), then `value` or
-    `payload`. Raises ValueError for an unknown format, JournalError as `read` does.
+    Fields: topic, position, view_id, sequence, sender, writer, index, log_time, publish_time (ns), tag (see
+    JournalMessage), then `value` or `payload`; a tagged message, which need not be a sample, has no value. Raises
+    ValueError for an unknown format, JournalError as `read` does.
     """
     if format not in ("jsonl", "csv"):
         raise ValueError(f"export format {format!r} is unknown; use jsonl or csv")
@@ -56,25 +58,33 @@ def _write(messages: Iterator[JournalMessage], stream: TextIO, format: str,
            decode: Callable[[JournalMessage], Any] | None) -> int:
     count = 0
     columns: list[str] | None = None
+    held: list[list[Any]] = []  # rows before the first one that says what the columns are
     table = csv.writer(stream, lineterminator="\n")
     for message in messages:
+        count += 1
         fields = {name: getattr(message, name) for name in COLUMNS}
-        value = decode(message) if decode else None
+        value = decode(message) if decode and not message.tag else None
         if format == "jsonl":
-            fields |= {"value": value} if decode else {"payload": _base64(message.payload)}
+            fields |= {"value": value} if decode and not message.tag else {"payload": _base64(message.payload)}
             stream.write(json.dumps(fields, default=_jsonable, ensure_ascii=False) + "\n")
         else:
             if dataclasses.is_dataclass(value) and not isinstance(value, type):
                 value = dataclasses.asdict(value)
+            if columns is None and decode and message.tag:
+                held.append([*fields.values()])
+                continue
             if columns is None:
                 columns = list(value) if isinstance(value, Mapping) else []
                 table.writerow([*COLUMNS, *columns] if columns else [*COLUMNS, "value" if decode else "payload"])
+                table.writerows(held)
             if columns:
                 cells = [_cell(value.get(name)) for name in columns] if isinstance(value, Mapping) else []
             else:
                 cells = [_cell(value) if decode else _base64(message.payload)]
             table.writerow([*fields.values(), *cells])
-        count += 1
+    if held and columns is None:
+        table.writerow([*COLUMNS, "value"])
+        table.writerows(held)
     return count
 
 

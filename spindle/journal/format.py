@@ -17,6 +17,8 @@ field for. Of each message:
 
     sender, writer   metadata of its channel: there is one channel per writer, all with the topic's name. The number of
                      a writer on a host without a node has 48 bits; the low 16 are what its messages carry as writer
+    tag              metadata of its channel, missing if it is 0. Tagged messages have channels of their own, without
+                     schema, because what they hold need not be a sample
     view id          `view` of its commit; a commit never spans two views
     sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
     index            place in the node's delivery log: `index` of its commit plus its place in the chunk. Where a later
@@ -70,6 +72,9 @@ SCHEMA_ID = 1
 SECTOR = 512  # bytes a disk writes whole or not at all
 PAGE = 4096  # bytes the kernel copies without looking for signals
 CHANNELS_MAX = 65_000  # channel ids have 16 bits
+TAG_SHIFT = 48  # where a channel's writer goes together with the tag of its messages, the tag is above so many bits
+WRITER_MASK = (1 << TAG_SHIFT) - 1
+TAG_MAX = 0xFF
 SEQUENCE_SPAN = 1 << 32  # sequence numbers of one commit lie closer together than this
 HEAD_RECORD_MAX = 64 << 20  # bytes; a head record that claims more is damaged
 COMMIT_RECORD_MAX = 4096  # bytes, likewise
@@ -279,23 +284,28 @@ def _parse_relayed(text: str) -> Iterator[tuple[int, int]]:
 
 
 def encode_channel(head: Head, channel_id: int, sender: int, writer: int) -> bytes:
-    """The Channel record of one writer: `writer` on node `sender`."""
+    """The Channel record of the messages of one writer, `writer` on node `sender`, with one tag: see TAG_SHIFT."""
+    tag = writer >> TAG_SHIFT
+    metadata = {"sender": str(sender), "writer": str(writer & WRITER_MASK)}
     return encode(
         Channel(
             id=channel_id,
             topic=head.topic,
-            message_encoding=head.schema.message_encoding,
-            schema_id=SCHEMA_ID,
-            metadata={"sender": str(sender), "writer": str(writer)},
+            message_encoding="" if tag else head.schema.message_encoding,
+            schema_id=0 if tag else SCHEMA_ID,
+            metadata={**metadata, "tag": str(tag)} if tag else metadata,
         )
     )
 
 
 def parse_channel(data: bytes, offset: int) -> tuple[int, int, int]:
-    """(channel id, sender, writer) of the whole Channel record `data`."""
+    """(channel id, sender, writer with tag) of the whole Channel record `data`."""
     try:
         channel = Channel.read(ReadDataStream(BytesIO(data[RECORD.size :])))
-        return channel.id, int(channel.metadata["sender"]), int(channel.metadata["writer"])
+        writer, tag = int(channel.metadata["writer"]), int(channel.metadata.get("tag", "0"))
+        if not 0 <= writer <= WRITER_MASK or not 0 <= tag <= TAG_MAX:
+            raise ValueError(f"writer {writer} with tag {tag}")
+        return channel.id, int(channel.metadata["sender"]), tag << TAG_SHIFT | writer
     except (McapError, struct.error, ValueError, KeyError) as error:
         raise Damage(offset, f"a Channel record is malformed ({error!r})") from None
 

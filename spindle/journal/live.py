@@ -35,6 +35,7 @@ from spindle.journal.format import (
     PAGE,
     RECORD,
     SEQUENCE_SPAN,
+    TAG_SHIFT,
     U64_MAX,
     CommitLayout,
     CommitRecord,
@@ -68,6 +69,8 @@ class Info(Protocol):
     def writer(self) -> int: ...
     @property
     def relay(self) -> int: ...  # not 0: of a writer on a host without a node
+    @property
+    def tag(self) -> int: ...  # 0: an ordinary message
     @property
     def sequence(self) -> int: ...
     @property
@@ -192,7 +195,7 @@ class JournalFile:
         # Channels stand before all messages of the chunk, so a reader finds them without walking it.
         relayed: dict[int, int] = {}  # channel of a writer on a host without a node -> timestamp of its last message
         writers: dict[int, int] = {}  # channel -> identity of that writer
-        for key in {(info.sender, info.relay << 16 | info.writer): None for _, info in run}:
+        for key in {(info.sender, _writer_of(info)): None for _, info in run}:
             if key not in self._channels:
                 self._channels[key] = len(self._channels) + 1
                 channel_records.append(encode_channel(self.head, self._channels[key], *key))
@@ -215,7 +218,7 @@ class JournalFile:
             published = info.source_timestamp
             if not 0 < published <= U64_MAX:
                 published = log_time
-            channel = self._channels[info.sender, info.relay << 16 | info.writer]
+            channel = self._channels[info.sender, _writer_of(info)]
             if relayed and channel in relayed:
                 relayed[channel] = published
             size = len(payload)
@@ -343,6 +346,11 @@ def _index_offsets(entries: dict[int, list[int]], start: int) -> dict[int, int]:
         offsets[channel] = start
         start += INDEX.size + len(pairs) // 2 * INDEX_ENTRY
     return offsets
+
+
+def _writer_of(info: Info) -> int:
+    """The number of its writer, with the message's tag, as channels have it."""
+    return info.tag << TAG_SHIFT | info.relay << 16 | info.writer
 
 
 def _out_of_order(topic: str, info: Info, view_id: int, sequence: int, index: int) -> JournalError:

@@ -15,12 +15,21 @@ from mcap.opcode import Opcode
 
 from spindle.errors import JournalError
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import MESSAGE, MESSAGE_FIXED, RECORD, CommitLayout, Damage, parse_channel
+from spindle.journal.format import (
+    MESSAGE,
+    MESSAGE_FIXED,
+    RECORD,
+    TAG_SHIFT,
+    WRITER_MASK,
+    CommitLayout,
+    Damage,
+    parse_channel,
+)
 from spindle.journal.names import file_safe, parse
 from spindle.journal.recovery import corrupt_error, open_scan
 from spindle.journal.scan import State
 
-Channels = dict[int, tuple[int, int]]  # channel id -> (sender, writer)
+Channels = dict[int, tuple[int, int]]  # channel id -> (sender, writer with tag, see TAG_SHIFT)
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
@@ -38,6 +47,7 @@ class JournalMessage:
     log_time: int  # delivery at the node, UTC ns
     publish_time: int  # the writer's timestamp, UTC ns
     payload: bytes
+    tag: int = 0  # what it was written with; 0: an ordinary message
 
 
 class JournalFiles(NamedTuple):
@@ -169,8 +179,9 @@ def messages_of(
         if place and following <= sequence:
             raise Damage(layout.offset, f"the sequence number of message {place} of a commit does not rise")
         sequence = following
+        tag, writer = (0, writer) if writer < 0 else (writer >> TAG_SHIFT, writer & WRITER_MASK)
         yield JournalMessage(topic, sender, writer, record.view_id, sequence, record.index + place,
-                             record.position + place, log_time, published, body[offset + MESSAGE.size : end])
+                             record.position + place, log_time, published, body[offset + MESSAGE.size : end], tag)
         offset = end
     if offset != len(body) or sequence != record.last_sequence:
         raise Damage(layout.offset, "a chunk holds more than its commit says")

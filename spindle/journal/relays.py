@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from spindle.journal.format import MESSAGE, RECORD, CommitLayout, parse_channel
+from spindle.journal.format import MESSAGE, RECORD, WRITER_MASK, CommitLayout, parse_channel
 
 RELAYED_MAX = 8192  # writers
 WRITER_SHIFT = 16  # a channel's writer is one of those if its number has anything above so many bits...
@@ -23,7 +23,7 @@ Relayed = Mapping[int, int]  # identity -> source timestamp, UTC ns
 
 def identity_of(writer: int) -> int:
     """The identity of a channel's writer; 0: it is none of these."""
-    above = writer >> WRITER_SHIFT
+    above = (writer & WRITER_MASK) >> WRITER_SHIFT
     return above << IDENTITY_SHIFT | writer & ((1 << IDENTITY_SHIFT) - 1) if above else 0
 
 

@@ -332,13 +332,14 @@ class Node:
         TopicInUse, NodeStopped."""
         await self._running().delete(name)
 
-    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False) -> WriterPort:
+    async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False,
+                          farewell: int = 0) -> WriterPort:
         """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen;
-        `relayed`: see WriterPort; `within`: the application is in this process.
+        `relayed`, `farewell`: see WriterPort; `within`: the application is in this process.
 
         Raises TopicUnknown, TopicLimit, JournalError, NodeStopped.
         """
-        return await self._running().open_writer(topic, slots, relayed, within)
+        return await self._running().open_writer(topic, slots, relayed, within, farewell)
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                           after: Sequence[Position] = (), within: bool = False) -> ReaderPort:

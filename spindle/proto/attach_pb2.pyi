@@ -45,20 +45,22 @@ class DeleteTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class OpenWriter(_message.Message):
-    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed")
+    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed", "farewell")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     GUID_FIELD_NUMBER: _ClassVar[int]
     RELAYED_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
     topic: str
     slots: int
     endpoint: bytes
     guid: bytes
     relayed: int
     resumed: bool
-    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ...) -> None: ...
+    farewell: int
+    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ..., farewell: _Optional[int] = ...) -> None: ...
 
 class OpenReader(_message.Message):
     __slots__ = ("topic", "keep_all", "from_history", "start_index", "endpoint", "guid", "after")

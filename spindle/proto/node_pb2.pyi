@@ -460,7 +460,7 @@ class RestartRecorded(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing", "tag")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -470,6 +470,7 @@ class HistoryMessage(_message.Message):
     RECEPTION_NS_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -479,7 +480,8 @@ class HistoryMessage(_message.Message):
     reception_ns: int
     relay: int
     missing: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
+    tag: int
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ..., tag: _Optional[int] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ("kind", "text", "cast_out")

@@ -45,12 +45,14 @@ class Messages(_message.Message):
     def __init__(self, port: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("payload", "source_ns")
+    __slots__ = ("payload", "source_ns", "tag")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SOURCE_NS_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     source_ns: int
-    def __init__(self, payload: _Optional[bytes] = ..., source_ns: _Optional[int] = ...) -> None: ...
+    tag: int
+    def __init__(self, payload: _Optional[bytes] = ..., source_ns: _Optional[int] = ..., tag: _Optional[int] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("port", "bytes")
@@ -71,7 +73,7 @@ class Deliveries(_message.Message):
     def __init__(self, port: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "tag")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +82,7 @@ class Delivery(_message.Message):
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     RECEPTION_NS_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -88,7 +91,8 @@ class Delivery(_message.Message):
     writer_id: int
     reception_ns: int
     relay: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ...) -> None: ...
+    tag: int
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., tag: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("port", "consumed", "acknowledged", "persisted")

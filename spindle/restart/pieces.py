@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from spindle.errors import WireError
+from spindle.group.topics import TAG_MAX
 from spindle.proto import node_pb2 as pb
 from spindle.restart.chain import Order
 
@@ -36,6 +37,7 @@ class Message(NamedTuple):
     writer_id: int
     reception_ns: int  # 0: now
     relay: int  # of a writer on a host without a node, else 0; see log_record
+    tag: int  # what the layer above gave it; 0: an ordinary message
 
     @property
     def order(self) -> Order:
@@ -78,7 +80,8 @@ class Cutter:
             else:
                 chunk.messages.add(
                     payload=piece, missing=missing, sender=one.sender, sequence=one.sequence, view_id=one.view_id,
-                    source_ns=one.source_ns, writer_id=one.writer_id, reception_ns=one.reception_ns, relay=one.relay)
+                    source_ns=one.source_ns, writer_id=one.writer_id, reception_ns=one.reception_ns, relay=one.relay,
+                    tag=one.tag)
             room -= len(piece)
             self._gone += len(piece)
             if not missing:
@@ -116,7 +119,7 @@ class Gatherer:
                 assert self._first is not None
                 one, payload = self._first, bytes(self._payload)
                 messages.append(Message(payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                                        one.reception_ns, one.relay))
+                                        one.reception_ns, one.relay, one.tag))
                 self._first, self._payload = None, bytearray()
         if chunk.last and self._first is not None:
             raise WireError(f"a history of topic {self._topic!r} ends in the middle of a message")
@@ -127,5 +130,7 @@ class Gatherer:
             raise WireError(f"a history of topic {self._topic!r} has a message of more than {self._size_max} bytes")
         if piece.writer_id > WRITER_ID_MAX:
             raise WireError(f"a history of topic {self._topic!r} names a writer beyond {WRITER_ID_MAX}")
+        if piece.tag > TAG_MAX:
+            raise WireError(f"a history of topic {self._topic!r} has a message with a tag beyond {TAG_MAX}")
         self._first, self._missing = piece, piece.missing
         self._payload = bytearray(piece.payload)

@@ -19,6 +19,7 @@ class WriterPort:
     """A writer of an application: its inbox, which the node reads.
 
     relayed   identity of a writer on a host without a node, 0 for others; see `spindle.relay`
+    farewell  tag of the message without payload that follows its last one when it ends, for whatever reason; 0: none
     draining  after close: done when all that was committed is delivered everywhere
     """
 
@@ -27,6 +28,7 @@ class WriterPort:
     inbox: Inbox
     slots: int = 0
     relayed: int = 0
+    farewell: int = 0
     closed: bool = False
     draining: asyncio.Task[None] | None = None
 

@@ -41,6 +41,7 @@ from spindle.membership.messages import Deletion, Rejected, Role
 from spindle.membership.plan import fulfilled as is_fulfilled
 from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
+from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
 from spindle.topics.local_topic import LocalTopic, ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
@@ -109,9 +110,10 @@ class TopicTable:
         deletion = Deletion(name, topic.born)
         await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
-    async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False) -> WriterPort:
-        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`: see WriterPort. `within`: the
-        application is in this process."""
+    async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False,
+                          farewell: int = 0) -> WriterPort:
+        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`, `farewell`: see WriterPort.
+        `within`: the application is in this process."""
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
@@ -134,7 +136,7 @@ class TopicTable:
             local.writers_wanted -= 1
             self._wish(local)
             raise
-        port = WriterPort(name, local.topic_id, inbox, slots, relayed)
+        port = WriterPort(name, local.topic_id, inbox, slots, relayed, farewell)
         local.writers.append(port)
         return port
 
@@ -187,9 +189,9 @@ class TopicTable:
     async def _drain(self, port: WriterPort) -> None:
         local = self.local[port.topic]
         with self._engine.parked():
-            committed = port.inbox.finish()  # later commits come from an application that goes on writing after closing
+            port.inbox.finish(port.farewell)  # later commits come from an application that writes on after closing
         pause = DRAIN_POLL_S
-        while port.inbox.acknowledged < committed:
+        while not port.inbox.is_finished:
             await asyncio.sleep(pause)
             pause = min(2 * pause, DRAIN_POLL_MAX_S)
         self._engine.remove_inbox(port.topic_id, port.inbox)
@@ -375,8 +377,8 @@ class TopicTable:
             topic = next(topic for topic in view.topics if topic.topic_id == topic_id)
             rest = self._engine.take_undelivered(topic_id, trims.get(topic_id, ()))
             self._local(topic).keep([
-                (payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay)
-                for payload, sender, sequence, source_ns, writer_id, relay in rest
+                Message(payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay, tag)
+                for payload, sender, sequence, source_ns, writer_id, relay, tag in rest
             ])
 
     def before_install(self, view: View) -> None:

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 4u
+#define LAYOUT_VERSION 5u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -120,7 +120,8 @@ enum slot_kind {
 struct slot_header {
     uint64_t index;            /* stamp: the sender's index of this message; tells a stale slot from a fresh one */
     uint32_t size;             /* payload bytes */
-    uint16_t kind;             /* enum slot_kind */
+    uint8_t kind;              /* enum slot_kind */
+    uint8_t tag;               /* what the message is to the layer above, which gave it; 0: an ordinary one */
     uint16_t writer_id;        /* writer on the sending node */
     uint64_t run;              /* nulls: how many indices this slot stands for; relayed: see log_record */
     uint64_t source_ns;        /* source timestamp, UTC ns */
@@ -191,7 +192,8 @@ enum log_kind {
 struct log_record {
     uint64_t position;         /* of this record: tells an overtaken reader that it is lost */
     uint32_t size;             /* payload bytes */
-    uint16_t kind;             /* enum log_kind */
+    uint8_t kind;              /* enum log_kind */
+    uint8_t tag;               /* as in slot_header */
     uint16_t writer_id;
     uint64_t index;            /* messages appended to this log before this one */
     uint64_t sequence;         /* sequence number in its epoch */

@@ -106,6 +106,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         r.reception_ns = node.now_ns
         r.sender = sender.node_id
         r.relay = <uint32_t>run
+        r.tag = h.tag
         r.writer_id = h.writer_id
         r.view_id = node.epoch
         memcpy(<char *>r + sizeof(log_record), <char *>h + sizeof(slot_header), size)
@@ -118,6 +119,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         d.source_ns = h.source_ns
         d.sender_rank = rank
         d.sender = sender.node_id
+        d.tag = h.tag
         d.writer_id = h.writer_id
         p.n_batch += 1
         if not s.upcall_batches or p.n_batch == UPCALL_BATCH:

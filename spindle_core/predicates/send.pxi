@@ -6,7 +6,7 @@ fabric copies and further ranges cost less than the bytes between them. A batch 
 a count behind it: members begin with its first messages while the last ones are on their way. With
 `batch_send` off, one message per pass and push, as in the paper's baseline. Never waits for a batch to fill.
 """
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from spindle_core.atomics cimport (
@@ -19,7 +19,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_MESSAGES, C_SENT_BYTES, C_STALLS
 from spindle_core.fabric.fabric cimport slots_lane
-from spindle_core.inbox cimport inbox_t
+from spindle_core.inbox cimport FAREWELL_DELIVERED, FAREWELL_DUE, FAREWELL_SENT, inbox_t
 from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
 from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, subgroup_t
 
@@ -28,7 +28,7 @@ cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
     """Messages committed and not yet taken over; 0 where an application claims more than its ring can hold."""
     # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
     cdef uint64_t n = (u64_load_acquire(&box.header.committed) if not box.ended else box.until) - box.consumed
-    return n if n <= box.n_slots else 0
+    return n + (box.farewell == FAREWELL_DUE) if n <= box.n_slots else 0
 
 
 cdef inline void wake_writer(node_t *node, int fd) noexcept nogil:
@@ -52,10 +52,26 @@ cdef inline void inbox_progressed(node_t *node, inbox_t *box) noexcept nogil:
         wake_writer(node, box.ring_end)
 
 
+cdef inline void say_farewell(subgroup_t *s, inbox_t *box) noexcept nogil:
+    """The message without payload that follows a writer's last. It has no timestamp: nobody of the application wrote
+    it."""
+    cdef uint64_t index = claim(s, 1)
+    cdef slot_header *mine
+    fill_header(s, index, 0, box.writer_id, 0)
+    mine = slot_of(s.senders[s.my_sender].slots, s, index)
+    mine.tag = box.farewell_tag
+    if box.relay:
+        mine.kind = SLOT_RELAYED
+        mine.run = box.relay
+    mark_ready(s, index, 1)
+    box.ack_next_index = index + 1
+    box.farewell = FAREWELL_SENT
+
+
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
     """Takes over up to `most` messages of one inbox; returns how many, -1 if it has some and no slot is free."""
     cdef uint64_t waiting = inbox_waiting(box), n, index
-    cdef uint32_t size
+    cdef uint32_t size, stamp
     cdef slot_header *theirs
     cdef slot_header *mine
     cdef int taken = 0
@@ -72,6 +88,10 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         n = most
     while n:
         n -= 1
+        if box.ended and box.consumed == box.until:
+            say_farewell(s, box)
+            taken += 1
+            break
         theirs = <slot_header *>(box.slots + (box.consumed & (box.ring - 1)) * box.stride)
         box.consumed += 1
         taken += 1
@@ -83,6 +103,8 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         index = claim(s, 1)
         fill_header(s, index, size, box.writer_id, theirs.source_ns)
         mine = slot_of(s.senders[s.my_sender].slots, s, index)
+        stamp = u32_load_relaxed(<uint32_t *>&theirs.kind)   # with its neighbours, once as well
+        mine.tag = <uint8_t>(stamp >> 8)
         if box.relay:
             mine.kind = SLOT_RELAYED
             mine.run = box.relay
@@ -120,6 +142,8 @@ cdef void acknowledge_writer(node_t *node, subgroup_t *s, inbox_t *box, uint64_t
         if box.persist_count > box.progress.persisted and persisted >= <int64_t>box.persist_index:
             u64_store_release(&box.progress.persisted, box.persist_count)
             changed = True
+    if box.farewell == FAREWELL_SENT and delivered >= box.ack_next_index:
+        box.farewell = FAREWELL_DELIVERED
     if changed:
         inbox_progressed(node, box)
 
@@ -150,7 +174,7 @@ cdef bint serve_inboxes(node_t *node, subgroup_t *s) noexcept nogil:
     cdef bint known = False, open_ends = False, stalled = False
     for i in range(n):
         box = s.inboxes[(s.inbox_next + i) % n]
-        if (box.progress.acknowledged < box.consumed
+        if (box.progress.acknowledged < box.consumed or box.farewell == FAREWELL_SENT
                 or (s.level == LEVEL_LOGGED and box.progress.persisted < box.consumed)):
             if not known:
                 known = True

@@ -25,7 +25,8 @@ HONOURED = [
     Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
     Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Lifespan(dds_infinity),
     Policy.TimeBasedFilter(0), Policy.Partition(()), Policy.Partition(""), Policy.TransportPriority(7),
-    Policy.WriterDataLifecycle(False), Policy.ReaderDataLifecycle(dds_infinity, dds_infinity),
+    Policy.WriterDataLifecycle(False), Policy.WriterDataLifecycle(True),
+    Policy.ReaderDataLifecycle(dds_infinity, dds_infinity),
     Policy.IgnoreLocal.Nothing, Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
     Policy.TypeConsistency.DisallowTypeCoercion(), Policy.DataRepresentation(True, False),
     Policy.EntityName("x"), Policy.Property("a", "b"), Policy.BinaryProperty("a", b"b"), Policy.Userdata(b"x"),
@@ -36,7 +37,7 @@ UNSUPPORTED = [
     Policy.PresentationAccessScope.Topic(True, True), Policy.Ownership.Exclusive, Policy.OwnershipStrength(1),
     Policy.Liveliness.Automatic(1), Policy.Liveliness.ManualByTopic(dds_infinity),
     Policy.Liveliness.ManualByParticipant(1), Policy.Deadline(1), Policy.Lifespan(1), Policy.TimeBasedFilter(1),
-    Policy.Partition("a"), Policy.WriterDataLifecycle(True),
+    Policy.Partition("a"),
     Policy.ReaderDataLifecycle(1, dds_infinity),
     Policy.TypeConsistency.AllowTypeCoercion(), Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
     Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]

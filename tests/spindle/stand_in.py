@@ -106,7 +106,7 @@ class StandInNode:
         return self._topics[spec.name]
 
     async def open_writer(
-        self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False,
+        self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False, farewell: int = 0,
     ) -> StandInWriter:
         await self.hold.wait()
         size_max = self._known(topic).spec.size_max

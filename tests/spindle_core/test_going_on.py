@@ -184,7 +184,8 @@ def test_what_is_in_doubt_is_known_by_index_time_and_payload() -> None:
     writer.claim(5)
     writer.mark_gone()
     assert writer.is_gone
-    assert writer.unacknowledged() == [(0, 11, b"one"), (1, 12, b"two"), (2, 12, b"three"), (3, 13, b"four")]
+    assert writer.unacknowledged() == [(0, 11, b"one", 0), (1, 12, b"two", 0),
+                                       (2, 12, b"three", 0), (3, 13, b"four", 0)]
     for call in (lambda: writer.write(b"x"), lambda: writer.write_many([b"x"]), lambda: writer.wait_acknowledged(0)):
         with pytest.raises(NodeGone):
             call()
@@ -201,7 +202,7 @@ def test_slots_are_kept_until_every_member_has_the_message() -> None:
         poke(inbox.progress, PROGRESS_CONSUMED, 4)
         poke(inbox.progress, PROGRESS_ACKNOWLEDGED, 1)
         writer.write(b"4", 1)
-        assert writer.unacknowledged() == [(i, 1, b"%d" % i) for i in range(1, 5)]
+        assert writer.unacknowledged() == [(i, 1, b"%d" % i, 0) for i in range(1, 5)]
         if keep:
             with pytest.raises(Exception, match="no free slot"):
                 writer.write(b"5", 1, 0.01)

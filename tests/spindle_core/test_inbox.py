@@ -503,7 +503,7 @@ def test_what_the_node_has_taken_over_is_in_doubt_until_all_have_it() -> None:
     writer = cluster.writer(0)
     writer.write_many([b"one", b"two"], timeout_s=0)
     cluster.engines[0].step_once()
-    assert writer.consumed == 2 and [payload for _, _, payload in writer.unacknowledged()] == [b"one", b"two"]
+    assert writer.consumed == 2 and [payload for _, _, payload, _ in writer.unacknowledged()] == [b"one", b"two"]
     cluster.settle()
     cluster.engines[0].step_once()
     assert writer.unacknowledged() == []
@@ -521,7 +521,7 @@ def test_what_a_claim_is_written_over_is_told_as_gone() -> None:
         writer.write_many(messages, timeout_s=0)
         cluster.engines[0].step_once()
     there = [b"%d" % k for k in range(5, 13)]
-    assert [payload for _, _, payload in writer.unacknowledged()] == [None] * 5 + there
+    assert [payload for _, _, payload, _ in writer.unacknowledged()] == [None] * 5 + there
     writer.claim(4, 0)
-    assert [payload for _, _, payload in writer.unacknowledged()] == [None] * 6 + there[1:]
+    assert [payload for _, _, payload, _ in writer.unacknowledged()] == [None] * 6 + there[1:]
     writer.abort()

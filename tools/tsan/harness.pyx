@@ -251,6 +251,7 @@ cdef bint write_some(world_t *w) noexcept nogil:
         h.index = w.sent[0]
         h.size = MESSAGE_SIZE
         h.kind = SLOT_DATA
+        h.tag = 0
         h.source_ns = 1
         fill(<message_t *>(<char *>h + sizeof(slot_header)), w.node.my_rank, w.sent[0])
         w.sent[0] += 1

@@ -34,6 +34,7 @@ class FakeInfo:
     view_id: int
     index: int
     relay: int = 0
+    tag: int = 0
 
 
 def messages(count: int, start: int = 0, view_id: int = 3, sequence: int = 0, senders: int = 3,

@@ -22,7 +22,7 @@ sizes = st.one_of(st.integers(0, 200), st.integers(CHUNK_BYTES - 2, CHUNK_BYTES 
 
 
 def message(number: int, size: int) -> Message:
-    return Message(bytes([number % 251]) * size, number, 2 * number, 3, 4, 5, 6, number % 2)
+    return Message(bytes([number % 251]) * size, number, 2 * number, 3, 4, 5, 6, number % 2, number % 256)
 
 
 def cut(messages: list[Message]) -> list[pb.HistoryChunk]:
@@ -75,6 +75,7 @@ def test_a_source_that_has_nothing_for_a_while_goes_on_in_the_middle() -> None:
     ([pb.HistoryMessage(payload=b"x", missing=5), pb.HistoryMessage(payload=b"y" * 6)], "5 bytes are missing"),
     ([pb.HistoryMessage(payload=b"x", missing=5), pb.HistoryMessage(missing=5)], "5 bytes are missing"),
     ([pb.HistoryMessage(payload=b"x", writer_id=1 << 16)], "writer beyond"),
+    ([pb.HistoryMessage(payload=b"x", tag=256)], "tag beyond 255"),
     ([pb.HistoryMessage(payload=b"x", missing=5)], "in the middle"),
 ])
 def test_pieces_that_make_no_message_are_refused(wrong: list[pb.HistoryMessage], what: str) -> None:

@@ -335,7 +335,8 @@ def test_s34_the_largest_and_the_smallest_messages_pass_a_change_of_view(size: i
 def test_s34_a_message_of_any_size_travels_in_small_frames() -> None:
     """The same for the way over a connection: a message of the greatest size that any topic may have comes out of its
     history whole, and no frame that brings a piece of it is large, whatever is said about it."""
-    message = Message(bytes(SIZE_MAX_LIMIT), 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 0xFFFF, 2**64 - 1, 2**32 - 1)
+    message = Message(bytes(SIZE_MAX_LIMIT), 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 0xFFFF, 2**64 - 1, 2**32 - 1,
+                      0xFF)
     following = iter([message])
     cutter, gatherer = Cutter(lambda: next(following, None)), Gatherer("t", SIZE_MAX_LIMIT)
     got, more = [], True

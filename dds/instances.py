@@ -1,0 +1,205 @@
+"""The instances of a type with a key at one reader: their states, and who writes them. DDS 1.4, 2.2.2.5.1.3.
+
+How an end travels: as a message in the topic's order. Its tag says what it does, its payload is a sample with the key.
+The end of a writer (closed, or its program has ended in any way) is a message without payload, which its node sends
+behind the writer's last one. So all readers that get the same messages go through the same states.
+
+Rules: an instance is forgotten when it isn't alive, nothing of it is kept, and no writer is registered with it.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from dds.status import InstanceState
+
+# Bits of a message's tag; 0 = a sample.
+DISPOSES = 1
+UNREGISTERS = 2
+WRITES = 4  # its payload is a sample to be read, too
+FAREWELL = 8  # is about all instances that its writer is registered with, and has no payload
+
+KEYLESS_HANDLE = 1
+
+
+def farewell_tag(autodispose: bool) -> int:
+    """Of the message that follows the last one of a writer."""
+    return FAREWELL | end_tag(autodispose)
+
+
+def end_tag(autodispose: bool) -> int:
+    """Of a message that unregisters an instance, as WriterDataLifecycle says."""
+    return UNREGISTERS | DISPOSES if autodispose else UNREGISTERS
+
+
+def handle_of(key: Any) -> int:
+    """The handle of the instance with this key: the same at every reader and writer, in every program."""
+    digest = blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return max(KEYLESS_HANDLE + 1, int.from_bytes(digest, "little") >> 1)
+
+
+def operation(tag: int) -> str:
+    """The method of a writer that sends messages with this tag."""
+    if tag & UNREGISTERS:
+        return "unregister_instance"
+    if tag & DISPOSES:
+        return "write_dispose" if tag & WRITES else "dispose"
+    return "write"
+
+
+class Instance:
+    """An instance in one reader. Types without a key have one, with handle KEYLESS_HANDLE, which stays alive.
+
+    new          none of its samples was returned since it came alive
+    generation   how often it came alive again after it was disposed, and after it had no writers
+    writers      how many are registered with it
+    ending       the kept entry that says that it has ended, if there is one
+    """
+
+    __slots__ = ("ending", "entries", "generation", "gone", "handle", "kept", "key", "new", "state", "writers")
+
+    def __init__(self, key: Any, handle: int) -> None:
+        self.key = key
+        self.handle = handle
+        self.new = True
+        self.state = InstanceState.Alive
+        self.generation = 0, 0
+        self.writers = 0
+        self.kept = 0  # entries
+        self.ending: Entry | None = None
+        self.entries: collections.deque[Entry] | None = None  # samples, for KeepLast only
+        self.gone = 0  # entries in there that were taken
+
+
+class Entry:
+    """A sample that is kept, or the end of an instance: its payload, what the core says of it, and its states.
+
+    generation  of its instance when it came
+    ends        it has no sample, and says that its instance isn't alive any more
+    failure     why it can't be given to the program, None if nothing is known to be wrong with it
+    sort_key    (order, what that order sorts the sample by); made when it is first asked for
+    """
+
+    __slots__ = ("ends", "failure", "generation", "gone", "instance", "live", "payload", "read", "sort_key")
+
+    def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False) -> None:
+        self.payload = payload
+        self.live = live
+        self.instance = instance
+        self.generation = instance.generation
+        self.ends = ends
+        self.read = False
+        self.gone = False
+        self.failure: Exception | None = None
+        self.sort_key: tuple[Any, Any] | None = None
+
+
+class Instances:
+    """The instances that a reader knows.
+
+    key_of  sample -> key
+    """
+
+    def __init__(self, key_of: Callable[[Any], Any]) -> None:
+        self.key_of = key_of
+        self.by_handle: dict[int, Instance] = {}
+        self._by_key: dict[Any, Instance] = {}
+        self._registered: dict[int, dict[Instance, None]] = {}  # publication handle -> instances, oldest first
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(self, key: Any) -> Instance | None:
+        return self._by_key.get(key)
+
+    def of(self, key: Any) -> Instance:
+        """The instance with this key, a new one if need be."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = Instance(key, handle_of(key))
+            self.by_handle[found.handle] = found
+        return found
+
+    def of_writer(self, writer: int) -> list[Instance]:
+        """Those that the writer with this publication handle is registered with, in the order of its first samples."""
+        return list(self._registered.get(writer, ()))
+
+    # --- what messages do
+
+    def write(self, instance: Instance, writer: int) -> None:
+        """A writer has written a sample of it."""
+        registered = self._registered.get(writer)
+        if registered is None:
+            registered = self._registered[writer] = {}
+        if instance not in registered:
+            registered[instance] = None
+            instance.writers += 1
+        if instance.state != InstanceState.Alive:
+            disposed, without_writers = instance.generation
+            was_disposed = instance.state == InstanceState.NotAliveDisposed
+            instance.generation = disposed + was_disposed, without_writers + (not was_disposed)
+            instance.state = InstanceState.Alive
+            instance.new = True
+
+    def end(self, instance: Instance, writer: int, tag: int) -> bool:
+        """A writer has disposed of it, or unregistered, or both; True if that changed its state."""
+        before = instance.state
+        if tag & DISPOSES:
+            instance.state = InstanceState.NotAliveDisposed
+        if tag & UNREGISTERS:
+            registered = self._registered.get(writer)
+            if registered is not None and instance in registered:
+                del registered[instance]
+                instance.writers -= 1
+                if not registered:
+                    del self._registered[writer]
+            if not instance.writers and instance.state == InstanceState.Alive:
+                instance.state = InstanceState.NotAliveNoWriters
+        return instance.state != before
+
+    def forget_if_over(self, instance: Instance) -> None:
+        """Call it when nothing of the instance is kept any more, or it has lost a writer."""
+        if not instance.kept and not instance.writers and instance.state != InstanceState.Alive:
+            self._by_key.pop(instance.key, None)
+            self.by_handle.pop(instance.handle, None)
+
+
+class Written:
+    """The instances that a writer has registered, or written: their handles, and a payload that has the key."""
+
+    def __init__(self, key_of: Callable[[Any], Any]) -> None:
+        self._key_of = key_of
+        self._handles: dict[Any, int] = {}
+        self._payloads: dict[int, bytes] = {}
+
+    def add(self, sample: Any, payload: bytes) -> int:
+        """The handle of the instance of `sample`, whose encoded form is `payload`."""
+        key = self._key_of(sample)
+        handle = self._handles.get(key)
+        if handle is None:
+            handle = self._handles[key] = handle_of(key)
+            self._payloads[handle] = payload
+        return handle
+
+    def add_rows(self, rows: Any, codec: Any) -> None:
+        """As add(), of a NumPy array of records."""
+        for row in codec.one_of_each_key(rows):
+            self.add(row, row.tobytes())
+
+    def find(self, sample: Any) -> int | None:
+        return self._handles.get(self._key_of(sample))
+
+    def payload(self, handle: int) -> bytes | None:
+        return self._payloads.get(handle)
+
+    def discard(self, sample: Any) -> None:
+        """The writer has unregistered it."""
+        handle = self._handles.pop(self._key_of(sample), None)
+        if handle is not None:
+            self._payloads.pop(handle, None)
+
+
+__all__ = ["Entry", "Instance", "Instances", "Written", "end_tag", "farewell_tag", "handle_of", "operation"]
