@@ -28,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spindle.group.levels import Level
+from spindle_lab.whole.tags import FAREWELL, tag_of
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -102,6 +103,9 @@ class Checks:
     def took(self, reading: Reading, payload: bytes, info: Any) -> None:
         """A reader has taken a message."""
         self.deliveries += 1
+        if info.tag == FAREWELL and not payload:
+            self._took_farewell(reading, info)
+            return
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
             return
@@ -111,6 +115,12 @@ class Checks:
         if name not in self.relayed and deleted is not None and deleted.done_ns <= reading.opened_ns and (
                 self.written_ns[reading.topic, payload] < deleted.begun_ns) and not reading.left_behind(deleted.view):
             raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
+        if info.tag != tag_of(payload):
+            raise Violation("D6", f"{reading} takes {payload!r} with tag {info.tag}, it was written with "
+                                  f"{tag_of(payload)}")
+        if name in reading.ended and name not in self.relayed:
+            raise Violation("D5", f"{reading} takes {payload!r} after its writer was said to have ended")
+        reading.names[info.sender, info.relay, info.writer] = name
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)
             return
@@ -133,18 +143,33 @@ class Checks:
         self._without_hole(reading, name, int(number))
         reading.taken.append(at)
 
+    def _took_farewell(self, reading: Reading, info: Any) -> None:
+        """A node says that a writer has ended: nothing more of it may come, and all are told in the same place."""
+        identity = info.sender, info.relay, info.writer
+        name = reading.names.pop(identity, None)
+        if name is not None:
+            reading.ended.add(name)
+            reading.program.world.met("a reader is told that a writer has ended")
+        if reading.ordered:
+            self._same_place(reading, info, b"")
+
+    def _same_place(self, reading: Reading, info: Any, what: bytes) -> None:
+        at, line = (info.view_id, info.sequence), (reading.group_id, reading.topic)
+        if reading.taken and at <= reading.taken[-1]:
+            raise Violation("D2", f"{reading} takes {at} after {reading.taken[-1]}: {what[:100]!r}")
+        known = self.orders.setdefault(line, {}).setdefault(at, (info.sender, what))
+        if known != (info.sender, what):
+            raise Violation("D6", f"{reading} takes {what[:100]!r} at {at}, and others {known[1][:100]!r}")
+        if at not in self.sorted.setdefault(line, []):
+            bisect.insort(self.sorted[line], at)
+        reading.taken.append(at)
+
     def _took_noise(self, reading: Reading, payload: bytes, info: Any) -> None:
         """What no honest program has written: only its place must be everybody's."""
         if reading.topic not in self.lied_to:
             raise Violation("D1", f"{reading} takes {payload[:100]!r}, which nobody has written")
         if reading.ordered:
-            at, line = (info.view_id, info.sequence), (reading.group_id, reading.topic)
-            known = self.orders.setdefault(line, {}).setdefault(at, (info.sender, payload))
-            if known != (info.sender, payload):
-                raise Violation("D6", f"{reading} takes {payload[:100]!r} at {at}, and others {known[1][:100]!r}")
-            if at not in self.sorted.setdefault(line, []):
-                bisect.insort(self.sorted[line], at)
-            reading.taken.append(at)
+            self._same_place(reading, info, payload)
 
     def _may_come_again(self, reading: Reading, name: bytes, payload: bytes, before: tuple[Line, Order]) -> bool:
         if name in self.relayed and (reading.logged or not self.known(*before)):

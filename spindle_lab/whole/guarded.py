@@ -20,7 +20,7 @@ from spindle.client.nodes import NodeAddresses, connect
 from spindle.client.remote import attach_remote
 from spindle.config.settings import NodeConfig
 from spindle.config.users import AccessRule
-from spindle.errors import AccessDenied, SpindleError
+from spindle.errors import AccessDenied, SpindleError, TopicUnknown
 from spindle.group.topics import TopicSpec
 from spindle.joining.bootstrap import socket_path
 from spindle.proto import opening_pb2
@@ -100,6 +100,8 @@ class Guest(Program):
             act()
         except AccessDenied:
             self.world.met("a guest is refused")
+        except TopicUnknown as error:
+            raise Violation("A2", f"{self.process}, which no rule allows {what}, learns that it isn't there") from error
         else:
             raise Violation("A1", f"{self.process} may do {what}, which no rule allows")
 

@@ -20,6 +20,7 @@ from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Deleted, Violation
 from spindle_lab.whole.shortage import SHORT
+from spindle_lab.whole.tags import FAREWELL, tag_of
 from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Reading:
         self.floor = (-1, -1)  # nothing up to there may come
         self.last_of: dict[bytes, int] = {}  # number of each writer's last message
         self.came_of: dict[bytes, int] = {}  # the same of those without a hole before them
+        self.names: dict[tuple[int, int, int], bytes] = {}  # writer, as messages have it -> the name of the last one
+        self.ended: set[bytes] = set()  # writers that are said to have ended
         self.open = True
         self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks
@@ -329,7 +332,7 @@ class Program:
         name, guid = f"{self.process}.{self.serial}", self._guid()
         with self._topic(spec):
             self.doing = f"opening a writer of {spec.name!r}"
-            handle = self.session.open_writer(spec.name, guid=guid)
+            handle = self.session.open_writer(spec.name, guid=guid, farewell=self.rng.choice((0, FAREWELL)))
         writing = self._writing(handle, name, guid)
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
@@ -413,7 +416,7 @@ class Program:
     def _put(self, writing: Writing, data: bytes) -> bool:
         for _ in range(50):
             try:
-                writing.handle.inbox.write(data, timeout_s=0.0)
+                writing.handle.inbox.write(data, timeout_s=0.0, tag=tag_of(data))
                 self.world.checks.written_ns[writing.topic, data] = self.world.system.now_ns
                 return True
             except WriteTimeout:

@@ -14,7 +14,18 @@ import threading
 
 import pytest
 
-from dds import DataReader, DataWriter, DDSNodeLost, DomainParticipant, Listener, Policy, Qos, Topic
+from dds import (
+    DataReader,
+    DataWriter,
+    DDSNodeLost,
+    DomainParticipant,
+    InstanceState,
+    InvalidSample,
+    Listener,
+    Policy,
+    Qos,
+    Topic,
+)
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until
@@ -122,6 +133,55 @@ def test_a_program_killed_with_an_open_loan_costs_the_others_nothing(two_daemons
             writer.write(b"after")
             assert reader.take_one(timeout=LONG) == b"after"
             assert writer.wait_for_acks(LONG)
+
+
+TRACK = """
+    from dataclasses import dataclass
+    from dds.idl import IdlStruct
+    from dds.idl.annotations import key
+
+    @dataclass
+    class Track(IdlStruct):
+        number: int
+        key("number")
+        height: int = 0
+"""
+
+
+def test_a_program_that_is_killed_ends_what_it_alone_wrote(two_daemons):
+    """Behind its last sample, and at the same place for readers of both nodes."""
+    names = {"__name__": __name__}
+    exec(textwrap.dedent(TRACK), names)
+    with DomainParticipant(node_id=1) as here, DomainParticipant(node_id=2) as there:
+        topics = [Topic(one, "tracks", names["Track"]) for one in (here, there)]
+        readers = [DataReader(one, topic) for one, topic in zip((here, there), topics, strict=True)]
+        with Program(textwrap.dedent(TRACK) + textwrap.dedent("""
+            import dds, time
+            participant = dds.DomainParticipant(node_id=2)
+            writer = dds.DataWriter(participant, dds.Topic(participant, "tracks", Track))
+            for number in range(100):
+                writer.write(Track(number % 3, number))
+            print("written", flush=True)
+            time.sleep(1000)
+        """)) as program:
+            assert program.line() == "written"
+            other = DataWriter(here, topics[0])
+            other.write(names["Track"](2, 1000))
+            assert other.wait_for_acks(LONG)
+            program.process.send_signal(signal.SIGKILL)
+            program.process.wait()
+            for reader in readers:
+                wait_until(lambda reader=reader: len(reader.read(200)) == 104)
+            other.write(names["Track"](2, 2000))
+            assert other.wait_for_acks(LONG)
+            taken = [reader.take(200) for reader in readers]
+        for samples in taken:
+            ends = [one for one in samples if isinstance(one, InvalidSample)]
+            assert [one.key_sample.number for one in ends] == [0, 1, 2] and samples[-4:-1] == ends
+            assert [one.sample_info.instance_state for one in ends] == [
+                InstanceState.NotAliveDisposed, InstanceState.NotAliveDisposed, InstanceState.Alive]
+        assert len({tuple((one.sample_info.view_id, one.sample_info.sequence) for one in samples)
+                    for samples in taken}) == 1
 
 
 def test_when_its_daemon_dies_a_program_is_told_and_can_come_back(runtime_dir):

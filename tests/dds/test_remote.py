@@ -10,12 +10,15 @@ import os
 import signal
 import threading
 import time
+from dataclasses import dataclass
 
 import pytest
 
 import dds
 import dds.attachment
 from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
 from dds.internal import publication_handle
 from spindle.client import remote_ports
 from tests.dds.test_sub import LONG
@@ -108,6 +111,40 @@ def test_waiting_works_as_beside_a_node(site):
         with there.loan(4) as memory:
             memory[:] = b"loan"
         assert take_all(back, 4) == [b"1", b"2", b"3", b"loan"]
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+@pytest.mark.parametrize("level", ["atomic", "logged"])
+def test_instances_end_in_the_same_way(site, level):
+    """Ends come from and to programs without a node of their own; a writer that turns to another node ends nothing."""
+    with remote(site) as far, beside(site[2]) as near:
+        topics = [Topic(one, "tracks", Track, qos=LEVELS[level], size_max=100) for one in (far, near)]
+        readers = [DataReader(one, topic) for one, topic in zip((far, near), topics, strict=True)]
+        there, here = (DataWriter(one, topic) for one, topic in zip((far, near), topics, strict=True))
+        there.write(Track(1, 10))
+        assert there.wait_for_acks(LONG)
+        here.write(Track(2, 20))
+        assert here.wait_for_acks(LONG)
+        there.dispose(Track(2))
+        assert there.wait_for_acks(LONG)
+        here.write(Track(3, 30))
+        here.dispose(Track(3))
+        assert here.wait_for_acks(LONG)
+        os.kill(site[0].running.pid, signal.SIGKILL)
+        there.write(Track(4, 40))
+        assert there.wait_for_acks(LONG)
+        there.close()
+        got = [take_all(reader, 8) for reader in readers]
+        for samples in got:
+            seen = [("end", one.key_sample.number) if isinstance(one, dds.InvalidSample) else one.height
+                    for one in samples]
+            assert seen == [10, 20, ("end", 2), 30, ("end", 3), 40, ("end", 1), ("end", 4)]
 
 
 def test_writers_are_told_apart_wherever_they_are(site, monkeypatch):

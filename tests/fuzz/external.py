@@ -19,7 +19,7 @@ from spindle.transport.frames import Frame, encode
 from tests.fuzz.live import ANSWER_S, PLAIN, _opening, _requests, host
 from tests.fuzz.target import Cutter, in_blocks, target
 
-WRITER = attach.OpenWriter(topic="plain", slots=4, relayed=1 << 20, resumed=True)
+WRITER = attach.OpenWriter(topic="plain", slots=4, relayed=1 << 20, resumed=True, farewell=8)
 
 
 def _sides() -> Iterator[bytes]:
@@ -32,7 +32,8 @@ def _sides() -> Iterator[bytes]:
         rb.ClientSide(messages=rb.Messages(port=1, messages=[rb.Message(payload=b"x" * n, source_ns=n + 1)
                                                              for n in range(3)])),
         rb.ClientSide(credit=rb.Credit(port=2, bytes=1 << 16)),
-        rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(payload=b"y", source_ns=5)])),
+        rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(payload=b"y", source_ns=5, tag=4)])),
+        rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(tag=300)])),
     ]
     for sides in ([begin], [begin, *requests, *stream], requests, [begin, *stream], [begin, begin]):
         yield in_blocks(one.SerializeToString() for one in sides)
@@ -56,7 +57,7 @@ def external_client(data: bytes) -> None:
 
 
 def _node_sides() -> Iterator[bytes]:
-    delivery = rb.Delivery(payload=b"hello", sender=1, sequence=7, view_id=3, source_ns=9, writer_id=2)
+    delivery = rb.Delivery(payload=b"hello", sender=1, sequence=7, view_id=3, source_ns=9, writer_id=2, tag=1)
     sides = [
         rb.NodeSide(), rb.NodeSide(deliveries=rb.Deliveries(port=1, messages=[delivery] * 3, lost=2)),
         rb.NodeSide(progress=rb.Progress(port=1, consumed=1, acknowledged=1, persisted=1)),
@@ -77,7 +78,7 @@ def external_node(data: bytes) -> None:
     topic = TopicInfo(TopicSpec("t", size_max=64, window=4), 1, (), ())
     reader = RemoteReader(channel.bell, topic, True, b"", b"")
     reader.opened(attach.ReaderOpened(port=1, continued=True))
-    writer = RemoteWriter(channel.bell, topic, 4, b"", b"")
+    writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0)
     writer.opened(attach.WriterOpened(port=1, slots=4))
     link.readers[1], link.writers[1] = reader, writer
     writer.inbox.write(b"one")

@@ -8,10 +8,12 @@ import dataclasses
 import enum
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcap.reader import make_reader
 from mcap.writer import Writer
 
 from spindle.errors import JournalError
@@ -21,12 +23,14 @@ from tests.spindle.journal.fakes import SPEC, FakeInfo, MemorySource, Witness, m
 
 
 def write_journal(directory: Path, node_id: int = 1, topic: str = SPEC.name, count: int = 100,
-                  max_file_size: int = 4000, group: str = "") -> list[tuple[bytes, FakeInfo]]:
-    """A closed journal of several files."""
+                  max_file_size: int = 4000, group: str = "", tags: Sequence[int] = (0,)
+                  ) -> list[tuple[bytes, FakeInfo]]:
+    """A closed journal of several files; its messages have these tags in turn."""
     source, witness = MemorySource(), Witness()
     journal = Journal(directory, dataclasses.replace(SPEC, name=topic), node_id, source, witness.on_durable,
                       witness.on_failure, max_file_size=max_file_size, group_commit_ms=0.0, group=group)
-    sent = messages(count)
+    sent = [(payload, dataclasses.replace(info, tag=tags[place % len(tags)]))
+            for place, (payload, info) in enumerate(messages(count))]
     for start in range(0, count, 10):
         source.put(sent[start : start + 10])
         assert journal.wait_durable(min(count, start + 10), 10)
@@ -195,3 +199,35 @@ def test_export_lines_and_tables(tmp_path: Path) -> None:
     assert [row["value"] for row in csv.DictReader(io.StringIO(table.getvalue()))] == [str(2 * i) for i in range(12)]
     with pytest.raises(ValueError, match="use jsonl or csv"):
         export(tmp_path / "j", table, "xml")
+
+
+def test_tagged_messages_are_told_from_samples(tmp_path: Path) -> None:
+    """Each comes back with its tag; other tools find them on channels without a schema, and need not decode them."""
+    sent = write_journal(tmp_path / "j", count=60, tags=(7, 0, 0, 255))
+    found = list(read(tmp_path / "j"))
+    assert [(one.payload, one.tag, one.sender, one.writer) for one in found] == [
+        (payload, info.tag, info.sender, info.writer) for payload, info in sent]
+    seen = []
+    for path in paths(tmp_path / "j"):
+        with path.open("rb") as file:
+            for schema, channel, message in make_reader(file, validate_crcs=True).iter_messages():
+                tag = int(channel.metadata.get("tag", 0))
+                assert (schema is None) == (channel.message_encoding == "") == (tag != 0)
+                assert channel.topic == SPEC.name
+                seen.append((message.data, tag))
+    assert seen == [(payload, info.tag) for payload, info in sent]
+
+    out = io.StringIO()
+    export(tmp_path / "j", out, decode=lambda message: {"size": len(message.payload)})
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [one["tag"] for one in lines] == [info.tag for _, info in sent]
+    assert ["value" in one for one in lines] == [info.tag == 0 for _, info in sent]
+    table = io.StringIO()
+    export(tmp_path / "j", table, "csv", lambda message: {"size": len(message.payload)})
+    rows = list(csv.DictReader(io.StringIO(table.getvalue())))
+    assert [row["tag"] for row in rows] == [str(info.tag) for _, info in sent]
+    assert [row["size"] for row in rows][:3] == [None, str(len(sent[1][0])), str(len(sent[2][0]))]
+    write_journal(tmp_path / "k", count=3, tags=(7,))
+    table = io.StringIO()
+    assert export(tmp_path / "k", table, "csv", lambda message: {"size": 1}) == 3
+    assert [row["tag"] for row in csv.DictReader(io.StringIO(table.getvalue()))] == ["7"] * 3

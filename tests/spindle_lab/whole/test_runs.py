@@ -127,7 +127,7 @@ def test_a_rule_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Permissions, "check_publish", lambda self, topic: None)
     summary = run_seeds(itertools.islice(having("guarded"), 20), jobs=1, failures_max=1)
-    assert summary.failed and summary.failed[0].broken == "A1"
+    assert summary.failed and summary.failed[0].broken in {"A1", "A2"}  # A2: if the topic wasn't there
 
 
 def test_a_node_that_goes_by_its_own_settings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

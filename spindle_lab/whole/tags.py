@@ -1,0 +1,8 @@
+"""Tags of the messages that simulated programs write: of each message the same wherever it is taken."""
+
+FAREWELL = 9
+_TAGS = (0, 0, 1, 255)
+
+
+def tag_of(payload: bytes) -> int:
+    return _TAGS[len(payload) % len(_TAGS)]
