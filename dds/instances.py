@@ -2,7 +2,8 @@
 
 How an end travels: as a message in the topic's order. Its tag says what it does, its payload is a sample with the key.
 The end of a writer (closed, or its program has ended in any way) is a message without payload, which its node sends
-behind the writer's last one. So all readers that get the same messages go through the same states.
+behind the writer's last one. The end of a node is one without payload and without a writer, which all members find at
+the end of the view. So all readers that get the same messages go through the same states.
 
 Rules: an instance is forgotten when it isn't alive, nothing of it is kept, and no writer is registered with it.
 """
@@ -21,6 +22,9 @@ DISPOSES = 1
 UNREGISTERS = 2
 WRITES = 4  # its payload is a sample to be read, too
 FAREWELL = 8  # is about all instances that its writer is registered with, and has no payload
+DEPARTS = 16  # the same of all writers of its node; believed only of a message that no writer can have written
+
+DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
 KEYLESS_HANDLE = 1
 
@@ -127,6 +131,10 @@ class Instances:
         """Those that the writer with this publication handle is registered with, in the order of its first samples."""
         return list(self._registered.get(writer, ()))
 
+    def writers_at(self, node_id: int) -> list[int]:
+        """Publication handles of the writers of a node that are registered with anything."""
+        return [writer for writer in self._registered if writer >> 16 == node_id]
+
     # --- what messages do
 
     def write(self, instance: Instance, writer: int) -> None:
@@ -202,4 +210,5 @@ class Written:
             self._payloads.pop(handle, None)
 
 
-__all__ = ["Entry", "Instance", "Instances", "Written", "end_tag", "farewell_tag", "handle_of", "operation"]
+__all__ = ["DEPARTURE", "Entry", "Instance", "Instances", "Written", "end_tag", "farewell_tag", "handle_of",
+           "operation"]

@@ -21,7 +21,7 @@ from typing import Any
 
 from dds.exceptions import DDSNodeLost
 from dds.filters.content import Content, Undecided
-from dds.instances import DISPOSES, FAREWELL, KEYLESS_HANDLE, WRITES, Entry, Instance, Instances
+from dds.instances import DEPARTS, DISPOSES, FAREWELL, KEYLESS_HANDLE, WRITES, Entry, Instance, Instances
 from dds.internal import InvalidSample, SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.errors import ForkedChild
@@ -179,6 +179,11 @@ class Intake:
 
     def _admit(self, payload: bytes, live: Any) -> None:
         instances, tag, writer = self.instances, live.tag, 0
+        if tag & DEPARTS:
+            if instances is not None and not live.writer:
+                for gone in instances.writers_at(live.sender):
+                    self._end_all(instances, instances.of_writer(gone), live, gone)
+            return
         if instances is not None or self.blocked or self.ignored is not None:
             writer = publication_handle(live.sender, live.writer, live.relay)
             if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
@@ -228,6 +233,9 @@ class Intake:
                 self._keep(entry)
                 return
             ended = [] if known is None else [known]
+        self._end_all(instances, ended, live, writer)
+
+    def _end_all(self, instances: Instances, ended: list[Instance], live: Any, writer: int) -> None:
         for instance in ended:
             if instances.end(instance, writer, live.tag):
                 if instance.ending is not None:

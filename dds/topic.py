@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dds import policies
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
+from dds.instances import DEPARTURE
 from dds.listener import Listener
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import InconsistentTopicStatus
@@ -106,7 +107,8 @@ class Topic(Entity, Generic[T]):
             level = policies.level_of(self._own_qos) if policies.says_level(self._own_qos) else spec.level
             spec.check_same(dataclasses.replace(
                 spec, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
-                size_max=self._size_max or spec.size_max, window=self._window or spec.window))
+                departure=self._departure, size_max=self._size_max or spec.size_max,
+                window=self._window or spec.window))
         return found
 
     def _declare(self, level: int, qos: Qos) -> TopicInfo:
@@ -118,7 +120,8 @@ class Topic(Entity, Generic[T]):
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             window=self._window, history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,
-            history_bytes=self._history_bytes, **{name: size for name, size in sizes.items() if size})
+            history_bytes=self._history_bytes, departure=self._departure,
+            **{name: size for name, size in sizes.items() if size})
         try:
             return self._runtime.session.declare_topic(spec)
         except TopicMismatch:
@@ -127,6 +130,11 @@ class Topic(Entity, Generic[T]):
             if found is None:
                 raise
             return found
+
+    @property
+    def _departure(self) -> int:
+        """Tag of what says that a node has gone; types without a key need none."""
+        return 0 if self._codec.key_of is None else DEPARTURE
 
     def _history_depth(self, qos: Qos) -> int:
         """Samples to keep for late joiners; 0 = what fits."""

@@ -61,6 +61,8 @@ class TopicSpec:
     window           slots of each sender's ring; 0 = as the declaring node is configured, or chosen from size_max
     history_depth    messages a volatile or logged topic keeps for late joiners; 0 = as many as history_bytes hold
     history_bytes    memory for them at each subscribing node; 0 = the node's default
+    departure        tag (1 to 255) of a message without payload that every member finds behind the last message of a
+                     view for each sender that didn't live into the next one: its writers have all ended. 0 = none
     Raises ConfigError if a value is impossible.
     """
 
@@ -72,6 +74,7 @@ class TopicSpec:
     window: int = 0
     history_depth: int = 0
     history_bytes: int = 0
+    departure: int = 0
 
     def __post_init__(self) -> None:
         for label, text in (("topic name", self.name), ("type name", self.type_name)):
@@ -90,6 +93,7 @@ class TopicSpec:
         for label, value, low, high in (
             ("size_max", self.size_max, 0, SIZE_MAX_LIMIT), ("window", self.window, 0, WINDOW_MAX),
             ("history_depth", self.history_depth, 0, 1 << 40), ("history_bytes", self.history_bytes, 0, 1 << 36),
+            ("departure", self.departure, 0, TAG_MAX),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{label} {value} of topic {self.name!r} is out of range {low} to {high}")
@@ -104,16 +108,18 @@ class TopicSpec:
     def check_same(self, wanted: TopicSpec) -> None:
         """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
 
-        What is left open (`size_max` or `window` 0) and the history limits are taken from the first declarer without
-        complaint.
+        What is left open (`size_max`, `window` or `departure` 0) and the history limits are taken from the first
+        declarer without complaint.
         """
         differences = []
         for field in ("type_name", "type_hash", "level", "size_max"):
             agreed, other = getattr(self, field), getattr(wanted, field)
             if agreed != other and not (field == "size_max" and other == 0):
                 differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")
-        if wanted.window and wanted.window != self.window:
-            differences.append(f"window is {self.window} in the group, you want {wanted.window}")
+        for field in ("window", "departure"):
+            agreed, other = getattr(self, field), getattr(wanted, field)
+            if other and other != agreed:
+                differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
                                 "Use the same definition or another topic name")

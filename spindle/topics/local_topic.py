@@ -138,7 +138,7 @@ class LocalTopic:
             self._note(Holders(view, members))
         self._start_pump()
 
-    def keep(self, messages: list[tuple[Any, ...]]) -> None:
+    def keep(self, messages: Sequence[tuple[Any, ...]]) -> None:
         """Takes messages that the end of an epoch left to be delivered first in the next; before Engine.install."""
         self._backlog.extend(map(Message._make, messages))
         if self.busy:

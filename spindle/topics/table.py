@@ -82,6 +82,7 @@ class TopicTable:
         self.local: dict[str, LocalTopic] = {}
         self.questions = Questions(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
         self._installed: View | None = None
+        self._ends: dict[int, int] = {}  # by topic id: how many messages of a sender the trim leaves, at most
         self._deleted: list[LocalTopic] = []  # deleted topics whose logs are still being closed
         self._waiters: list[_Waiter] = []
         self._asked: dict[TopicSpec | Deletion, int] = {}  # wishes that are not answered yet, with their numbers
@@ -373,6 +374,7 @@ class TopicTable:
 
     def deliver_to_trim(self, view: View, trims: dict[int, tuple[int, ...]]) -> None:
         """The end of an epoch: every topic's last messages, to its log or, where that has no room, to its backlog."""
+        self._ends = {topic_id: max(counts, default=0) for topic_id, counts in trims.items()}
         for topic_id in self._engine.deliver_trims(trims):
             topic = next(topic for topic in view.topics if topic.topic_id == topic_id)
             rest = self._engine.take_undelivered(topic_id, trims.get(topic_id, ()))
@@ -381,8 +383,28 @@ class TopicTable:
                 for payload, sender, sequence, source_ns, writer_id, relay, tag in rest
             ])
 
+    def _say_who_departed(self, before: View, view: View) -> None:
+        """Behind the last message of each topic that wants it, at every member that stays, the senders that have gone.
+        Only the view tells all members of it in the same place."""
+        alive = {member.life for member in view.members}
+        gone = {member.node_id for member in before.members if member.life not in alive}
+        if not gone:
+            return
+        for topic in different(before.topics, view.topics):
+            after = view.topic(topic.spec.name)
+            if (not topic.spec.departure or self._node_id not in topic.members or after is None
+                    or after.born != topic.born or self._node_id not in after.members):
+                continue
+            first = self._ends.get(topic.topic_id, 0) * len(topic.senders)
+            departed = [Message(b"", node_id, first + rank, before.view_id, 0, 0, 0, 0, topic.spec.departure)
+                        for rank, node_id in enumerate(topic.senders) if node_id in gone]
+            if departed:
+                self._local(topic).keep(departed)
+
     def before_install(self, view: View) -> None:
         """Between two epochs: logs and cursors for what begins, and what is kept for fresh members."""
+        if self._installed is not None:
+            self._say_who_departed(self._installed, view)
         # A topic that is unchanged has no fresh members.
         for topic in view.topics if self._installed is None else different(view.topics, self._installed.topics):
             if self._node_id not in topic.members:

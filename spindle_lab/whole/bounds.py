@@ -20,6 +20,7 @@ from spindle.restart.history import Donation
 from spindle.topics.local_topic import LocalTopic
 from spindle.transport import peers, wire
 from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.tags import DEPARTURE
 
 if TYPE_CHECKING:
     from spindle_lab.whole.system import System
@@ -56,8 +57,9 @@ def _history(topic: Any, messages: list[Any]) -> str:
 
 
 def _owed(topic: Any, *_: Any) -> str:
-    """What was delivered and the log has no room for: it is of one epoch, so at most a window of each sender."""
-    views = {one.view_id for one in topic._backlog if not isinstance(one, Donation)}
+    """What was delivered and the log has no room for: it is of one epoch, so at most a window of each sender. That
+    nodes have gone comes on top."""
+    views = {one.view_id for one in topic._backlog if not isinstance(one, Donation) and one.tag != DEPARTURE}
     if len(views) > 1 and topic.spec.level is not Level.UNORDERED:
         return f"readers of {topic.spec.name!r} are owed messages of {len(views)} epochs"
     return ""

@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spindle.group.levels import Level
-from spindle_lab.whole.tags import FAREWELL, tag_of
+from spindle_lab.whole.tags import DEPARTURE, FAREWELL, tag_of
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -96,6 +96,8 @@ class Checks:
         self.told_safe: dict[Line, dict[int, Order]] = {}
         self.safe: dict[Line, Order] = {}
         self.whole_since: dict[tuple[int, str], int] = {}  # by pid and topic: view
+        self.views: dict[int, View] = {}  # by pid: the one that its node has installed
+        self.departures: dict[Line, set[tuple[int, int]]] = {}  # view, and a sender that lived no longer than it
         self.synced: dict[tuple[int, str], Order] = {}  # by pid and topic: the last message that is on the disk
 
     # --- while it runs
@@ -105,6 +107,9 @@ class Checks:
         self.deliveries += 1
         if info.tag == FAREWELL and not payload:
             self._took_farewell(reading, info)
+            return
+        if info.tag == DEPARTURE and not info.writer:
+            self._took_departure(reading, info)
             return
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
@@ -153,6 +158,16 @@ class Checks:
         if reading.ordered:
             self._same_place(reading, info, b"")
 
+    def _took_departure(self, reading: Reading, info: Any) -> None:
+        """The members say that a node has gone, and its writers with it: behind all that they had written, and all in
+        the same place."""
+        reading.departed.add((info.view_id, info.sender))
+        for identity in [one for one in reading.names if one[0] == info.sender and not one[1]]:
+            reading.ended.add(reading.names.pop(identity))
+        reading.program.world.met("a reader is told that a node has gone")
+        if reading.ordered:
+            self._same_place(reading, info, b"")
+
     def _same_place(self, reading: Reading, info: Any, what: bytes) -> None:
         at, line = (info.view_id, info.sequence), (reading.group_id, reading.topic)
         if reading.taken and at <= reading.taken[-1]:
@@ -192,12 +207,29 @@ class Checks:
                                    "none is missing")
         reading.came_of[name] = max(last, number)
 
+    def _installed(self, pid: int, view: View) -> None:
+        """A node has installed another view: which senders its readers must be told to have gone."""
+        before = self.views.get(pid)
+        self.views[pid] = view
+        if before is None or before.view_id == view.view_id:
+            return
+        alive = {one.life for one in view.members}
+        gone = [one.node_id for one in before.members if one.life not in alive]
+        for topic in before.topics if gone else ():
+            after = view.topic(topic.spec.name)
+            if topic.spec.departure and after is not None and after.born == topic.born and (
+                    set(topic.members) & set(after.members) - set(after.fresh)):
+                self.departures.setdefault((view.group_id, topic.spec.name), set()).update(
+                    (before.view_id, one) for one in gone if one in topic.senders)
+
     def on_pass(self, engine: SimEngine) -> None:
         """P1 after a pass of an engine."""
         epoch = engine.epoch
         node = engine.node
         if epoch is None or node is None or node._error is not None:  # one that fails may be between two views
             return
+        if self.views.get(engine.process.pid) is not node._view and node._view is not None:
+            self._installed(engine.process.pid, node._view)
         for name, local in node._changes.topics.local.items():
             if local.spec.level is not Level.LOGGED:
                 continue
@@ -240,6 +272,7 @@ class Checks:
         for reading in self.readings:
             if len(reading.taken) < 2 or reading.lost() or not reading.ordered:
                 continue
+            self._departures_of(reading)
             known = self.sorted[reading.group_id, reading.topic]
             first = bisect.bisect_left(known, reading.taken[0])
             last = bisect.bisect_right(known, reading.taken[-1])
@@ -249,6 +282,15 @@ class Checks:
             if missing:
                 raise Violation("D8", f"{reading} took no {missing[:5]} ({len(missing)} in all) between "
                                       f"{reading.taken[0]} and {reading.taken[-1]}; others did")
+
+    def _departures_of(self, reading: Reading) -> None:
+        """D8 of the nodes that have gone: who had a message of their last view and one of a later view was told."""
+        first, last = reading.taken[0][0], reading.taken[-1][0]
+        for view, node_id in self.departures.get((reading.group_id, reading.topic), set()) - reading.departed:
+            safe = not reading.logged or self.was_safe((reading.group_id, reading.topic), (view + 1, 0))
+            if first <= view < last and reading.keep_all and safe:
+                raise Violation("D8", f"{reading} took messages of the views {first} to {last}, and wasn't told that "
+                                      f"node {node_id} went with view {view}")
 
     def incomplete(self) -> str:
         """D10: what a reader that was there before a writer has not got of it, if anything."""

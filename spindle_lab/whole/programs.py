@@ -53,6 +53,7 @@ class Reading:
         self.came_of: dict[bytes, int] = {}  # the same of those without a hole before them
         self.names: dict[tuple[int, int, int], bytes] = {}  # writer, as messages have it -> the name of the last one
         self.ended: set[bytes] = set()  # writers that are said to have ended
+        self.departed: set[tuple[int, int]] = set()  # view, and a node that was said to have gone with it
         self.open = True
         self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks

@@ -1,6 +1,7 @@
 """Tags of the messages that simulated programs write: of each message the same wherever it is taken."""
 
 FAREWELL = 9
+DEPARTURE = 17
 _TAGS = (0, 0, 1, 255)
 
 

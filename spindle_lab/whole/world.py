@@ -35,6 +35,7 @@ from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.slots import EmbeddedSlot, NodeSlot
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
+from spindle_lab.whole.tags import DEPARTURE
 from spindle_lab.whole.turns import Stuck
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ class World:
         level = rng.choice((Level.ATOMIC, Level.ATOMIC, Level.VOLATILE, Level.LOGGED, Level.LOGGED, Level.UNORDERED))
         return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)),
                          window=rng.choice((1, 2, 8)),
-                         history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0)
+                         history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0,
+                         departure=DEPARTURE if number % 3 else 0)
 
     def runtime_dir(self, host: str) -> Path:
         """Where the nodes of a host have their sockets."""

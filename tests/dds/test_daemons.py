@@ -184,6 +184,43 @@ def test_a_program_that_is_killed_ends_what_it_alone_wrote(two_daemons):
                     for samples in taken}) == 1
 
 
+@pytest.mark.parametrize("durability", [Policy.Durability.Volatile, Policy.Durability.TransientLocal], ids=str)
+def test_what_only_a_dead_node_wrote_has_no_writers_at_the_views_cut(runtime_dir, durability):
+    """Behind its last sample, before any of the next view, in the same place for all and in late joiners' history."""
+    names = {"__name__": __name__}
+    exec(textwrap.dedent(TRACK), names)
+    track, qos = names["Track"], Qos(durability, Policy.Reliability.Reliable(LONG), Policy.History.KeepAll)
+    with daemons(runtime_dir, 3) as group:
+        participants = [DomainParticipant(node_id=n) for n in (1, 2, 3)]
+        topics = [Topic(one, "tracks", track, qos) for one in participants]
+        readers = [DataReader(one, topic, qos=qos) for one, topic in zip(participants[:2], topics, strict=False)]
+        lost, stays = DataWriter(participants[2], topics[2]), DataWriter(participants[0], topics[0])
+        for number in range(100):
+            lost.write(track(number % 3, number))
+        assert lost.wait_for_acks(LONG)
+        stays.write(track(2, 1000))
+        assert stays.wait_for_acks(LONG)
+        group[2].kill()
+        for reader in readers:
+            wait_until(lambda reader=reader: len(reader.read(200)) == 103)
+        stays.write(track(0, 2000))
+        if durability == Policy.Durability.TransientLocal:
+            readers.append(DataReader(participants[1], topics[1], qos=qos))
+        assert stays.wait_for_acks(LONG)
+        taken = [reader.take(200) for reader in readers]
+        for samples in taken:
+            ends = [one for one in samples if isinstance(one, InvalidSample)]
+            assert [one.key_sample.number for one in ends] == [0, 1] and samples[-3:-1] == ends
+            assert [one.sample_info.instance_state for one in ends] == [
+                InstanceState.Alive, InstanceState.NotAliveNoWriters]
+            assert {one.sample_info.publication_handle >> 16 for one in ends} == {3}
+            assert samples[-1].sample_info.no_writers_generation_count == 1
+        assert len({tuple((one.sample_info.view_id, one.sample_info.sequence) for one in samples)
+                    for samples in taken}) == 1
+        for one in participants:
+            one.close()
+
+
 def test_when_its_daemon_dies_a_program_is_told_and_can_come_back(runtime_dir):
     with daemons(runtime_dir, 1) as (daemon,):
         participant = DomainParticipant()

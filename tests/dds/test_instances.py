@@ -32,6 +32,7 @@ from dds import (
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.idl.types import array, sequence
+from dds.instances import DEPARTURE
 from tests.dds.test_sub import ANY, LONG, write_all
 from tests.support import wait_until
 
@@ -61,6 +62,16 @@ def seen(samples):
     """What was given out: the sample, or -key of an end, with the state of its instance."""
     return [(-one.key_sample.number if isinstance(one, InvalidSample) else one.height, one.sample_info.instance_state)
             for one in samples]
+
+
+def test_no_program_can_say_that_its_node_has_gone(participant):
+    """The message that says so has no writer; one that a program has made changes nothing for the others."""
+    _, reader, writer, liar = made(participant, 2)
+    write_all(writer, [Track(1, 10)])
+    liar._inbox.write(b"", tag=DEPARTURE)
+    write_all(liar, [Track(2, 20)])
+    settled(writer, liar)
+    assert seen(reader.take(9)) == [(10, ALIVE), (20, ALIVE)]
 
 
 def test_an_end_comes_in_its_place_with_the_key_alone(participant):

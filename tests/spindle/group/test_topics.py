@@ -27,7 +27,7 @@ from spindle.group.topics import (
 @pytest.mark.parametrize("values", [
     {"name": ""}, {"name": "x" * 256}, {"name": "a\nb"}, {"name": "t", "type_name": ""}, {"name": "t", "level": 4},
     {"name": "t", "size_max": -1}, {"name": "t", "size_max": (64 << 20) + 1}, {"name": "t", "window": 65537},
-    {"name": "t", "history_depth": -1}, {"name": "t", "type_hash": bytes(65)},
+    {"name": "t", "history_depth": -1}, {"name": "t", "departure": 256}, {"name": "t", "type_hash": bytes(65)},
 ])
 def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -40,7 +40,7 @@ def test_level_is_a_level_whatever_number_it_came_as() -> None:
 
 @pytest.mark.parametrize(("field", "value", "shown"), [
     ("type_name", "B", "'B'"), ("type_hash", b"\x01", "01"), ("level", Level.LOGGED, "LOGGED"), ("size_max", 7, "7"),
-    ("window", 9, "9"),
+    ("window", 9, "9"), ("departure", 3, "3"),
 ])
 def test_difference_names_both_sides(field: str, value: Any, shown: str) -> None:
     agreed = TopicSpec("t", "A").with_window()
@@ -50,7 +50,7 @@ def test_difference_names_both_sides(field: str, value: Any, shown: str) -> None
 
 
 def test_open_sizes_and_history_are_taken_from_the_first() -> None:
-    TopicSpec("t", size_max=7, window=5, history_depth=3).check_same(TopicSpec("t"))
+    TopicSpec("t", size_max=7, window=5, history_depth=3, departure=3).check_same(TopicSpec("t"))
 
 
 def test_what_is_left_open_is_filled_in() -> None:
