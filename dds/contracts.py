@@ -45,7 +45,7 @@ class AReader(AnEntity, Protocol):
         """Samples of this writer are not for it."""
 
     def _unblock(self, handle: int) -> None:
-        """Samples of this writer are for it again."""
+        """Another writer, with the number of an earlier one, is for it."""
 
     def _switched(self, continued: bool) -> None:
         """The next node's log is there."""

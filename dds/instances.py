@@ -60,10 +60,12 @@ class Instance:
     new          none of its samples was returned since it came alive
     generation   how often it came alive again after it was disposed, and after it had no writers
     writers      how many are registered with it
+    newest       latest source timestamp of what it was told, ns; see has_news()
     ending       the kept entry that says that it has ended, if there is one
     """
 
-    __slots__ = ("ending", "entries", "generation", "gone", "handle", "kept", "key", "new", "state", "writers")
+    __slots__ = (
+        "ending", "entries", "generation", "gone", "handle", "kept", "key", "new", "newest", "state", "writers")
 
     def __init__(self, key: Any, handle: int) -> None:
         self.key = key
@@ -72,10 +74,29 @@ class Instance:
         self.state = InstanceState.Alive
         self.generation = 0, 0
         self.writers = 0
+        self.newest = 0
         self.kept = 0  # entries
         self.ending: Entry | None = None
         self.entries: collections.deque[Entry] | None = None  # samples, for KeepLast only
         self.gone = 0  # entries in there that were taken
+
+    @property
+    def is_over(self) -> bool:
+        """It isn't alive and has no writers. Whether it was forgotten since depends on what the program has taken; no
+        reader may differ by that, so whatever comes now finds it as one that was never heard of."""
+        return not self.writers and self.state != InstanceState.Alive
+
+    def begin_anew(self) -> None:
+        """After it was over, and before it is disposed once more."""
+        self.state = InstanceState.Alive
+        self.newest = 0
+
+    def has_news(self, source_ns: int) -> bool:
+        """True unless something came before that was written later, as the sources say."""
+        if source_ns < self.newest and not self.is_over:
+            return False
+        self.newest = source_ns
+        return True
 
 
 class Entry:
@@ -139,18 +160,22 @@ class Instances:
 
     def write(self, instance: Instance, writer: int) -> None:
         """A writer has written a sample of it."""
-        registered = self._registered.get(writer)
-        if registered is None:
-            registered = self._registered[writer] = {}
-        if instance not in registered:
-            registered[instance] = None
-            instance.writers += 1
+        self.register(instance, writer)
         if instance.state != InstanceState.Alive:
             disposed, without_writers = instance.generation
             was_disposed = instance.state == InstanceState.NotAliveDisposed
             instance.generation = disposed + was_disposed, without_writers + (not was_disposed)
             instance.state = InstanceState.Alive
             instance.new = True
+
+    def register(self, instance: Instance, writer: int) -> None:
+        """A writer has to do with it."""
+        registered = self._registered.get(writer)
+        if registered is None:
+            registered = self._registered[writer] = {}
+        if instance not in registered:
+            registered[instance] = None
+            instance.writers += 1
 
     def end(self, instance: Instance, writer: int, tag: int) -> bool:
         """A writer has disposed of it, or unregistered, or both; True if that changed its state."""

@@ -64,14 +64,15 @@ class Intake:
     blocked     publication handles of writers whose samples this reader must not see
     ignored     publication handle -> whether samples of that writer are not for this reader; None = all are
     content     which samples this reader is about, by their content; None = all
+    by_source   a sample that is older at its source than one of its instance that came before is kept out
     losses      told when what KeepLast replaces has been skipped in the log
 
-    filtered    counts the samples that `content` kept out
+    filtered    counts the samples that `content` or `by_source` kept out
     rejected    counts the samples that found no room when they came, see look_for_rejected()
     """
 
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
-                 content: Content | None, losses: Losses) -> None:
+                 content: Content | None, losses: Losses, by_source: bool = False) -> None:
         self.log = log
         self.codec = codec
         self.depth = depth
@@ -79,6 +80,7 @@ class Intake:
         self.blocked = blocked
         self.content = content
         self.losses = losses
+        self.by_source = by_source
         self.filtered = 0
         self.rejected = 0
         self.ignored: Callable[[int], bool] | None = None
@@ -106,7 +108,12 @@ class Intake:
     @property
     def is_selective(self) -> bool:
         """True if samples may come that aren't for this reader."""
-        return self.content is not None or self.ignored is not None or bool(self.blocked)
+        return self.chooses or bool(self.blocked)
+
+    @property
+    def chooses(self) -> bool:
+        """The same, whoever writes."""
+        return self.content is not None or self.ignored is not None or self.by_source
 
     def look_for_rejected(self) -> None:
         """Bring `rejected` up to date: samples in the log that `limit` leaves no room for.
@@ -137,7 +144,7 @@ class Intake:
     def _pull(self, wanted: int) -> None:
         if self.depth:
             wanted = 1 << 62  # which samples are the last is known only when all were seen
-            if self.instances is None and self.content is None and self.ignored is None:
+            if self.instances is None and not self.chooses:
                 self.log.skip_to_last(self.depth)
                 self.losses.look()
         self._let_in()
@@ -201,6 +208,11 @@ class Intake:
             if instance is None:
                 self.filtered += 1
                 return
+            if self.by_source and not instance.has_news(live.source_timestamp):
+                self.filtered += 1
+                if instances is not None:
+                    instances.register(instance, writer)
+                return
             if instances is not None:
                 instances.write(instance, writer)
                 if tag:
@@ -232,16 +244,24 @@ class Intake:
                 entry.failure = error
                 self._keep(entry)
                 return
+            if known is not None and known.is_over:
+                if self.content is not None or not live.tag & DISPOSES:
+                    return
+                known.begin_anew()
             ended = [] if known is None else [known]
         self._end_all(instances, ended, live, writer)
 
     def _end_all(self, instances: Instances, ended: list[Instance], live: Any, writer: int) -> None:
         for instance in ended:
-            if instances.end(instance, writer, live.tag):
-                if instance.ending is not None:
-                    self.drop(instance.ending)  # the later one says it
-                instance.ending = Entry(b"", live, instance, ends=True)
-                self._keep(instance.ending)
+            tag = live.tag
+            if self.by_source and tag & DISPOSES and not instance.has_news(live.source_timestamp):
+                tag &= ~DISPOSES  # what came later at its source goes on
+            if instances.end(instance, writer, tag):
+                before, ending = instance.ending, Entry(b"", live, instance, ends=True)
+                self._keep(ending)
+                if before is not None:
+                    self.drop(before)  # the later one says it; dropped first, it might take the instance along
+                instance.ending = ending
             else:
                 instances.forget_if_over(instance)
 

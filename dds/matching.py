@@ -118,15 +118,16 @@ class Matches:
                 entity._block(remote.handle)  # type: ignore[attr-defined]
             entity._note("on_offered_incompatible_qos" if self.is_writer else "on_requested_incompatible_qos")
         else:
+            if not self.is_writer:
+                entity._unblock(remote.handle)  # type: ignore[attr-defined]  # an earlier writer's number may come again
             self.matched[remote.guid] = remote
             self.status.count()
             self._count_current(entity, remote, 1)
 
     def forget(self, guid: bytes) -> None:
+        """The endpoint is closed. An incompatible writer stays blocked: what it has written may not have been read."""
         entity = self.entity()
-        remote = self.incompatible.pop(guid, None)
-        if remote is not None and not self.is_writer and entity is not None:
-            entity._unblock(remote.handle)  # type: ignore[attr-defined]
+        self.incompatible.pop(guid, None)
         remote = self.matched.pop(guid, None)
         if remote is not None and entity is not None:
             self._count_current(entity, remote, -1)

@@ -9,7 +9,8 @@ created, whatever isn't; what passes has its meaning here or in the code that is
 | History | readers: KeepLast skips, KeepAll holds the writers back; topics: how much late joiners get |
 | ResourceLimits | writers: max_samples slots of their inbox; readers: samples that are read and not taken |
 | DurabilityService | history.depth for late joiners, before History |
-| DestinationOrder | ByReceptionTimestamp is the agreed order |
+| DestinationOrder | ByReceptionTimestamp is the agreed order; BySourceTimestamp keeps out what is older than \
+something of its instance that came before in that order |
 | DataRepresentation | the CDR version written and accepted |
 | LatencyBudget | matching; every sample goes out at once |
 | TransportPriority | a hint without effect: all samples of a topic are in one order |
@@ -78,9 +79,6 @@ def _refusal(policy: Any) -> str | None:
         for name in ("max_samples", "max_instances", "max_samples_per_instance"):
             if getattr(policy, name) != -1 and getattr(policy, name) < 1:
                 return f"{name} must be at least 1, or -1 for no limit"
-    elif scope == "DestinationOrder":
-        if _kind(policy) == "BySourceTimestamp":
-            return "every reader gets the agreed order; sort by sample_info.source_timestamp where that is wanted"
     elif scope == "PresentationAccessScope":
         if _kind(policy) == "Group" or policy.coherent_access:
             return "order is per topic, and samples are not grouped; use one topic for what belongs together"
@@ -188,6 +186,12 @@ def durability_rank(qos: Qos) -> int:
     return _DURABILITY_RANK[_kind(qos[Policy.Durability] or DEFAULT[Policy.Durability])]
 
 
+def by_source(qos: Qos) -> bool:
+    """True if what was written last, as its source says, counts as the last. DDS 1.4, 2.2.3.17."""
+    policy = qos[Policy.DestinationOrder]
+    return policy is not None and _kind(policy) == "BySourceTimestamp"
+
+
 def autodisposes(qos: Qos) -> bool:
     """True if a writer disposes of the instances that it unregisters. DDS 1.4, 2.2.3.21."""
     policy = qos[Policy.WriterDataLifecycle]
@@ -245,6 +249,8 @@ def incompatible_policy(offered: Qos, requested: Qos) -> int:
         return POLICY_IDS["PresentationAccessScope"]
     if _budget(offered) > _budget(requested):
         return POLICY_IDS["LatencyBudget"]
+    if by_source(requested) and not by_source(offered):
+        return POLICY_IDS["DestinationOrder"]
     if offered_representation(offered) not in accepted_representations(requested):
         return POLICY_IDS["DataRepresentation"]
     return 0

@@ -100,11 +100,12 @@ class ReaderCore(Entity):
         self._log = self._link.handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
         content = self._content(filtered)
-        selective = content is not None or policies.ignores_local(self._qos, True, True)
+        by_source = policies.by_source(self._qos)
+        selective = content is not None or by_source or policies.ignores_local(self._qos, True, True)
         self._losses = self._new_losses(selective)
         self._intake = Intake(
             self._log, self._codec, self._depth, limit, self._blocked,
-            content, self._losses)
+            content, self._losses, by_source)
         self._intake.ignored = self._ignoring()
         self.read_own_writes = self._intake.ignored is None
         self._kept_out = SampleFilteredStatus()
@@ -166,7 +167,7 @@ class ReaderCore(Entity):
             self._look_for_lost()
             link.advance()
             self._log = link.handle.log
-            self._losses = self._new_losses(self._intake.content is not None or self._intake.ignored is not None)
+            self._losses = self._new_losses(self._intake.chooses)
             self._intake.turn_to(self._log, self._losses)
             # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
             self._blocked.clear()
@@ -193,8 +194,7 @@ class ReaderCore(Entity):
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
         intake = self._intake
-        self._fast = not self._blocked and intake.instances is None and intake.content is None and (
-            intake.ignored is None)
+        self._fast = not self._blocked and intake.instances is None and not intake.chooses
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us. The Runtime calls it."""

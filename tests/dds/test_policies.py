@@ -21,7 +21,8 @@ HONOURED = [
     RELIABLE, BEST_EFFORT, Policy.Durability.Volatile, Policy.Durability.TransientLocal, Policy.Durability.Transient,
     Policy.Durability.Persistent, Policy.History.KeepAll, Policy.History.KeepLast(1), Policy.ResourceLimits(),
     Policy.ResourceLimits(max_samples=5), Policy.DurabilityService(0, Policy.History.KeepLast(5), -1, -1, -1),
-    Policy.DestinationOrder.ByReceptionTimestamp, Policy.PresentationAccessScope.Instance(False, False),
+    Policy.DestinationOrder.ByReceptionTimestamp, Policy.DestinationOrder.BySourceTimestamp,
+    Policy.PresentationAccessScope.Instance(False, False),
     Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
     Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Lifespan(dds_infinity),
     Policy.TimeBasedFilter(0), Policy.Partition(()), Policy.Partition(""), Policy.TransportPriority(7),
@@ -33,7 +34,7 @@ HONOURED = [
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
 UNSUPPORTED = [
-    Policy.DestinationOrder.BySourceTimestamp, Policy.PresentationAccessScope.Group(False, True),
+    Policy.PresentationAccessScope.Group(False, True),
     Policy.PresentationAccessScope.Topic(True, True), Policy.Ownership.Exclusive, Policy.OwnershipStrength(1),
     Policy.Liveliness.Automatic(1), Policy.Liveliness.ManualByTopic(dds_infinity),
     Policy.Liveliness.ManualByParticipant(1), Policy.Deadline(1), Policy.Lifespan(1), Policy.TimeBasedFilter(1),
@@ -112,6 +113,8 @@ def test_levels(said, level):
     ((Policy.Durability.Persistent,), (Policy.Durability.Transient,), None),
     ((), (Policy.LatencyBudget(5),), None),
     ((Policy.LatencyBudget(6),), (Policy.LatencyBudget(5),), "LatencyBudget"),
+    ((), (Policy.DestinationOrder.BySourceTimestamp,), "DestinationOrder"),
+    ((Policy.DestinationOrder.BySourceTimestamp,), (), None),
     ((), (Policy.PresentationAccessScope.Instance(False, True),), "PresentationAccessScope"),
     ((), (Policy.PresentationAccessScope.Topic(False, False),), "PresentationAccessScope"),
     ((Policy.PresentationAccessScope.Topic(False, True),), (Policy.PresentationAccessScope.Instance(False, True),),

@@ -272,6 +272,30 @@ def test_incompatible_qos_keeps_them_apart(participant):
     assert reader.take_one(timeout=LONG) == b"again"
 
 
+def test_what_an_incompatible_writer_left_is_not_read_when_it_has_closed(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic, qos=Qos(Policy.LatencyBudget(1)))
+    modest = DataWriter(participant, topic, qos=Qos(Policy.LatencyBudget(2)))
+    wait_until(lambda: reader._matches.incompatible)
+    modest.write(b"not for you")
+    assert modest.wait_for_acks(LONG)
+    modest.close()
+    wait_until(lambda: not reader._matches.incompatible)
+    assert reader.take(10) == []
+
+
+def test_a_number_of_an_incompatible_writer_may_be_a_matched_ones_later(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    wait_until(reader.get_matched_publications)
+    remote = next(iter(reader._matches.matched.values()))
+    reader._matches.forget(remote.guid)
+    reader._block(remote.handle)
+    reader._matches.consider(remote)
+    writer.write(b"x")
+    assert reader.take_one(timeout=LONG) == b"x"
+
+
 def test_publishers(participant):
     publisher = Publisher(participant)
     topic = Topic(participant, "topic", bytes)

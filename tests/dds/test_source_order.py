@@ -1,0 +1,123 @@
+"""DestinationOrder by source timestamp: what was written last, as its source says, is what readers end with.
+
+Goal: of each instance no sample comes after one that was written later; every reader keeps out the same samples,
+whenever it takes; what is kept out is counted.
+Method: samples with timestamps of the test's choice, from several writers on one embedded node; a reader that takes
+after each step beside one that takes at the end.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dds import DataReader, DataWriter, DomainParticipant, InstanceState, InvalidSample, Policy, Qos, Topic
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
+from dds.policies import POLICY_IDS
+from tests.dds.test_sub import LONG
+from tests.support import wait_until
+
+BY_SOURCE = Qos(Policy.DestinationOrder.BySourceTimestamp)
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+def settled(*writers):
+    for writer in writers:
+        assert writer.wait_for_acks(LONG)
+
+
+@pytest.mark.parametrize("history", [Policy.History.KeepAll, Policy.History.KeepLast(9)], ids=repr)
+def test_what_is_older_than_what_came_before_is_kept_out_and_counted(participant, history):
+    topic = Topic(participant, "topic", bytes, qos=BY_SOURCE)
+    reader = DataReader(participant, topic, qos=Qos(history))
+    writers = [DataWriter(participant, topic) for _ in range(2)]
+    for writer, stamp in zip(writers * 3, (100, 50, 100, 99, 101, 300), strict=True):
+        writer.write(b"%d" % stamp, timestamp=stamp)
+        settled(writer)
+    assert reader.take(9) == [b"100", b"100", b"101", b"300"]
+    assert reader.get_sample_filtered_status().total_count == 2
+
+
+def test_keep_last_counts_only_what_was_let_in(participant):
+    topic = Topic(participant, "topic", bytes, qos=BY_SOURCE)
+    reader, writer = DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(1))), DataWriter(participant, topic)
+    for stamp in (7, 9, 8):
+        writer.write(b"%d" % stamp, timestamp=stamp)
+    settled(writer)
+    assert reader.take(9) == [b"9"]
+
+
+def test_each_instance_has_a_time_of_its_own(participant):
+    topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    for number, stamp in ((1, 100), (2, 50), (1, 90), (2, 60)):
+        writer.write(Track(number, stamp), timestamp=stamp)
+    settled(writer)
+    assert [(one.number, one.height) for one in reader.take(9)] == [(1, 100), (2, 50), (2, 60)]
+
+
+def test_who_disposed_before_it_was_written_last_ends_nothing(participant):
+    topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)
+    reader = DataReader(participant, topic)
+    one, other = DataWriter(participant, topic), DataWriter(participant, topic)
+    one.write(Track(1, 10), timestamp=100)
+    settled(one)
+    other.write(Track(1, 20), timestamp=200)
+    settled(other)
+    one.dispose(Track(1), timestamp=150)
+    one.unregister_instance(Track(1), timestamp=150)
+    settled(one, other)
+    assert [sample.height for sample in reader.take(9)] == [10, 20]
+    other.dispose(Track(1), timestamp=250)
+    settled(other)
+    end, = reader.take(9)
+    assert isinstance(end, InvalidSample) and end.sample_info.instance_state == InstanceState.NotAliveDisposed
+
+
+def test_reception_is_not_enough_for_who_wants_the_source(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(participant, topic, qos=BY_SOURCE), DataWriter(participant, topic)
+    wait_until(lambda: reader.get_requested_incompatible_qos_status().total_count)
+    assert reader.get_requested_incompatible_qos_status().last_policy_id == POLICY_IDS["DestinationOrder"]
+    writer.write(b"no")
+    settled(writer)
+    assert reader.take(9) == []
+
+
+ACTS = ["write", "dispose", "unregister_instance", "write_dispose"]
+STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(ACTS), st.integers(0, 1), st.integers(1, 6)), max_size=25)
+
+
+def read_as(sample):
+    """(key, height), height None for an end."""
+    if isinstance(sample, InvalidSample):
+        return sample.key_sample.number, None
+    return sample.number, sample.height
+
+
+@settings(max_examples=60, deadline=None)
+@example(steps=[(0, "write_dispose", 0, 1), (0, "unregister_instance", 0, 1), (0, "dispose", 0, 1)])
+@given(steps=STEPS)
+def test_all_keep_out_the_same_whenever_they_take(steps):
+    """Also of an instance that one reader has forgotten with its end, and the other not. Of several ends of one
+    instance a reader that takes later keeps the last."""
+    with DomainParticipant(embedded=True) as participant:
+        topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)
+        at_once, later = DataReader(participant, topic), DataReader(participant, topic)
+        writers = [DataWriter(participant, topic) for _ in range(2)]
+        taken = []
+        for n, (writer, act, number, stamp) in enumerate(steps):
+            getattr(writers[writer], act)(Track(number, n), timestamp=stamp)
+            settled(writers[writer])
+            taken += map(read_as, at_once.take(100))
+        samples = list(map(read_as, later.take(1000)))
+        assert [one for one in taken if one[1] is not None] == [one for one in samples if one[1] is not None]
+        assert dict(taken) == dict(samples)
