@@ -8,7 +8,7 @@ Rules: these modules hold an entity weakly, or only while they use it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from dds.listener import Listener
@@ -53,8 +53,8 @@ class AReader(AnEntity, Protocol):
     def _unread(self) -> int:
         """Samples that were not given out yet, as far as is known without taking them."""
 
-    def _look_for_lost(self) -> None:
-        """Brings the count of lost samples up to date."""
+    def _look_at_statuses(self) -> None:
+        """Brings up to date what is counted of samples that came, or did not."""
 
     def _ready(self, condition: object) -> bool:
         """True if there is a sample that fits."""
@@ -72,8 +72,24 @@ class AReader(AnEntity, Protocol):
     def _clear_ring(self, waker: Waker | None) -> None:
         """A ring was heard, by `waker`."""
 
-    def _head(self) -> tuple[int, int]:
-        """Which of its logs grows, and how many samples have come in it. Raises ValueError if it is closed."""
+    def _head(self) -> tuple[int, int, int]:
+        """Which of its logs grows, how many samples have come in it, and how many that it had held back have come.
+        Raises ValueError if it is closed."""
+
+
+class AVigil(Protocol):
+    """See `dds.vigil.Vigil`."""
+
+    _link: Any
+
+    def written(self, instance: int) -> None:
+        """Its writer has written a sample of this instance."""
+
+    def lives(self, now_ns: int) -> None:
+        """The lease of its writer begins anew."""
+
+    def assert_liveliness(self) -> None:
+        """The program says that its writers live."""
 
 
 class AWriter(AnEntity, Protocol):
@@ -81,3 +97,9 @@ class AWriter(AnEntity, Protocol):
 
     def _rebind(self) -> None:
         """Its link has another inbox."""
+
+    def _misses(self, missed: list[tuple[int, int]]) -> None:
+        """It has not written these instances in time, for so many periods."""
+
+    def _loses_liveliness(self) -> None:
+        """Its lease has run out."""

@@ -32,7 +32,7 @@ class _Watched:
 
     def __init__(self, reader: AReader) -> None:
         self.reader = weakref.ref(reader)
-        self.head = (-1, -1)  # AReader._head() when the listener was last called
+        self.head = (-1, -1, -1)  # AReader._head() when the listener was last called
 
 
 class Dispatcher:
@@ -159,7 +159,7 @@ class Dispatcher:
         return fd if reader._open and reader._rings else -1
 
     def _announce(self, reader: AReader, watched: _Watched) -> None:
-        reader._look_for_lost()
+        reader._look_at_statuses()
         while reader._open and not self._stopping and reader._unread():
             before = reader._consumed
             try:

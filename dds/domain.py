@@ -163,6 +163,12 @@ class DomainParticipant(Participant):
         if reattach is not False or listener is not None:
             self._runtime.watch()
 
+    def assert_liveliness(self) -> None:
+        """Say that the program lives, for its writers with Liveliness.ManualByParticipant. DDS 1.4, 2.2.2.2.1.21."""
+        self._check_open()
+        for one in list(self._runtime.vigils):
+            one.assert_liveliness()
+
     def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
         """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type` with `keys`."""
         self._check_open()

@@ -23,10 +23,15 @@ UNREGISTERS = 2
 WRITES = 4  # its payload is a sample to be read, too
 FAREWELL = 8  # is about all instances that its writer is registered with, and has no payload
 DEPARTS = 16  # the same of all writers of its node; believed only of a message that no writer can have written
+ANNOUNCES_QOS = 32  # what its writer's Qos says to readers stands behind the payload, see dds.inline_qos
+LAPSES = 64  # its writer has given no sign of life in time; has no payload, and its node has sent it
+MISSES_DEADLINE = 128  # its writer has not written in time; the payload is a sample with the key
 
+REVIVES = LAPSES | DISPOSES  # its writer lives again, and has nothing to say
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
 KEYLESS_HANDLE = 1
+NEVER = (1 << 63) - 1  # UTC ns
 
 
 def farewell_tag(autodispose: bool) -> int:
@@ -61,11 +66,16 @@ class Instance:
     generation   how often it came alive again after it was disposed, and after it had no writers
     writers      how many are registered with it
     newest       latest source timestamp of what it was told, ns; see has_news()
+    owner        (strength, publication handle) of the writer that is heard, see dds.standing; None if any would be
+    passed       source timestamp of the last sample that a TimeBasedFilter let pass, ns; None before the first
+    passed_at    when it did, UTC ns
+    withheld     a later sample that came too soon, as long as it is the last
     ending       the kept entry that says that it has ended, if there is one
     """
 
     __slots__ = (
-        "ending", "entries", "generation", "gone", "handle", "kept", "key", "new", "newest", "state", "writers")
+        "ending", "entries", "generation", "gone", "handle", "kept", "key", "new", "newest", "owner", "passed",
+        "passed_at", "state", "withheld", "writers")
 
     def __init__(self, key: Any, handle: int) -> None:
         self.key = key
@@ -75,6 +85,10 @@ class Instance:
         self.generation = 0, 0
         self.writers = 0
         self.newest = 0
+        self.owner: tuple[int, int] | None = None
+        self.passed: int | None = None
+        self.passed_at = 0
+        self.withheld: Entry | None = None
         self.kept = 0  # entries
         self.ending: Entry | None = None
         self.entries: collections.deque[Entry] | None = None  # samples, for KeepLast only
@@ -90,6 +104,7 @@ class Instance:
         """After it was over, and before it is disposed once more."""
         self.state = InstanceState.Alive
         self.newest = 0
+        self.passed = None
 
     def has_news(self, source_ns: int) -> bool:
         """True unless something came before that was written later, as the sources say."""
@@ -105,10 +120,11 @@ class Entry:
     generation  of its instance when it came
     ends        it has no sample, and says that its instance isn't alive any more
     failure     why it can't be given to the program, None if nothing is known to be wrong with it
+    expires     when it is given up, read or not, UTC ns
     sort_key    (order, what that order sorts the sample by); made when it is first asked for
     """
 
-    __slots__ = ("ends", "failure", "generation", "gone", "instance", "live", "payload", "read", "sort_key")
+    __slots__ = ("ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sort_key")
 
     def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False) -> None:
         self.payload = payload
@@ -118,6 +134,7 @@ class Entry:
         self.ends = ends
         self.read = False
         self.gone = False
+        self.expires = NEVER
         self.failure: Exception | None = None
         self.sort_key: tuple[Any, Any] | None = None
 
@@ -204,13 +221,13 @@ class Written:
     """The instances that a writer has registered, or written: their handles, and a payload that has the key."""
 
     def __init__(self, key_of: Callable[[Any], Any]) -> None:
-        self._key_of = key_of
+        self.key_of = key_of
         self._handles: dict[Any, int] = {}
         self._payloads: dict[int, bytes] = {}
 
     def add(self, sample: Any, payload: bytes) -> int:
         """The handle of the instance of `sample`, whose encoded form is `payload`."""
-        key = self._key_of(sample)
+        key = self.key_of(sample)
         handle = self._handles.get(key)
         if handle is None:
             handle = self._handles[key] = handle_of(key)
@@ -223,14 +240,14 @@ class Written:
             self.add(row, row.tobytes())
 
     def find(self, sample: Any) -> int | None:
-        return self._handles.get(self._key_of(sample))
+        return self._handles.get(self.key_of(sample))
 
     def payload(self, handle: int) -> bytes | None:
         return self._payloads.get(handle)
 
     def discard(self, sample: Any) -> None:
         """The writer has unregistered it."""
-        handle = self._handles.pop(self._key_of(sample), None)
+        handle = self._handles.pop(self.key_of(sample), None)
         if handle is not None:
             self._payloads.pop(handle, None)
 

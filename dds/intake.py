@@ -1,37 +1,52 @@
-"""What a reader has taken out of the delivery log and still keeps: samples that were read and not taken, and samples
-that had to be looked at one by one.
+"""How samples come from the delivery log to what a reader keeps (`dds.kept`), one by one.
 
 Why a second place: the log is only ever consumed forwards, and shared by all readers of the host. Taking everything in
-order needs no more than the log (`DataReader.take`, the fast way). Reading without taking, conditions, instances and
-filters need the samples to stay, with their states: then they go through here.
+order needs no more than the log (`DataReader.take`, the fast way). Reading without taking, conditions, instances,
+filters, and policies that choose need the samples to stay, with their states: then they go through here.
 
-Rules: entries are in the order of delivery, and everything in here is older than everything in the log. What is kept
-is bounded: History.KeepLast by its depth (of each instance), KeepAll with ResourceLimits.max_samples by that, where the
-rest waits in the log and holds the writers back. Otherwise at most KEPT_MAX: beyond it samples that were read already
-are given up, oldest first, and unread ones wait in the log. A sample that can't be decoded, or that a filter fails for,
-is kept like any other, and reading it raises Unreadable, once: it costs the program an exception, and no other sample.
+Rules: everything that is kept is older than everything in the log. What is kept is bounded: History.KeepLast by its
+depth (of each instance), KeepAll with ResourceLimits.max_samples by that, where the rest waits in the log and holds the
+writers back. Otherwise at most KEPT_MAX: beyond it samples that were read already are given up, oldest first, and
+unread ones wait in the log. Whether a sample counts follows from the messages before it, and from nothing that only
+this reader knows: all readers with the same Qos decide alike (`dds.standing`). Where time decides for one reader alone,
+it is the local clock: `pass_time`.
 """
 
 from __future__ import annotations
 
 import collections
 import heapq
-from collections.abc import Callable, Iterator
+import itertools
+import time
+from collections.abc import Callable
 from typing import Any
 
+from dds.deadlines import Deadlines
 from dds.exceptions import DDSNodeLost
-from dds.filters.content import Content, Undecided
-from dds.instances import DEPARTS, DISPOSES, FAREWELL, KEYLESS_HANDLE, WRITES, Entry, Instance, Instances
-from dds.internal import InvalidSample, SampleInfo, publication_handle
-from dds.status import InstanceState, SampleState, ViewState
+from dds.filters.content import Content
+from dds.inline_qos import NOTHING, InlineQos, split
+from dds.instances import (
+    ANNOUNCES_QOS,
+    DEPARTS,
+    DISPOSES,
+    FAREWELL,
+    LAPSES,
+    MISSES_DEADLINE,
+    NEVER,
+    REVIVES,
+    UNREGISTERS,
+    WRITES,
+    Entry,
+    Instance,
+)
+from dds.internal import dds_infinity, publication_handle
+from dds.kept import Kept
+from dds.standing import Standing
+from dds.status import InstanceState
 from spindle.errors import ForkedChild
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
-
-
-class Unreadable(Exception):
-    """A sample can't be given to the program, because of what the exception's cause says. It is given up."""
 
 
 class Losses:
@@ -54,8 +69,8 @@ class Losses:
             self.found += min(overtaken, max(0, self._depth - self._log.pending)) if self._depth else overtaken
 
 
-class Intake:
-    """The kept samples of one reader. For one thread at a time: the reader holds its lock.
+class Intake(Kept):
+    """The way in. For one thread at a time: the reader holds its lock.
 
     log         LogReader
     codec       of the reader's topic
@@ -64,38 +79,43 @@ class Intake:
     blocked     publication handles of writers whose samples this reader must not see
     ignored     publication handle -> whether samples of that writer are not for this reader; None = all are
     content     which samples this reader is about, by their content; None = all
-    by_source   a sample that is older at its source than one of its instance that came before is kept out
+    standing    what the reader's Qos says about writers and instances
     losses      told when what KeepLast replaces has been skipped in the log
+    deadlines   of the instances, in UTC ns; None = there are none
+    same_clock  the node that stamps what is received has the clock of this host
 
-    filtered    counts the samples that `content` or `by_source` kept out
+    filtered    counts the samples that `content` or `standing` kept out
     rejected    counts the samples that found no room when they came, see look_for_rejected()
+    let_pass    counts those that TimeBasedFilter held back, and gave out after all
+    too_late    counts those that were older at their source than what had come before
     """
 
-    def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int],
-                 content: Content | None, losses: Losses, by_source: bool = False) -> None:
+    def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int], content: Content | None,
+                 losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
+                 same_clock: bool = True) -> None:
+        super().__init__(codec)
         self.log = log
-        self.codec = codec
         self.depth = depth
         self.limit = limit
         self.blocked = blocked
         self.content = content
         self.losses = losses
-        self.by_source = by_source
+        self.standing = standing
+        self.deadlines = deadlines
+        self.same_clock = same_clock
         self.filtered = 0
         self.rejected = 0
+        self.let_pass = 0
+        self.too_late = 0
         self.ignored: Callable[[int], bool] | None = None
-        self.entries: collections.deque[Entry] = collections.deque()
-        self.single = Instance(None, KEYLESS_HANDLE)
-        self.instances = None if codec.key_of is None else Instances(codec.key_of)
-        self.unread = 0
-        self._gone = 0  # entries that only wait to be swept
+        self.on_lapse: Callable[[int, bool], None] = lambda writer, lapsed: None  # a writer's lease: run out, or not
+        self._lapsed: set[int] = set()  # writers that gave no sign of life in time, and none since
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
         self._index = 0  # in the log, of the first of these
         self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
-
-    def __len__(self) -> int:
-        return len(self.entries) - self._gone
+        self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (UTC ns), a number, what
+        self._numbers = itertools.count()
 
     # --- coming in
 
@@ -113,7 +133,8 @@ class Intake:
     @property
     def chooses(self) -> bool:
         """The same, whoever writes."""
-        return self.content is not None or self.ignored is not None or self.by_source
+        return (self.content is not None or self.ignored is not None or self.deadlines is not None
+                or bool(self._lapsed) or self.standing.chooses)
 
     def look_for_rejected(self) -> None:
         """Bring `rejected` up to date: samples in the log that `limit` leaves no room for.
@@ -140,6 +161,8 @@ class Intake:
             self._pull(wanted)
         except ForkedChild as error:
             raise DDSNodeLost(str(error)) from None
+        if self._later or self._next_expiry != NEVER:
+            self.pass_time(time.time_ns())
 
     def _pull(self, wanted: int) -> None:
         if self.depth:
@@ -185,85 +208,177 @@ class Intake:
         self.sweep_all()
 
     def _admit(self, payload: bytes, live: Any) -> None:
-        instances, tag, writer = self.instances, live.tag, 0
+        tag, inline = live.tag, NOTHING
         if tag & DEPARTS:
-            if instances is not None and not live.writer:
-                for gone in instances.writers_at(live.sender):
-                    self._end_all(instances, instances.of_writer(gone), live, gone)
+            if not live.writer:
+                self._departed(live)
             return
-        if instances is not None or self.blocked or self.ignored is not None:
-            writer = publication_handle(live.sender, live.writer, live.relay)
-            if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
+        writer = publication_handle(live.sender, live.writer, live.relay)
+        if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
+            return
+        if tag & ANNOUNCES_QOS:
+            try:
+                payload, inline = split(payload)
+            except ValueError as error:
+                self._keep_unreadable(payload, live, error)
                 return
-        if tag and not tag & WRITES:
-            if instances is not None:
-                self._end(instances, payload, live, writer)
+        if not tag & (FAREWELL | LAPSES) and not self.standing.reaches(inline.partitions):
             return
-        entry = Entry(payload, live, self.single)
+        if tag & LAPSES and tag != REVIVES:
+            self._lapse(live, writer)
+            return
+        if writer in self._lapsed:
+            self._lapsed.discard(writer)
+            self.on_lapse(writer, False)
+        if tag == REVIVES:
+            return
+        if tag and not tag & WRITES:
+            self._end(payload, live, writer, inline)
+        else:
+            self._sample(payload, live, writer, inline)
+
+    def _sample(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
+        instances, standing = self.instances, self.standing
         try:
             instance = self._instance_of(payload)
         except Exception as error:  # from decoding, or from what the program gave as a filter
-            entry.failure = error
-        else:
-            if instance is None:
-                self.filtered += 1
-                return
-            if self.by_source and not instance.has_news(live.source_timestamp):
-                self.filtered += 1
-                if instances is not None:
-                    instances.register(instance, writer)
-                return
+            self._keep_unreadable(payload, live, error)
+            return
+        if instance is None:
+            self.filtered += 1
+            return
+        if standing.exclusive and not standing.owns(instance, writer, inline.strength):
+            self.filtered += 1
             if instances is not None:
-                instances.write(instance, writer)
-                if tag:
-                    instances.end(instance, writer, tag)
-                entry.instance = instance
-                entry.generation = instance.generation
+                instances.register(instance, writer)
+            return
+        if standing.by_source and not instance.has_news(live.source_timestamp):
+            self.too_late += 1
+            if instances is not None:
+                instances.register(instance, writer)
+            return
+        if instances is not None:
+            instances.write(instance, writer)
+            if live.tag and instances.end(instance, writer, live.tag):
+                self._purge_later(instance)
+        if self.deadlines is not None:
+            self._written(instance, live)
+        entry = Entry(payload, live, instance)
+        if inline.lifespan:
+            entry.expires = live.source_timestamp + inline.lifespan
+        if standing.separation and not self._is_apart(entry):
+            return
         self._keep(entry)
-        if self.depth:
-            self._make_room(entry.instance, entry)
+
+    def _written(self, instance: Instance, live: Any) -> None:
+        assert self.deadlines is not None
+        if instance.state != InstanceState.Alive:
+            self.deadlines.ended(instance.handle)
+            return
+        now, came = time.time_ns(), live.reception_timestamp
+        recent = self.same_clock and now - self.deadlines.period_ns < came <= now
+        self.deadlines.written(instance.handle, came if recent else now)
+
+    def _keep_unreadable(self, payload: bytes, live: Any, error: Exception) -> None:
+        entry = Entry(payload, live, self.single)
+        entry.failure = error
+        self._keep(entry)
 
     def _keep(self, entry: Entry) -> None:
         if self._counted_until <= self._index < self._waiting_until:
             self.rejected += 1
-        self.entries.append(entry)
-        self.unread += 1
-        entry.instance.kept += 1
+        super()._keep(entry)
+        if self.depth and not entry.ends:
+            self._make_room(entry.instance, entry)
 
-    def _end(self, instances: Instances, payload: bytes, live: Any, writer: int) -> None:
+    # --- ends
+
+    def _departed(self, live: Any) -> None:
+        """A node has gone, with all its writers."""
+        self.standing.departed(live.sender)
+        if self.instances is not None:
+            for gone in self.instances.writers_at(live.sender):
+                self._end_all(self.instances.of_writer(gone), live, gone, live.tag)
+
+    def _lapse(self, live: Any, writer: int) -> None:
+        """A writer has given no sign of life for the time that it had promised to; its node says so."""
+        if writer in self._lapsed:
+            return
+        self._lapsed.add(writer)
+        self.standing.gone(writer)
+        if self.instances is not None:
+            self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
+        self.on_lapse(writer, True)
+
+    def _end(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
         """One instance has ended, or as much of it as a writer has to say; with FAREWELL all that the writer has."""
-        if live.tag & FAREWELL:
-            ended = instances.of_writer(writer)
-        else:
-            try:
-                key = instances.key_of(self.codec.decode(payload))
-                # A reader with a filter hears of the end of what it has heard of, others of any.
-                known = instances.of(key) if live.tag & DISPOSES and self.content is None else instances.find(key)
-            except Exception as error:
-                entry = Entry(payload, live, self.single)
-                entry.failure = error
-                self._keep(entry)
+        instances, tag = self.instances, live.tag
+        if tag & FAREWELL:
+            self.standing.gone(writer)
+            if instances is not None:
+                self._end_all(instances.of_writer(writer), live, writer, tag)
+            return
+        if tag & MISSES_DEADLINE and instances is None:
+            self.standing.late(self.single, writer)
+        if instances is None:
+            return
+        try:
+            key = instances.key_of(self.codec.decode(payload))
+        except Exception as error:
+            self._keep_unreadable(payload, live, error)
+            return
+        if tag & MISSES_DEADLINE:
+            found = instances.find(key)
+            if found is not None:
+                self.standing.late(found, writer)
+            return
+        # A reader with a filter hears of the end of what it has heard of, others of any.
+        known = instances.of(key) if tag & DISPOSES and self.content is None else instances.find(key)
+        if known is None:
+            return
+        if known.is_over:
+            if self.content is not None or not tag & DISPOSES:
                 return
-            if known is not None and known.is_over:
-                if self.content is not None or not live.tag & DISPOSES:
-                    return
-                known.begin_anew()
-            ended = [] if known is None else [known]
-        self._end_all(instances, ended, live, writer)
+            known.begin_anew()
+        if self.standing.exclusive and tag & DISPOSES and not self.standing.owns(known, writer, inline.strength):
+            tag &= ~DISPOSES  # its owner says when it ends
+        self._end_all([known], live, writer, tag)
+        if tag & UNREGISTERS:
+            self.standing.late(known, writer)
 
-    def _end_all(self, instances: Instances, ended: list[Instance], live: Any, writer: int) -> None:
+    def _end_all(self, ended: list[Instance], live: Any, writer: int, tag: int) -> None:
+        instances = self.instances
+        assert instances is not None
         for instance in ended:
-            tag = live.tag
-            if self.by_source and tag & DISPOSES and not instance.has_news(live.source_timestamp):
-                tag &= ~DISPOSES  # what came later at its source goes on
-            if instances.end(instance, writer, tag):
-                before, ending = instance.ending, Entry(b"", live, instance, ends=True)
-                self._keep(ending)
-                if before is not None:
-                    self.drop(before)  # the later one says it; dropped first, it might take the instance along
-                instance.ending = ending
+            does = tag
+            if self.standing.by_source and does & DISPOSES and not instance.has_news(live.source_timestamp):
+                does &= ~DISPOSES  # what came later at its source goes on
+            changed = instances.end(instance, writer, does)
+            if instance.is_over:
+                self.standing.over(instance)
+            if changed:
+                self._ended(instance, live)
             else:
                 instances.forget_if_over(instance)
+
+    def _ended(self, instance: Instance, live: Any) -> None:
+        before, ending = instance.ending, Entry(b"", live, instance, ends=True)
+        self._keep(ending)
+        if before is not None:
+            self.drop(before)  # the later one says it; dropped first, it might take the instance along
+        instance.ending = ending
+        instance.withheld = None
+        if self.deadlines is not None:
+            self.deadlines.ended(instance.handle)
+        self._purge_later(instance)
+
+    def _purge_later(self, instance: Instance) -> None:
+        """The instance isn't alive any more."""
+        delay = self.standing.purge_delay(instance.state)
+        if delay < dds_infinity:
+            state, generation = instance.state, instance.generation
+            self._at(time.time_ns() + delay, lambda: self.purge(instance) if (
+                instance.state == state and instance.generation == generation) else None)
 
     def _instance_of(self, payload: bytes) -> Instance | None:
         """The instance of a sample; None if `content` keeps the sample out."""
@@ -293,145 +408,54 @@ class Intake:
         if self._gone > 64 and self._gone > len(self):  # an old sample in front must not keep them all
             self.sweep_all()
 
-    # --- going out
+    # --- time
 
-    def drop(self, entry: Entry) -> None:
-        """The entry counts no more; sweep_all() forgets it."""
-        if entry.gone:
-            return
-        entry.gone = True
-        self._gone += 1
-        if not entry.read:
-            self.unread -= 1
-        instance = entry.instance
-        instance.kept -= 1
-        if entry.ends:
-            instance.ending = None
-        else:
-            instance.gone += 1
-        if not instance.kept:
-            instance.entries, instance.gone = None, 0
-            if self.instances is not None and instance is not self.single:
-                self.instances.forget_if_over(instance)
-
-    def matching(self, mask: int, content: Content | None, handle: int | None) -> Iterator[Entry]:
-        """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""
-        sample_mask, view_mask, instance_mask = mask & SampleState.Any, mask & ViewState.Any, mask & InstanceState.Any
-        for entry in self.entries:
-            if entry.gone:
-                continue
-            if sample_mask and not sample_mask & (SampleState.Read if entry.read else SampleState.NotRead):
-                continue
-            if view_mask and not view_mask & (ViewState.New if entry.instance.new else ViewState.Old):
-                continue
-            if instance_mask and not instance_mask & entry.instance.state:
-                continue
-            if handle is not None and entry.instance.handle != handle:
-                continue
-            if content is not None and not self._passes(entry, content):
-                continue
-            yield entry
-
-    def _passes(self, entry: Entry, content: Content) -> bool:
-        """Whether a condition is about an entry. One that can't be decoded is for any, so that somebody hears of it."""
-        if entry.failure is not None:
+    def _is_apart(self, entry: Entry) -> bool:
+        """False if the sample follows the last one of its instance too closely: it waits whether another follows it."""
+        instance, separation = entry.instance, self.standing.separation
+        source_ns = entry.live.source_timestamp
+        withheld = instance.withheld
+        if instance.passed is None or not 0 <= source_ns - instance.passed < separation:
+            instance.withheld = None
+            self.filtered += withheld is not None
+            self._has_passed(entry)
             return True
-        if entry.ends:
-            return False
-        passes = content.of_payload(entry.payload)
-        if passes is not None:
-            return passes
-        try:
-            sample = self.codec.decode(entry.payload)
-        except Exception as error:
-            entry.failure = error
-            return True
-        try:
-            return content.of_sample(sample)
-        except Undecided:  # what can't be compared compares with nothing
-            return False
+        instance.withheld = entry
+        self.filtered += withheld is not None
+        if withheld is None:
+            passed = instance.passed
+            self._at(instance.passed_at + separation, lambda: self._let_pass(instance, passed))
+        return False
 
-    def in_order(self, entries: Iterator[Entry], order: Callable[[Any], Any], n: int) -> list[Entry]:
-        """The first `n` by `order`; those that can't be decoded come first."""
-        def sort_key(entry: Entry) -> Any:
-            if entry.sort_key is None or entry.sort_key[0] is not order:
-                try:
-                    sample = self.key_sample(entry) if entry.ends else self.codec.decode(entry.payload)
-                    entry.sort_key = order, order(sample)
-                except Exception as error:
-                    entry.failure = error
-                    entry.sort_key = order, []
-            return entry.sort_key[1]
+    def _has_passed(self, entry: Entry) -> None:
+        entry.instance.passed = entry.live.source_timestamp
+        entry.instance.passed_at = time.time_ns()
 
-        return heapq.nsmallest(n, entries, sort_key)
+    def _let_pass(self, instance: Instance, passed: int | None) -> None:
+        """Nothing came that took the place of the sample that was held back."""
+        entry = instance.withheld
+        if entry is not None and instance.passed == passed:
+            instance.withheld = None
+            self.let_pass += 1
+            self._has_passed(entry)
+            self._keep(entry)
 
-    def give(self, entries: list[Entry], take: bool) -> list[Any]:
-        """Samples for `entries` with their infos as of now; they count as read, and go if `take`.
+    def _at(self, at_ns: int, what: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (at_ns, next(self._numbers), what))
 
-        Raises Unreadable if one of them is.
-        """
-        samples = []
-        for entry in entries:
-            info = SampleInfo(entry)
-            if entry.ends:
-                sample = InvalidSample(self.key_sample(entry), info)
-            else:
-                sample = self._sample_of(entry)
-                sample.sample_info = info
-            samples.append(sample)
-        if self.instances is not None:
-            rank(entries, [one.sample_info for one in samples])
-        for entry in entries:
-            if not entry.read:
-                entry.read = True
-                self.unread -= 1
-            entry.instance.new = False
-            if take:
-                self.drop(entry)
-        self.sweep_all()
-        return samples
+    def pass_time(self, now_ns: int) -> None:
+        """Do what was to be done by now, UTC ns."""
+        while self._later and self._later[0][0] <= now_ns:
+            heapq.heappop(self._later)[2]()
+        self.expire(now_ns)
 
-    def key_sample(self, entry: Entry) -> Any:
-        """A sample of the entry's instance in which only the key is set."""
-        return self.codec.key_sample(entry.instance.key)
-
-    def _sample_of(self, entry: Entry) -> Any:
-        try:
-            if entry.failure is None:
-                return self.codec.decode(entry.payload)
-        except Exception as error:
-            entry.failure = error
-        raise self.given_up(entry)
-
-    def given_up(self, entry: Entry) -> Unreadable:
-        """Forget an entry with a failure; returns what to raise."""
-        self.drop(entry)
-        self.sweep_all()
-        failure = entry.failure
-        unreadable = Unreadable(str(failure) if isinstance(failure, (ValueError, Undecided)) else repr(failure))
-        unreadable.__cause__ = failure
-        return unreadable
-
-    def sweep_all(self) -> None:
-        """Forget what is gone, wherever it stands."""
-        if not self._gone:
-            return
-        while self.entries and self.entries[0].gone:
-            self.entries.popleft()
-            self._gone -= 1
-        if self._gone:
-            self.entries = collections.deque(entry for entry in self.entries if not entry.gone)
-            self._gone = 0
+    @property
+    def next_ns(self) -> int | None:
+        """When something comes by itself, or goes, or is missed, UTC ns; None if nothing does."""
+        times = [self._later[0][0]] if self._later else []
+        if self.deadlines is not None and self.deadlines.next_ns is not None:
+            times.append(self.deadlines.next_ns)
+        return min(times, default=None)
 
 
-def rank(entries: list[Entry], infos: list[SampleInfo]) -> None:
-    """Say of each sample how many of its instance follow it in the collection that is given out, and how often the
-    instance came alive again until the last of these, and until now. DDS 1.4, 2.2.2.5.1.3."""
-    last: dict[Instance, tuple[int, int]] = {}  # samples that follow, and the generation of the last of them
-    for entry, info in zip(reversed(entries), reversed(infos), strict=True):
-        generation = sum(entry.generation)
-        following, newest = last.get(entry.instance, (0, generation))
-        info.sample_rank = following
-        info.generation_rank = newest - generation
-        info.absolute_generation_rank = sum(entry.instance.generation) - generation
-        last[entry.instance] = following + 1, newest
+__all__ = ["Intake", "Losses"]

@@ -50,7 +50,7 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
         "sample_rank", "sample_state", "sequence", "source_timestamp", "valid_data", "view_id", "view_state")
 
     def __init__(self, entry: Entry) -> None:
-        """The info of an entry as it is at this moment; its ranks are 0 until dds.intake.rank()."""
+        """The info of an entry as it is at this moment; its ranks are 0 until dds.kept.rank()."""
         live, instance = entry.live, entry.instance
         self.sample_state = SampleState.Read if entry.read else SampleState.NotRead
         self.view_state = ViewState.New if instance.new else ViewState.Old

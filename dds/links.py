@@ -22,7 +22,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
-from dds.instances import operation
+from dds.inline_qos import split
+from dds.instances import ANNOUNCES_QOS, MISSES_DEADLINE, operation
 from dds.local import LocalWriters
 from dds.status import ReattachedStatus, Unacknowledged, UnacknowledgedStatus
 from dds.wake import Deadline, park
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dds.contracts import AReader, AWriter
     from dds.matching import Runtime
     from spindle.client import ReaderHandle, Session, WriterHandle
+    from spindle.group.leases import Lease
     from spindle.group.position import Position
     from spindle.group.topics import TopicSpec
 
@@ -42,13 +44,14 @@ class WriterLink:
     """A writer's handle at its present node, and what earlier ones left in doubt.
 
     insists   the program must be told of what is in doubt (every writer but best-effort ones)
-    farewell  see Session.open_writer
+    farewell, lease  see Session.open_writer
     """
 
     is_writer = True
 
     def __init__(self, writer: AWriter, runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
-                 endpoint: bytes, insists: bool, codec: Any, farewell: int) -> None:
+                 endpoint: bytes, insists: bool, codec: Any, farewell: int,
+                 lease: Lease | None) -> None:
         """Opens the writer. Raises what the session raises."""
         self.writer = weakref.ref(writer)
         self.runtime = runtime
@@ -62,6 +65,7 @@ class WriterLink:
         self._endpoint = endpoint
         self._codec = codec
         self._farewell = farewell
+        self._lease = lease
         self._lock = threading.RLock()
         self._doubts: list[Any] = []  # as the session has them
         self._untold = False
@@ -79,7 +83,7 @@ class WriterLink:
         self.guid = self.runtime.guid_of(self._ref)
         return session.open_writer(
             self.spec.name, slots=self._slots, endpoint=self._endpoint, guid=self.guid,
-            keep_unacknowledged=self.runtime.attachment.hopeful, farewell=self._farewell)
+            keep_unacknowledged=self.runtime.attachment.hopeful, farewell=self._farewell, lease=self._lease)
 
     def switch(self, session: Session) -> None:
         if self.handle.session is session or self._closed:
@@ -135,7 +139,7 @@ class WriterLink:
                 return
             self._buried = handle
             handle.inbox.mark_gone()
-            left = handle.unacknowledged()
+            left = [one for one in handle.unacknowledged() if one.tag != MISSES_DEADLINE]  # no sample of the program
             self._doubts += left
             self._untold = self._untold or (self.insists and bool(left))
             self.status.count(len(left))
@@ -155,9 +159,11 @@ class WriterLink:
                 self._bury()
             taken, self._doubts = self._doubts, []
             self._untold = False
-        decode = self._codec.decode
-        return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else decode(one.payload),
+        return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else self._sample_of(one),
                                operation(one.tag)) for one in taken]
+
+    def _sample_of(self, one: Any) -> Any:
+        return self._codec.decode(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
 
     def check(self) -> None:
         """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of."""

@@ -20,11 +20,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from dds.alarms import Alarms
 from dds.attachment import Attachment
 from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
+from dds.inline_qos import partitions
 from dds.internal import publication_handle
-from dds.policies import DEFAULT, ignores_local, incompatible_policy
+from dds.policies import DEFAULT, ignores_local, incompatible_policy, partitions_meet
 from dds.qos import Qos
 from dds.status import (
     IncompatibleQosStatus,
@@ -35,7 +37,7 @@ from dds.status import (
 )
 
 if TYPE_CHECKING:
-    from dds.contracts import AnEntity, AReader
+    from dds.contracts import AnEntity, AReader, AVigil
     from spindle.client import Endpoint, Event, Session
 
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
@@ -98,6 +100,8 @@ class Matches:
         self.incompatible_status = IncompatibleQosStatus()
         self.liveliness_status = LivelinessChangedStatus()
         self.liveliness_lost_status = LivelinessLostStatus()
+        self._not_alive: set[int] = set()  # handles of writers whose lease has run out
+        self._counting = threading.Lock()  # of the writers that live
 
     def consider(self, remote: Remote) -> None:
         if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
@@ -105,6 +109,8 @@ class Matches:
         offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
         if ignores_local(requested, self.participant == _prefixes.get(remote.guid[:PREFIX_BYTES]),
                          remote.guid[:PREFIX_BYTES] in _prefixes):
+            return
+        if not partitions_meet(partitions(offered), partitions(requested)):
             return
         policy_id = incompatible_policy(offered, requested)
         entity = self.entity()
@@ -150,11 +156,37 @@ class Matches:
             entity._note("on_publication_matched")
         else:
             self.status.last_publication_handle = remote.handle
-            self.liveliness_status.alive_count += change
-            self.liveliness_status.alive_count_change += change
-            self.liveliness_status.last_publication_handle = remote.handle
+            with self._counting:
+                lapsed = remote.handle in self._not_alive
+                self._count_liveliness(remote.handle, 0 if lapsed else change, change if lapsed else 0)
+                if change < 0:
+                    self._not_alive.discard(remote.handle)
             entity._note("on_subscription_matched")
             entity._note("on_liveliness_changed")
+
+    def lapsed(self, writer: int, lapsed: bool) -> None:
+        """The lease of the writer with this handle has run out, or it lives again. The reader calls it."""
+        entity = self.entity()
+        with self._counting:
+            if lapsed == (writer in self._not_alive):
+                return
+            if lapsed:
+                self._not_alive.add(writer)
+            else:
+                self._not_alive.discard(writer)
+            if not any(one.handle == writer for one in list(self.matched.values())):
+                return
+            self._count_liveliness(writer, *((-1, 1) if lapsed else (1, -1)))
+        if entity is not None:
+            entity._note("on_liveliness_changed")
+
+    def _count_liveliness(self, writer: int, alive: int, not_alive: int) -> None:
+        status = self.liveliness_status
+        status.alive_count += alive
+        status.alive_count_change += alive
+        status.not_alive_count += not_alive
+        status.not_alive_count_change += not_alive
+        status.last_publication_handle = writer
 
 
 class Runtime:
@@ -171,6 +203,8 @@ class Runtime:
         self.attachment = Attachment(self, session, release, again, patience_s)
         self.participant: weakref.ref[AnEntity] | None = None
         self.number = next(_numbers)
+        self.vigils: weakref.WeakSet[AVigil] = weakref.WeakSet()  # over its writers that are ManualByParticipant
+        self.alarms = Alarms(f"spindle alarms of domain {session.domain_id}")
         self._renew_prefix()
         self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
         self._lock = threading.RLock()
@@ -183,6 +217,11 @@ class Runtime:
     @property
     def session(self) -> Session:
         return self.attachment.session
+
+    @property
+    def is_remote(self) -> bool:
+        """Its node is on another host."""
+        return not self.session.beside_node
 
     def _renew_prefix(self) -> None:
         self.prefix = os.urandom(PREFIX_BYTES)
@@ -352,6 +391,7 @@ class Runtime:
                 self.dispatcher.unwatch(reader._ref, reader._hub)
 
     def close(self) -> None:
+        self.alarms.stop()
         self.dispatcher.stop()
         self.attachment.close()
         for prefix in [one for one, number in list(_prefixes.items()) if number == self.number]:

@@ -18,11 +18,17 @@ something of its instance that came before in that order |
 instances, too; the default is that they do |
 | IgnoreLocal | readers: no samples of writers of their own participant or process |
 | PresentationAccessScope | Instance and Topic without coherent access: samples come in the agreed order |
+| Ownership, OwnershipStrength | readers: of the writers of an instance the strongest is heard, `dds.intake`; the \
+strength goes along with each sample |
+| Partition | a writer and a reader match if they have a partition in common; goes along with each sample |
+| Lifespan | goes along with each sample; readers drop what has expired |
+| Deadline | both ends count the periods without a sample, `dds.deadlines` |
+| Liveliness | a lease that the writer's node watches: when it runs out, the node says so in the topic's order |
+| TimeBasedFilter | readers: at most one sample of an instance in that time, by its source timestamps |
+| ReaderDataLifecycle | readers: samples of instances that are over go after that time |
 | EntityName, Property, BinaryProperty, Userdata, Topicdata, Groupdata | carried along; get_qos() returns them, and \
 what peers are told of an endpoint has them, with its topic's and publisher's or subscriber's data |
-| Ownership.Shared, Liveliness.Automatic(infinite), Deadline(infinite), Lifespan(infinite), TimeBasedFilter(0), \
-Partition(()), ReaderDataLifecycle(infinite), \
-TypeConsistency.DisallowTypeCoercion | what Spindle does anyway |
+| TypeConsistency.DisallowTypeCoercion | what Spindle does anyway |
 
 Rules: matching follows DDS 1.4, 2.2.3: what a writer offers must be at least what a reader requests. What neither the
 entity nor its topic says is DEFAULT: reliable, volatile, keep all; so nothing is lost silently unless asked for.
@@ -30,9 +36,11 @@ entity nor its topic says is DEFAULT: reliable, volatile, keep all; so nothing i
 
 from __future__ import annotations
 
+import fnmatch
 from typing import Any
 
 from dds.exceptions import DDSException
+from dds.inline_qos import PARTITIONS_MAX, partitions
 from dds.internal import dds_infinity
 from dds.qos import LimitedScopeQos, Policy, Qos
 
@@ -52,6 +60,10 @@ POLICY_IDS = {
     "Durability": 2, "PresentationAccessScope": 3, "Deadline": 4, "LatencyBudget": 5, "Ownership": 6, "Liveliness": 8,
     "Reliability": 11, "DestinationOrder": 12, "DataRepresentation": 23}
 
+LEASE_MIN = 10_000_000  # ns; spindle.group.leases.LEASE_NS_MIN
+DEADLINE_MIN = 1_000_000  # ns
+
+_LIVELINESS_RANK = {"Automatic": 0, "ManualByParticipant": 1, "ManualByTopic": 2}
 _DURABILITY_RANK = {"Volatile": 0, "TransientLocal": 1, "Transient": 2, "Persistent": 3}
 
 
@@ -85,30 +97,30 @@ def _refusal(policy: Any) -> str | None:
     elif scope == "LatencyBudget":
         if policy.budget < 0:
             return "budget must not be negative"
-    elif scope == "Ownership":
-        if _kind(policy) == "Exclusive":
-            return "all writers of a topic are heard; use one writer, or choose by sample_info.publication_handle"
     elif scope == "OwnershipStrength":
-        return "ownership is always shared"
+        if not -1 << 31 <= policy.strength < 1 << 31:
+            return "strength must have 32 bits"
     elif scope == "Liveliness":
-        if _kind(policy) != "Automatic" or policy.lease_duration < dds_infinity:
-            return "a writer lives as long as its process; use Liveliness.Automatic(duration(infinite=True))"
+        if policy.lease_duration < LEASE_MIN:
+            return f"lease_duration must be at least {LEASE_MIN // 1_000_000} ms"
     elif scope == "Deadline":
-        if policy.deadline < dds_infinity:
-            return "deadlines are not watched; measure with sample_info.source_timestamp"
+        if policy.deadline < DEADLINE_MIN:
+            return f"deadline must be at least {DEADLINE_MIN // 1_000_000} ms"
     elif scope == "Lifespan":
-        if policy.lifespan < dds_infinity:
-            return "samples don't expire; compare sample_info.source_timestamp where that is wanted"
+        if policy.lifespan < 1:
+            return "lifespan must be at least 1 ns"
     elif scope == "TimeBasedFilter":
-        if policy.filter_time > 0:
-            return "every sample is delivered; use History.KeepLast(1) and take at your own pace"
+        if policy.filter_time < 0:
+            return "filter_time must not be negative"
     elif scope == "Partition":
-        if policy.partitions not in ((), ("",)):
-            return "topics are not partitioned; put the partition into the topic's name"
+        names = "\0".join(policy.partitions)
+        if names.count("\0") != max(0, len(policy.partitions) - 1):
+            return "partitions must not contain the character 0"
+        if len(names.encode()) > PARTITIONS_MAX:
+            return f"partitions must not have more than {PARTITIONS_MAX} bytes together"
     elif scope == "ReaderDataLifecycle":
-        delays = (policy.autopurge_nowriter_samples_delay, policy.autopurge_disposed_samples_delay)
-        if min(delays) < dds_infinity:
-            return "samples are not purged by time; use History.KeepLast"
+        if min(policy.autopurge_nowriter_samples_delay, policy.autopurge_disposed_samples_delay) < 0:
+            return "delay must not be negative"
     elif scope == "TypeConsistency":
         if _kind(policy) == "AllowTypeCoercion":
             return "all ends of a topic have the same type; use TypeConsistency.DisallowTypeCoercion()"
@@ -132,7 +144,7 @@ def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
         if policy.__scope__ == "IgnoreLocal" and _kind(policy) != "Nothing" and entity != "DataReader":
             reason = "readers say what they ignore; give it to the DataReader"
         if reason is not None:
-            impossible = reason.split()[0] in ("depth", "max_blocking_time", "budget") or "at least 1" in reason
+            impossible = " must " in reason
             code = DDSException.DDS_RETCODE_INCONSISTENT_POLICY if impossible else DDSException.DDS_RETCODE_UNSUPPORTED
             raise DDSException(code, f"a {entity} can't have {policy!r}: {reason}")
     limits, history = qos[Policy.ResourceLimits], qos[Policy.History]
@@ -141,6 +153,10 @@ def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
         if per_instance != -1 and per_instance < history.depth:
             raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
                                f"{history!r} keeps more than {limits!r} allows")
+    deadline, separation = qos[Policy.Deadline], qos[Policy.TimeBasedFilter]
+    if deadline is not None and separation is not None and deadline.deadline < separation.filter_time:
+        raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                           f"{deadline!r} wants more samples than {separation!r} lets pass")
     return qos
 
 
@@ -192,6 +208,60 @@ def by_source(qos: Qos) -> bool:
     return policy is not None and _kind(policy) == "BySourceTimestamp"
 
 
+def is_exclusive(qos: Qos) -> bool:
+    """True if one writer at a time is heard of each instance. DDS 1.4, 2.2.3.9."""
+    return qos[Policy.Ownership] == Policy.Ownership.Exclusive
+
+
+def deadline_ns(qos: Qos) -> int:
+    """Longest time between two samples of an instance; 0 = any."""
+    policy = qos[Policy.Deadline]
+    return 0 if policy is None or policy.deadline >= dds_infinity else int(policy.deadline)
+
+
+def separation_ns(qos: Qos) -> int:
+    """Shortest time between two samples of an instance that a reader wants. DDS 1.4, 2.2.3.12."""
+    policy = qos[Policy.TimeBasedFilter]
+    return 0 if policy is None else int(policy.filter_time)
+
+
+def lease_ns(qos: Qos) -> int:
+    """How long a writer may give no sign of life; 0 = for ever."""
+    policy = qos[Policy.Liveliness]
+    return 0 if policy is None or policy.lease_duration >= dds_infinity else int(policy.lease_duration)
+
+
+def liveliness_kind(qos: Qos) -> int:
+    """0: the writer is alive while its program is; 1: while the program says so of one of the participant's writers;
+    2: of this one."""
+    policy = qos[Policy.Liveliness]
+    return 0 if policy is None else _LIVELINESS_RANK[_kind(policy)]
+
+
+def purge_delays_ns(qos: Qos) -> tuple[int, int]:
+    """How long samples of an instance are kept that has no writers, and of one that was disposed. DDS 1.4, 2.2.3.22."""
+    policy = qos[Policy.ReaderDataLifecycle]
+    if policy is None:
+        return dds_infinity, dds_infinity
+    return policy.autopurge_nowriter_samples_delay, policy.autopurge_disposed_samples_delay
+
+
+def partitions_meet(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """True if they have a partition in common: a name, or a pattern of one that the other's name fits. No names are
+    the one partition without a name. DDS 1.4, 2.2.3.13."""
+    if not one and not other:
+        return True
+    return any(
+        mine == theirs
+        or (_is_pattern(mine) != _is_pattern(theirs) and (
+            fnmatch.fnmatchcase(theirs, mine) if _is_pattern(mine) else fnmatch.fnmatchcase(mine, theirs)))
+        for mine in one or ("",) for theirs in other or ("",))
+
+
+def _is_pattern(name: str) -> bool:
+    return any(one in name for one in "*?[")
+
+
 def autodisposes(qos: Qos) -> bool:
     """True if a writer disposes of the instances that it unregisters. DDS 1.4, 2.2.3.21."""
     policy = qos[Policy.WriterDataLifecycle]
@@ -218,8 +288,20 @@ def effective(own: Qos, topic: Qos, extra: Qos | None = None) -> Qos:
     """What an endpoint goes by: its own policies, then its topic's as far as they concern it, then DEFAULT."""
     inherited = Qos(*(p for p in topic if p.__scope__ in (
         "Reliability", "Durability", "History", "ResourceLimits", "DestinationOrder", "LatencyBudget",
-        "DataRepresentation", "Ownership", "Liveliness", "TypeConsistency")))
+        "DataRepresentation", "Ownership", "Liveliness", "Deadline", "Lifespan", "TypeConsistency")))
     return (DEFAULT + inherited + extra if extra is not None else DEFAULT + inherited) + own
+
+
+def of_group(qos: Qos) -> Qos:
+    """What the readers of a subscriber, or the writers of a publisher, go by of its Qos."""
+    return Qos(*(one for one in qos if one.__scope__ in ("PresentationAccessScope", "Partition")))
+
+
+def check_group(group: str, own: Qos) -> None:
+    """Raise DDSException (INCONSISTENT_POLICY) if an endpoint's own Qos has what a group decides that it is made in."""
+    if partitions(own):
+        raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                           f"{own[Policy.Partition]!r} belongs to the Qos of the {group}")
 
 
 def announced(qos: Qos, topic: Qos, group: Qos) -> Qos:
@@ -249,6 +331,13 @@ def incompatible_policy(offered: Qos, requested: Qos) -> int:
         return POLICY_IDS["PresentationAccessScope"]
     if _budget(offered) > _budget(requested):
         return POLICY_IDS["LatencyBudget"]
+    if (deadline_ns(offered) or dds_infinity) > (deadline_ns(requested) or dds_infinity):
+        return POLICY_IDS["Deadline"]
+    if is_exclusive(offered) != is_exclusive(requested):
+        return POLICY_IDS["Ownership"]
+    if liveliness_kind(offered) < liveliness_kind(requested) or (
+            lease_ns(offered) or dds_infinity) > (lease_ns(requested) or dds_infinity):
+        return POLICY_IDS["Liveliness"]
     if by_source(requested) and not by_source(offered):
         return POLICY_IDS["DestinationOrder"]
     if offered_representation(offered) not in accepted_representations(requested):

@@ -1,9 +1,9 @@
 """Publishers and writers.
 
-How a write goes: the sample is encoded (nothing to do for bytes), copied once into the writer's inbox, a ring of slots
-that it shares with its node, and that is all; the node sends what has come in batches of its own. `loan()` saves the
-copy. A full ring means that the group can't keep up, or that a reader which keeps all doesn't take: then write() waits,
-up to Reliability.max_blocking_time.
+How a write goes (`dds.writing`): the sample is encoded (nothing to do for bytes), copied once into the writer's inbox,
+a ring of slots that it shares with its node, and that is all; the node sends what has come in batches of its own.
+`loan()` saves the copy. A full ring means that the group can't keep up, or that a reader which keeps all doesn't take:
+then write() waits, up to Reliability.max_blocking_time.
 
 Rules: samples of one writer are delivered in the order in which they were written. Several threads may write with one
 writer, except while a loan is open. What was written when the writer is closed is still sent. What the writer's node
@@ -13,13 +13,14 @@ had not acknowledged when it died is reported, with the samples, and never sent 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
 from dds.entity import Entity, Participant, check_listener
-from dds.exceptions import DDSException, closed, translate, unsupported
-from dds.instances import DISPOSES, WRITES, Written, end_tag, farewell_tag
+from dds.exceptions import DDSException, closed, unsupported
+from dds.inline_qos import of_writer
+from dds.instances import ANNOUNCES_QOS, DISPOSES, WRITES, Written, end_tag, farewell_tag, handle_of
 from dds.internal import publication_handle
 from dds.links import WriterLink
 from dds.listener import Listener
@@ -35,8 +36,9 @@ from dds.status import (
     UnacknowledgedStatus,
 )
 from dds.topic import Topic
-from dds.types import contiguous
-from dds.wake import Deadline, park
+from dds.vigil import Vigil, lease_of
+from dds.wake import Deadline
+from dds.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, send, write_error
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
@@ -102,16 +104,20 @@ class DataWriter(Entity, Generic[T]):
         self._enter(publisher, own, listener)
         try:
             topic._check_open()
-            extra = Qos(*(one for one in publisher._qos if one.__scope__ == "PresentationAccessScope"))
-            info, self._qos = topic._settle(own, extra, is_writer=True)
+            if given:
+                policies.check_group("Publisher", own)
+            info, self._qos = topic._settle(own, policies.of_group(publisher._qos), is_writer=True)
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
             slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
                 announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos))
                 self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
-                farewell = 0 if self._written is None else farewell_tag(policies.autodisposes(self._qos))
+                farewell = 0 if self._written is None and not policies.is_exclusive(self._qos) else farewell_tag(
+                    policies.autodisposes(self._qos) and self._written is not None)
+                self._inline = of_writer(self._qos).encoded()
+                topic._check_room(len(self._inline), info.spec)
                 self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, announced,
-                                        not policies.best_effort(self._qos), self._codec, farewell)
+                                        not policies.best_effort(self._qos), self._codec, farewell, lease_of(self._qos))
         except BaseException:
             self._open = False
             if not given:
@@ -120,11 +126,18 @@ class DataWriter(Entity, Generic[T]):
         self._matches = Matches(self, topic.name, True, self._qos)
         self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches)
         self._timeout_s = policies.blocking_time_s(self._qos)
+        self._missed = DeadlineMissedStatus()
+        self._vigil: Vigil | None = None
+        if Vigil.is_needed(self._qos):
+            self._vigil = Vigil(self, self._runtime, self._link, self._written, self._qos)
+        self._told = bool(self._inline) or (self._vigil is not None and self._vigil.hears_writes)
         self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
         self._rebind()
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
             self._runtime.attachment.add(self._link, self._link.handle.session)
         self._runtime.add(self._matches)
+        if self._vigil is not None:
+            self._vigil.start()
 
     @property
     def _handle(self) -> WriterHandle:
@@ -148,13 +161,17 @@ class DataWriter(Entity, Generic[T]):
     def _rebind(self) -> None:
         """Make write() of this instance a function that has all it needs of the present inbox at hand: no detours."""
         if self._open:
-            self._write = _bind_write(self._codec, self._link, self._timeout_s, self._written)
+            if self._told:
+                self._write = bind_told_write(
+                    self._codec, self._link, self._timeout_s, self._written, self._inline, self._vigil)
+            else:
+                self._write = bind_write(self._codec, self._link, self._timeout_s, self._written)
             if self._shortcut:
                 self.write = self._write  # type: ignore[method-assign]
 
     def close(self) -> None:
         """Close the writer. What was written is still sent. Idempotent."""
-        self._write = _closed_write(repr(self))
+        self._write = bind_closed_write(repr(self))
         if self._shortcut:
             self.write = self._write  # type: ignore[method-assign]
         super().close()
@@ -183,6 +200,8 @@ class DataWriter(Entity, Generic[T]):
         elif self._runtime.attachment.hopeful and not isinstance(samples, (list, tuple)):
             samples = list(samples)  # the next node may have to go on where this one leaves off
         written = 0
+        if self._told:
+            return self._write_each(samples, timestamp)
         while True:
             try:
                 link.check()
@@ -209,11 +228,22 @@ class DataWriter(Entity, Generic[T]):
                     except DDSException as lost:
                         raised = lost
                 else:
-                    raised = _write_error(error, self._topic.name)
+                    raised = write_error(error, self._topic.name)
                 raised.written = written  # type: ignore[attr-defined]
                 if raised is error:
                     raise
                 raise raised from error
+
+    def _write_each(self, samples: Iterable[Any], timestamp: int | None) -> int:
+        written = 0
+        try:
+            for sample in samples:
+                self._write(sample, timestamp)
+                written += 1
+        except Exception as error:
+            error.written = written  # type: ignore[attr-defined]
+            raise
+        return written
 
     def _encoded(self, sample: Any) -> Any:
         data = self._codec.encode(sample)
@@ -233,7 +263,10 @@ class DataWriter(Entity, Generic[T]):
         if kind == "numpy":
             size = self._codec.size_max
         elif size is None:
-            size = self._inbox.size_max
+            size = self._inbox.size_max - len(self._inline)
+        if self._told and size is not None:
+            self._check_open()
+            return copied_loan(self._codec, size, timestamp or 0, self._write)
         link, timeout_s = self._link, self._timeout_s
         deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
         while True:
@@ -246,7 +279,7 @@ class DataWriter(Entity, Generic[T]):
                 if not self._open:
                     raise closed(repr(self)) from error
                 if not isinstance(error, ConnectionError):
-                    raise _write_error(error, self._topic.name) from error
+                    raise write_error(error, self._topic.name) from error
             link.renew(deadline)
         data = memory if kind == "bytes" else self._codec.view(memory)  # type: ignore[attr-defined]
         again = None
@@ -323,7 +356,7 @@ class DataWriter(Entity, Generic[T]):
         return self._matches.incompatible_status.read()  # type: ignore[return-value]
 
     def get_liveliness_lost_status(self) -> LivelinessLostStatus:
-        """How often the writer's node went away."""
+        """How often the writer gave no sign of life in time, or its node went away."""
         self._check_open()
         self._changed &= ~DDSStatus.LivelinessLost
         return self._matches.liveliness_lost_status.read()  # type: ignore[return-value]
@@ -334,8 +367,29 @@ class DataWriter(Entity, Generic[T]):
         return self._link.status.read()  # type: ignore[return-value]
 
     def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
+        """How often the time of the Deadline passed without a sample of an instance that this writer has written."""
         self._check_open()
-        return DeadlineMissedStatus()
+        self._changed &= ~DDSStatus.OfferedDeadlineMissed
+        return self._missed.read()  # type: ignore[return-value]
+
+    def _misses(self, missed: list[tuple[int, int]]) -> None:
+        """The vigil calls it: instances, and how many periods each."""
+        for instance, periods in missed:
+            self._missed.count(periods)
+            self._missed.last_instance_handle = instance
+        self._note("on_offered_deadline_missed")
+
+    def _loses_liveliness(self) -> None:
+        """The vigil calls it."""
+        self._matches.liveliness_lost_status.count()
+        self._note("on_liveliness_lost")
+
+    def assert_liveliness(self) -> None:
+        """Say that the writer lives, though it has nothing to write: for Liveliness.ManualByTopic and
+        ManualByParticipant. DDS 1.4, 2.2.2.4.2.22."""
+        self._check_open()
+        if self._vigil is not None:
+            self._vigil.assert_liveliness()
 
     # --- instances, of types with a key: DDSException (ILLEGAL_OPERATION) for others
 
@@ -354,6 +408,7 @@ class DataWriter(Entity, Generic[T]):
         again. Of `sample` only the key members matter. Raises as write()."""
         self._keyed()
         self._send(self._codec.encode(sample), timestamp, DISPOSES)
+        self._ended(sample)
 
     def write_dispose(self, sample: T, timestamp: int | None = None) -> None:
         """write() and dispose() as one message."""
@@ -361,23 +416,33 @@ class DataWriter(Entity, Generic[T]):
         data = self._codec.encode(sample)
         self._send(data, timestamp, WRITES | DISPOSES)
         written.add(sample, bytes(data))
+        self._ended(sample)
 
     def unregister_instance(self, sample: T, timestamp: int | None = None) -> None:
         """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
         alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
         written = self._keyed()
         self._send(self._codec.encode(sample), timestamp, end_tag(policies.autodisposes(self._qos)))
+        self._ended(sample)
         written.discard(sample)
 
     def dispose_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
         """As dispose(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
         self._send(self._payload_of(handle), timestamp, DISPOSES)
+        if self._vigil is not None:
+            self._vigil.ended(handle)
 
     def unregister_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
         """As unregister_instance(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
         payload = self._payload_of(handle)
         self._send(payload, timestamp, end_tag(policies.autodisposes(self._qos)))
-        self._keyed().discard(self._codec.decode(payload))
+        self._ended(sample := self._codec.decode(payload))
+        self._keyed().discard(sample)
+
+    def _ended(self, sample: Any) -> None:
+        """This writer need not write the sample's instance in time any more."""
+        if self._vigil is not None:
+            self._vigil.ended(handle_of(self._keyed().key_of(sample)))
 
     def _keyed(self) -> Written:
         self._check_open()
@@ -394,73 +459,14 @@ class DataWriter(Entity, Generic[T]):
         return payload
 
     def _send(self, data: Any, timestamp: int | None, tag: int) -> None:
-        link, timeout_s = self._link, self._timeout_s
-        try:
-            link.check()
-            link.handle.inbox.write(data, timestamp or 0, timeout_s, tag)
-        except DDSException:
-            raise
-        except ConnectionError:
-            link.write(data, timestamp or 0, timeout_s, tag)
-        except Exception as error:
-            raise _write_error(error, self._topic.name) from error
+        if self._inline:
+            data, tag = bytes(data) + self._inline, tag | ANNOUNCES_QOS
+        send(self._link, data, timestamp, self._timeout_s, tag)
 
 
 def _close_writer(link: WriterLink, runtime: Runtime, matches: Matches) -> None:
     link.close()
     runtime.remove(matches, link.guid)
-
-
-def _write_error(error: BaseException, topic: str) -> BaseException:
-    """What write() raises for `error`; itself for a wrong sample."""
-    if isinstance(error, (TypeError, BufferError)):
-        return error
-    park()
-    return translate(error, f"writing to topic {topic!r}")
-
-
-def _bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
-    """write(sample, timestamp=None) for one writer and its present inbox. Holds the link, not the writer, so that
-    the writer can be forgotten. When the inbox's node is gone it asks the link for the next one."""
-    put, topic = link.handle.inbox.write, link.spec.name
-    if link.doubtful:
-        def put(data: Any, timestamp: int, timeout_s: float) -> None:
-            link.check()
-            link.handle.inbox.write(data, timestamp, timeout_s)
-
-    if codec.kind == "bytes":
-        def write(sample: Any, timestamp: int | None = None) -> None:
-            try:
-                put(sample, timestamp or 0, timeout_s)
-            except Exception as error:
-                if isinstance(error, ConnectionError):
-                    link.write(sample, timestamp or 0, timeout_s)
-                    return
-                # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
-                if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
-                    raise _write_error(error, topic) from error
-                put(contiguous(sample), timestamp or 0, timeout_s)
-    else:
-        encode = codec.encode
-
-        def write(sample: Any, timestamp: int | None = None) -> None:
-            data = encode(sample)
-            try:
-                put(data, timestamp or 0, timeout_s)
-            except ConnectionError:
-                link.write(data, timestamp or 0, timeout_s)
-            except Exception as error:
-                raise _write_error(error, topic) from error
-            if written is not None:
-                written.add(sample, data)
-    return write
-
-
-def _closed_write(writer: str) -> Callable[..., None]:
-    def write(sample: Any, timestamp: int | None = None) -> None:
-        park()
-        raise closed(writer)
-    return write
 
 
 __all__ = ["DataWriter", "Publisher"]

@@ -18,27 +18,28 @@ import functools
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dds import policies, reaper
+from dds import policies
+from dds.deadlines import Deadlines
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
 from dds.filters.content import Both, ByFunction, Content
 from dds.instances import KEYLESS_HANDLE
-from dds.intake import Intake, Losses, Unreadable
+from dds.intake import Intake, Losses
+from dds.internal import dds_infinity
+from dds.kept import Unreadable
 from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.matching import Matches, encode_qos
 from dds.qos import Qos
+from dds.reader_statuses import EVERYTHING, ReaderStatuses
+from dds.standing import Standing
 from dds.status import (
-    REJECTED_BY_SAMPLES_LIMIT,
-    DDSStatus,
     InstanceState,
-    SampleFilteredStatus,
-    SampleLostStatus,
-    SampleRejectedStatus,
     SampleState,
     ViewState,
 )
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
-EVERYTHING = 1 << 62
 
 
 class Condition(Protocol):
@@ -63,11 +63,11 @@ class Condition(Protocol):
     order: Callable[[Any], Any] | None
 
 
-class ReaderCore(Entity):
+class ReaderCore(ReaderStatuses):
     """The works of a DataReader."""
 
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
-               listener: Listener | None) -> None:
+               listener: Listener | None, grouped: bool) -> None:
         """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. Raises DDSException."""
         from dds.live import FirstSampleInfo, LiveBytesSample, LiveSampleInfo
 
@@ -77,8 +77,8 @@ class ReaderCore(Entity):
         self._codec = topic._codec
         self._blocked: set[int] = set()
         self._consumed = 0  # samples that were given out for the first time
-        self._lost = SampleLostStatus()
-        self._head_looked_at = self._head_taken = (0, -1)  # see _head()
+        self._begin_counting()
+        self._looks_at = dds_infinity  # when the alarms have been told to look at it, UTC ns
         self._failure: Exception | None = None
         self._live_info = LiveSampleInfo
         self._bytes_sample = LiveBytesSample
@@ -86,8 +86,9 @@ class ReaderCore(Entity):
         self.read_own_writes = True
         self._enter(subscriber, own, listener)
         topic._check_open()
-        extra = Qos(*(one for one in subscriber._qos if one.__scope__ == "PresentationAccessScope"))
-        info, self._qos = topic._settle(own, extra, is_writer=False)
+        if grouped:
+            policies.check_group("Subscriber", own)
+        info, self._qos = topic._settle(own, policies.of_group(subscriber._qos), is_writer=False)
         self._depth = policies.history_depth(self._qos)
         self._keep_all = not self._depth and not policies.best_effort(self._qos)
         from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
@@ -100,19 +101,21 @@ class ReaderCore(Entity):
         self._log = self._link.handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
         content = self._content(filtered)
-        by_source = policies.by_source(self._qos)
-        selective = content is not None or by_source or policies.ignores_local(self._qos, True, True)
+        standing, period = Standing(self._qos), policies.deadline_ns(self._qos)
+        deadlines = Deadlines(period) if period else None
+        selective = content is not None or standing.chooses or bool(period) or (
+            policies.ignores_local(self._qos, True, True))
         self._losses = self._new_losses(selective)
         self._intake = Intake(
-            self._log, self._codec, self._depth, limit, self._blocked,
-            content, self._losses, by_source)
+            self._log, self._codec, self._depth, limit, self._blocked, content, self._losses, standing, deadlines,
+            not self._runtime.is_remote)
         self._intake.ignored = self._ignoring()
         self.read_own_writes = self._intake.ignored is None
-        self._kept_out = SampleFilteredStatus()
-        self._rejected = SampleRejectedStatus()
         self._fast = False
+        self._log.only_plain = True
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
+        self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._closer = functools.partial(
             _close_reader, self._ref, self._hub, self._link, self._runtime, self._matches)
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
@@ -167,6 +170,7 @@ class ReaderCore(Entity):
             self._look_for_lost()
             link.advance()
             self._log = link.handle.log
+            self._log.only_plain = True
             self._losses = self._new_losses(self._intake.chooses)
             self._intake.turn_to(self._log, self._losses)
             # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
@@ -255,13 +259,36 @@ class ReaderCore(Entity):
                 return self._take_decoded(n)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
-        """Fewer came than wanted: wait for our own writes that are on their way, or say that nothing can come."""
+        """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their
+        way, or say that nothing can come."""
+        if self._log.meets_tagged:
+            return self._go_on_by_one(n, samples)
         if self._failure is None and self._await_own(n - len(samples), len(samples)):
             more = self._take_fast(n - len(samples))
             samples = samples + more
-        while not samples and self._log.is_gone and self._log_ended():
+        while not samples and self._log.is_gone:
+            if self._log.meets_tagged:
+                return self._go_on_by_one(n, samples)
+            if not self._log_ended():
+                break
             samples = self._take_fast(n)
         return samples
+
+    def _go_on_by_one(self, n: int, samples: list[Any]) -> list[Any]:
+        """After `samples` there is a message with a tag."""
+        try:
+            return samples + self._select_more(n - len(samples))
+        except DDSException as error:
+            if not samples:
+                raise
+            self._failure = error  # the next call raises for that
+            return samples
+
+    def _select_more(self, n: int) -> list[Any]:
+        found = self._search(n, ANY, None, None, True)
+        if len(found) < n and self._await_own(n - len(found), len(found)):
+            found += self._search(n - len(found), ANY, None, None, True)
+        return found
 
     def _await_own(self, wanted: int, found: int) -> bool:
         """Wait until what this process wrote so far is here, or `wanted` samples are, after `found` were found.
@@ -326,6 +353,10 @@ class ReaderCore(Entity):
                 self._intake.pull(wanted)
         except ValueError as error:
             raise self._not_now(error) from None
+        following = self._intake.next_ns
+        if following is not None and following < self._looks_at:
+            self._looks_at = following
+            self._runtime.alarms.look(self)
 
     def _check_instance(self, handle: int) -> None:
         """Raise DDSException (BAD_PARAMETER) if the reader knows no instance with this handle."""
@@ -388,7 +419,7 @@ class ReaderCore(Entity):
         """Samples that were not given out yet; an upper bound for readers that keep the last."""
         if self._link.later:
             self._go_on()
-        if not self._fast:
+        if not self._fast or self._log.meets_tagged:
             with self._lock:
                 self._fill(EVERYTHING)
             return self._intake.unread
@@ -399,7 +430,7 @@ class ReaderCore(Entity):
         if self._link.later:
             self._go_on()
         if content is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
-                mask & InstanceState.Alive) and self._log.pending:
+                mask & InstanceState.Alive) and self._log.pending and not self._log.meets_tagged:
             return True
         with self._lock:
             if not self._open:
@@ -434,51 +465,17 @@ class ReaderCore(Entity):
         self._link.newest.log.clear()
         self._hub.woken(waker)
 
-    def _head(self) -> tuple[int, int]:
-        """Which of the reader's logs grows, and the samples that have come in it so far."""
+    def _head(self) -> tuple[int, int, int]:
+        """See ReaderStatuses."""
         log = self._link.newest.log
-        return self._link.status.total_count, log.position_index + log.pending
+        return self._link.status.total_count, log.position_index + log.pending, self._intake.let_pass
 
-    def _update_status(self) -> None:
-        reaper.flush()  # a writer that was just forgotten doesn't match any more
-        self._look_for_lost()
-        self._head_looked_at = self._head()  # first: what comes from here on is new to whoever takes the status
-        if self._unread() and self._head_looked_at != self._head_taken:
-            self._changed |= DDSStatus.DataAvailable
-        else:
-            self._changed &= ~DDSStatus.DataAvailable
-
-    def _status_taken(self, bits: int) -> None:
-        if bits & DDSStatus.DataAvailable:
-            self._head_taken = self._head_looked_at
-
-    def _look_for_rejected(self) -> None:
-        """Bring the status of rejected samples up to date: those that ResourceLimits leave no room for when they come.
-        They wait in the log, and hold the writers back, until the program takes some."""
-        if not self._limit:
-            return
-        with self._lock:
-            if self._intake.is_selective:
-                self._fill(EVERYTHING)
-            self._intake.look_for_rejected()
-            found = self._intake.rejected - self._rejected.total_count
-            if found:
-                self._rejected.count(found)
-                self._rejected.last_reason = REJECTED_BY_SAMPLES_LIMIT
-                self._rejected.last_instance_handle = 1 if self._codec.key_of is None else 0  # not decoded yet
-        if found:
-            self._note("on_sample_rejected")
-
-    def _look_for_lost(self) -> None:
-        """Bring the lost-sample status up to date, and that of rejected ones. Replaced by KeepLast is not lost."""
-        self._look_for_rejected()
-        if self._keep_all and not self._log.lost:  # only a log whose node is gone may be overwritten under it
-            return
-        self._losses.look()
-        if self._losses.found:
-            self._lost.count(self._losses.found)
-            self._losses.found = 0
-            self._note("on_sample_lost")
+def _writer_lapsed(reader_ref: weakref.ref[ReaderCore], handle: int, lapsed: bool) -> None:
+    """The lease of this writer has run out, or it lives again. Under the reader's lock."""
+    reader = reader_ref()
+    if reader is not None:
+        reader._choose_way()
+        reader._matches.lapsed(handle, lapsed)
 
 
 def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matches: Matches) -> None:

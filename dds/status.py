@@ -1,7 +1,7 @@
 """Statuses: the constants of masks and states, and what each status tells. DDS 1.4, 2.2.4.1.
 
-Rules: `..._change` counts since the status was last read; reading it sets them to 0. Counts of what Spindle never does
-(rejecting samples, missing deadlines) stay 0.
+Rules: `..._change` counts since the status was last read; reading it sets them to 0. The one count of what can't
+happen, a topic with another type, stays 0.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class SampleLostStatus(Status):
 
 
 class SampleFilteredStatus(Status):
-    """Samples that a filter kept out of a reader. Beyond DDS."""
+    """Samples that a filter, a time-based one, or the ownership of their instance kept out. Beyond DDS."""
 
 
 class LivelinessLostStatus(Status):
-    """How often the writer's node went away; the writer was then gone, too, as others saw it."""
+    """How often the writer's lease ran out without a sign of life, or its node went away."""
 
 
 @dataclasses.dataclass
@@ -106,7 +106,7 @@ class SampleRejectedStatus(Status):
 
 @dataclasses.dataclass
 class DeadlineMissedStatus(Status):
-    """Never counts: deadlines are not part of Spindle."""
+    """Periods of the deadline in which an instance got no sample, and the last such instance."""
 
     last_instance_handle: int = 0
 

@@ -21,20 +21,13 @@ from dds.batch import Batch
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, DDSTimeout
 from dds.filters.filtered_topic import ContentFilteredTopic
-from dds.intake import rank
 from dds.internal import SampleInfo
+from dds.kept import rank
 from dds.listener import Listener
 from dds.qos import DataReaderQos, Qos, SubscriberQos
-from dds.reader import ANY, EVERYTHING, UNREAD, Condition, ReaderCore, undecodable
+from dds.reader import ANY, UNREAD, Condition, ReaderCore, undecodable
+from dds.reader_statuses import EVERYTHING
 from dds.status import (
-    DDSStatus,
-    DeadlineMissedStatus,
-    IncompatibleQosStatus,
-    LivelinessChangedStatus,
-    ReattachedStatus,
-    SampleFilteredStatus,
-    SampleLostStatus,
-    SampleRejectedStatus,
     SampleState,
     ViewState,
 )
@@ -43,7 +36,6 @@ from dds.wake import park
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
-    from dds.status import SubscriptionMatchedStatus
 
 T = TypeVar("T")
 
@@ -98,7 +90,7 @@ class DataReader(ReaderCore, Generic[T]):
         given = isinstance(subscriber_or_participant, Subscriber)
         subscriber = subscriber_or_participant if given else Subscriber(subscriber_or_participant)  # type: ignore[arg-type]
         try:
-            self._begin(subscriber, related, filtered, own, listener)
+            self._begin(subscriber, related, filtered, own, listener, given)
         except BaseException:
             self._open = False
             if not given:
@@ -197,6 +189,8 @@ class DataReader(ReaderCore, Generic[T]):
             block = self._log.take_block(n)
             while block is None and self._log.is_gone and self._log_ended():
                 block = self._log.take_block(n)
+            if block is None and self._log.meets_tagged:
+                return self._copied_batch(n)
             if block is None:
                 return Batch.of_payloads(codec, [], [])
             self._consumed += block.count
@@ -333,59 +327,6 @@ class DataReader(ReaderCore, Generic[T]):
             self._fill(EVERYTHING)
             found = instances.find(instances.key_of(sample))
         return None if found is None else found.handle
-
-    # --- statuses
-
-    def get_sample_lost_status(self) -> SampleLostStatus:
-        """Samples that came and were overtaken before this reader got to them."""
-        self._check_open()
-        self._look_for_lost()
-        self._changed &= ~DDSStatus.SampleLost
-        return self._lost.read()  # type: ignore[return-value]
-
-    def get_sample_filtered_status(self) -> SampleFilteredStatus:
-        """Samples that came and that the reader's ContentFilteredTopic, or its Topic's filter, kept out."""
-        self._check_open()
-        with self._lock:
-            if self._intake.content is not None:
-                self._fill(EVERYTHING)
-            self._kept_out.count(self._intake.filtered - self._kept_out.total_count)
-            return self._kept_out.read()  # type: ignore[return-value]
-
-    def get_reattached_status(self) -> ReattachedStatus:
-        """How often the reader went on at another node, and whether samples may be missing in between."""
-        self._check_open()
-        return self._link.status.read()  # type: ignore[return-value]
-
-    def get_subscription_matched_status(self) -> SubscriptionMatchedStatus:
-        """Writers that match, and how that changed since the last call."""
-        self._check_open()
-        self._changed &= ~DDSStatus.SubscriptionMatched
-        return self._matches.status.read()
-
-    def get_requested_incompatible_qos_status(self) -> IncompatibleQosStatus:
-        """Writers that offer less than this reader asks for."""
-        self._check_open()
-        self._changed &= ~DDSStatus.RequestedIncompatibleQos
-        return self._matches.incompatible_status.read()  # type: ignore[return-value]
-
-    def get_liveliness_changed_status(self) -> LivelinessChangedStatus:
-        """Matched writers that are alive."""
-        self._check_open()
-        self._changed &= ~DDSStatus.LivelinessChanged
-        return self._matches.liveliness_status.read()
-
-    def get_sample_rejected_status(self) -> SampleRejectedStatus:
-        """Samples that came when ResourceLimits left no room for them; they wait at the node."""
-        self._check_open()
-        self._look_for_rejected()
-        self._changed &= ~DDSStatus.SampleRejected
-        return self._rejected.read()  # type: ignore[return-value]
-
-    def get_requested_deadline_missed_status(self) -> DeadlineMissedStatus:
-        self._check_open()
-        return DeadlineMissedStatus()
-
 
 class _Unread:
     """A condition that is met by unread samples only."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dds import policies
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
+from dds.inline_qos import ROOM
 from dds.instances import DEPARTURE
 from dds.listener import Listener
 from dds.qos import Policy, Qos, TopicQos
@@ -107,7 +108,8 @@ class Topic(Entity, Generic[T]):
             level = policies.level_of(self._own_qos) if policies.says_level(self._own_qos) else spec.level
             spec.check_same(dataclasses.replace(
                 spec, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
-                departure=self._departure, size_max=self._size_max or spec.size_max,
+                departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
+                size_max=self._size_max or spec.size_max,
                 window=self._window or spec.window))
         return found
 
@@ -116,11 +118,12 @@ class Topic(Entity, Generic[T]):
         from spindle.group.levels import Level
         from spindle.group.topics import TopicSpec
 
-        sizes = {"size_max": self._size_max or self._codec.size_max}
+        sizes = {"size_max": self._size_max or (self._codec.size_max and self._codec.size_max + ROOM)}
+        departs = self._codec.key_of is not None or policies.is_exclusive(qos)
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             window=self._window, history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,
-            history_bytes=self._history_bytes, departure=self._departure,
+            history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
             **{name: size for name, size in sizes.items() if size})
         try:
             return self._runtime.session.declare_topic(spec)
@@ -131,10 +134,15 @@ class Topic(Entity, Generic[T]):
                 raise
             return found
 
-    @property
-    def _departure(self) -> int:
-        """Tag of what says that a node has gone; types without a key need none."""
-        return 0 if self._codec.key_of is None else DEPARTURE
+    def _check_room(self, inline: int, spec: TopicSpec) -> None:
+        """Raise DDSException (INCONSISTENT_POLICY) if the topic can't take the largest sample of the type and so many
+        bytes of inline Qos behind it."""
+        if self._codec.size_max and self._codec.size_max + inline > spec.size_max:
+            raise DDSException(
+                DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                f"topic {self._name!r} takes {spec.size_max} bytes; a sample of {self._codec.type_name} has up to "
+                f"{self._codec.size_max}, and what this writer's Lifespan, OwnershipStrength and Partition say with "
+                f"each another {inline}: declare the topic with a larger size_max")
 
     def _history_depth(self, qos: Qos) -> int:
         """Samples to keep for late joiners; 0 = what fits."""
@@ -163,6 +171,11 @@ class Topic(Entity, Generic[T]):
         if Policy.Durability not in said and actual >= 2:
             adopted.append(Policy.Durability.TransientLocal if actual == 2 else Policy.Durability.Persistent)
         qos = policies.effective(Qos(*adopted) + own, self._own_qos, extra)
+        if policies.is_exclusive(qos) and not info.spec.departure:
+            raise DDSException(
+                DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                f"topic {self._name!r} was declared without Ownership.Exclusive: give the Topic this Qos in the "
+                "program that makes it first")
         if is_writer and policies.level_of(qos) > actual:
             raise DDSException(
                 DDSException.DDS_RETCODE_INCONSISTENT_POLICY,

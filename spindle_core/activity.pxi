@@ -176,7 +176,7 @@ cdef void changed_in_copy(node_t *node, uint32_t rank, uint64_t *topics, bint ta
 
 cdef inline bint has_commits(inbox_t *box) noexcept nogil:
     """As in take_inbox(), which reads the count again, and checks it."""
-    if box.farewell == FAREWELL_DUE:
+    if box.farewell == FAREWELL_DUE or (box.aside_tag and box.aside_at == box.consumed):
         return True
     return (u64_load_relaxed(&box.header.committed) if not box.ended else box.until) != box.consumed
 

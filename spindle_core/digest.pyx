@@ -152,7 +152,7 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
         for value in (box.header.committed, box.consumed, box.ack_index, box.ack_count, box.ack_next_index,
                       box.persist_index, box.persist_count, box.progress.acknowledged, box.progress.persisted,
                       box.header.space_waiting, box.space_rung, box.until, box.ended, <uint64_t>box.farewell,
-                      box.farewell_tag):
+                      box.farewell_tag, box.aside_tag, box.aside_at):
             fields[n] = value
             n += 1
         state += (<char *>fields)[:n * sizeof(uint64_t)]

@@ -23,6 +23,8 @@ cdef struct inbox_t:
     bint ended                   # what the application commits counts no more
     farewell_state farewell      # a message without payload behind these
     uint8_t farewell_tag
+    uint8_t aside_tag            # of a message without payload that goes in the writer's name; 0: none
+    uint64_t aside_at            # messages that go before it, all told
     uint64_t size_max            # bytes
     uint64_t n_slots             # messages that may be committed and not taken over yet
     uint64_t ring                # slots: ring_slots(n_slots)

@@ -18,6 +18,7 @@ from spindle_core.atomics cimport (
     realtime_ns,
     u64_load_acquire,
     u64_load_relaxed,
+    u64_store_relaxed,
     u64_store_release,
 )
 from spindle_core.bell cimport is_asleep, ring_once
@@ -110,9 +111,25 @@ cdef class Inbox(Doorbell):
         """
         self.state.until = self.committed
         self.state.ended = True
+        self.state.aside_tag = 0
         self.state.farewell_tag = farewell
         self.state.farewell = FAREWELL_DUE if farewell else FAREWELL_NONE
         return self.state.until
+
+    def say(self, uint8_t tag):
+        """A message without payload and with this tag (not 0) goes in the writer's name, behind what it has committed
+        by now, and before the next. The last one said goes, of those that did not go yet. While the predicate thread
+        is parked."""
+        if not self.state.ended:
+            self.state.aside_tag = tag
+            self.state.aside_at = self.committed
+
+    @property
+    def signs_of_life(self):
+        """Changes when the application has committed something, or says that it lives."""
+        if self.ring.base == NULL:
+            return 0, 0
+        return u64_load_relaxed(&self.state.header.committed), u64_load_relaxed(&self.state.header.signs)
 
     @property
     def is_finished(self):
@@ -514,6 +531,11 @@ cdef class InboxWriter:
             else:
                 out.append((k, h.source_ns, PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size), h.tag))
         return out
+
+    def give_sign_of_life(self):
+        """Tells the node, if it watches this writer, that its application lives and has nothing to say."""
+        if self.forks == forks and not self.closed:
+            u64_store_relaxed(&self.header.signs, u64_load_relaxed(&self.header.signs) + 1)
 
     def mark_gone(self):
         """The node died: waiting calls wake up and fail with NodeGone, later ones fail at once."""

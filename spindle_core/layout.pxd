@@ -60,6 +60,7 @@ cdef extern from "layout.h" nogil:
         uint64_t magic
         uint64_t committed
         uint64_t space_waiting
+        uint64_t signs
 
     cdef struct inbox_progress:
         uint64_t magic

@@ -1,7 +1,7 @@
 """The readers' side of a delivery log. See reader.pyx."""
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from spindle_core.layout cimport bell_page, cursor_page
+from spindle_core.layout cimport bell_page, cursor_page, log_record
 from spindle_core.log_position cimport LogPosition
 from spindle_core.memory cimport Mapping
 
@@ -16,11 +16,15 @@ cdef class LogReader(LogPosition):
     cdef uint64_t rung                       # for which sleep of the node's we rang last
     cdef uint32_t forks                      # of this process when it was opened
     cdef bint closed
+    cdef public bint only_plain              # what is given out without its info ends before a message with a tag
+    cdef uint64_t scanned_position, scanned_offset, scanned_index   # how far tagged_ahead has looked
+    cdef bint scan_found                     # there is one with a tag
     cdef Block block                         # the open zero-copy batch, if any
 
     cdef void publish_position(self) noexcept
     cdef int usable(self) except -1
     cdef int refuse_child(self) except -1
+    cdef bint is_not_plain(self, const log_record *r) noexcept
     cdef bint ended(self)
     cdef raise_gone(self)
 

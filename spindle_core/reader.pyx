@@ -53,6 +53,10 @@ cdef class LogReader:
     `bell` and `bell_fd` let a keep-all reader wake a node that waits for it; without them (a log without an engine)
     nobody is rung. `place`: (view id, sequence) where it stands in the order; with `skips` it has had everything before
     that from somewhere else, and drops such messages if the log still brings them.
+
+    only_plain: attribute; True: take(), take_with() and take_block() go no further than the next message that has a
+    tag, and skip_to_last() skips nothing while there is one. Only take_pairs() gives it out: what it is, or whether it
+    counts at all, the layer above has to see by itself.
     """
 
     def __cinit__(self):
@@ -119,7 +123,7 @@ cdef class LogReader:
         check_info_type(info_type)
         while n > 0:
             r = self.peek(&size)
-            if r == NULL:
+            if r == NULL or self.is_not_plain(r):
                 break
             position = self.position
             view_id, sequence = r.view_id, r.sequence
@@ -181,7 +185,7 @@ cdef class LogReader:
         check_info_type(info_type)
         while n > 0:
             r = self.peek(&size)
-            if r == NULL:
+            if r == NULL or self.is_not_plain(r):
                 break
             position = self.position
             view_id, sequence = r.view_id, r.sequence
@@ -230,7 +234,7 @@ cdef class LogReader:
             return None
         while True:
             r = self.peek(&size)
-            if r == NULL:
+            if r == NULL or self.is_not_plain(r):
                 return None
             if self.still_there(self.position):
                 break
@@ -251,7 +255,7 @@ cdef class LogReader:
             if b.end_position >= self.tail or b.stride > self.capacity - b.end_offset:
                 break
             r = <log_record *>(self.ring + b.end_offset)
-            if r.kind != LOG_DATA or r.size != size or r.position != b.end_position:
+            if r.kind != LOG_DATA or r.size != size or r.position != b.end_position or (self.only_plain and r.tag):
                 break
         r = <log_record *>(self.ring + b.end_offset - b.stride)
         b.last_view, b.last_sequence = r.view_id, r.sequence
@@ -267,9 +271,52 @@ cdef class LogReader:
         self.usable()
         self.look()
         count = self.frozen_count if self.frozen else u64_load_relaxed(&self.header.count)
+        if self.only_plain and self.tagged_ahead:
+            return 0
         skipped = self.skip_until(count - depth if count > depth else 0)
         self.publish_position()
         return skipped
+
+    cdef bint is_not_plain(self, const log_record *r) noexcept:
+        """True if this reader must not go past `r` without looking. What an overwritten record says doesn't count."""
+        return self.only_plain and r.tag != 0 and self.still_there(self.position)
+
+    @property
+    def tagged_ahead(self):
+        """True if one of the messages that are there and not taken has a tag, or had one and was overwritten since. The
+        position stays as it is; each message is looked at once, however often this is asked."""
+        cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost, size
+        cdef log_record *r
+        if self.log.base == NULL or self.closed or self.block is not None:
+            return False
+        if self.scan_found and self.scanned_index >= self.index:
+            return True
+        if self.scanned_position > self.position:
+            self.position, self.offset, self.index = self.scanned_position, self.scanned_offset, self.scanned_index
+        self.scan_found = False
+        try:
+            while not self.scan_found:
+                r = self.peek(&size)
+                if r == NULL:
+                    break
+                if r.tag and self.still_there(self.position):
+                    self.scan_found = True
+                else:
+                    self.advance(size)
+        finally:
+            self.scanned_position, self.scanned_offset, self.scanned_index = self.position, self.offset, self.index
+            self.position, self.offset, self.index, self.lost = position, offset, index, lost
+        return self.scan_found
+
+    @property
+    def meets_tagged(self):
+        """True if the next message is there and has a tag."""
+        cdef log_record *r
+        cdef uint64_t size
+        if self.log.base == NULL or self.closed or self.block is not None:
+            return False
+        r = self.peek(&size)
+        return r != NULL and r.tag != 0 and self.still_there(self.position)
 
     @property
     def pending(self):

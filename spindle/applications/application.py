@@ -45,6 +45,7 @@ from spindle.errors import (
 )
 from spindle.group.codec import (
     endpoint_to_wire,
+    lease_from_wire,
     position_from_wire,
     position_to_wire,
     spec_from_wire,
@@ -353,12 +354,13 @@ class Application:
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
         if wanted.farewell > TAG_MAX:
             raise ConfigError(f"a writer's farewell can't have the tag {wanted.farewell}; {TAG_MAX} is the largest")
+        lease = lease_from_wire(wanted.lease) if wanted.HasField("lease") else None
         slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
         inbox_bytes = ring_bytes(slots, spec.size_max)
         async with self._room_for_port(inbox_bytes) as counted:
             port = await self._node.open_writer(
                 wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within,
-                farewell=wanted.farewell)
+                farewell=wanted.farewell, lease=lease)
             number = await self._keep(counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
             return None

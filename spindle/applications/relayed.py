@@ -251,6 +251,8 @@ class RelayedApplication(Application):
                 return  # sent before it heard that the port is closed
             raise WireError(f"messages for port {messages.port}, which is no writer of this application")
         try:
+            if not messages.messages:
+                intake.writer.give_sign_of_life()
             intake.writer.relay(messages.messages)
             self._all.relayed.taken += len(messages.messages)
             self._all.relayed.taken_bytes += sum(len(one.payload) for one in messages.messages)

@@ -19,7 +19,8 @@ from spindle.client.embedding import embed
 from spindle.client.session import ReaderHandle, Session, Unacknowledged, WriterHandle
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
+from spindle.group.leases import Lease
 from spindle.group.position import Position
 
-__all__ = ["Endpoint", "Event", "Position", "ReaderHandle", "Session", "Unacknowledged", "ViewInfo", "WriterHandle",
-           "attach", "embed"]
+__all__ = ["Endpoint", "Event", "Lease", "Position", "ReaderHandle", "Session", "Unacknowledged", "ViewInfo",
+           "WriterHandle", "attach", "embed"]

@@ -23,6 +23,7 @@ from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
 from spindle.errors import ConfigError, SpindleError, shortage
 from spindle.group.endpoints import RELAY_SHIFT
+from spindle.group.leases import Lease
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 
@@ -87,11 +88,15 @@ class RemoteSession(Session):
         """host:port of the present node."""
         return self._channel.address
 
+    @property
+    def beside_node(self) -> bool:
+        return False
+
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
-                    keep_unacknowledged: bool = False, farewell: int = 0) -> WriterHandle:
+                    keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None) -> WriterHandle:
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
         with _told_what_ran_out(f"a writer of topic {topic!r}"):
-            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell)
+            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease)
             info = self._channel.open_writer(writer)
         return RemoteWriterHandle(self, writer, info)
 
@@ -176,6 +181,11 @@ class RemoteWriterHandle(WriterHandle):
     @property
     def relay(self) -> int:  # type: ignore[override]
         return self._writer.identity >> RELAY_SHIFT
+
+    def give_sign_of_life(self) -> None:
+        """As WriterHandle.give_sign_of_life; travels to the present node, if there is one."""
+        self.inbox.give_sign_of_life()
+        self._channel.bell.ring()
 
     def close(self) -> None:
         """As WriterHandle.close; waits a moment until what was committed is delivered everywhere."""

@@ -313,7 +313,8 @@ class RemoteChannel:
                 with self._changed:
                     port = writer.port
                     batch = writer.batch() if port and not link.lost else []
-                if batch:
+                    lives = writer.gives_sign()
+                if batch or (lives and port):
                     link.send(rb.ClientSide(messages=rb.Messages(
                         port=port, messages=[
                             rb.Message(payload=payload, source_ns=ns, tag=tag) for payload, ns, tag in batch])))

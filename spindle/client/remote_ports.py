@@ -18,6 +18,7 @@ from spindle.group.position import Position, farthest, places
 from spindle.group.topics import choose_inbox_slots
 
 if TYPE_CHECKING:
+    from spindle.group.leases import Lease
     from spindle.group.topics import TopicInfo
     from spindle.proto import attach_pb2 as pb
     from spindle.proto import relay_pb2 as rb
@@ -43,7 +44,8 @@ def new_identity() -> int:
 class RemoteWriter:
     """One writer: its ring, and what of it is on the way to the present node."""
 
-    def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes, farewell: int) -> None:
+    def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes, farewell: int,
+                 lease: Lease | None) -> None:
         from spindle_core.ends import Loose
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
@@ -63,17 +65,20 @@ class RemoteWriter:
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
-        self._endpoint, self._guid, self._farewell = endpoint, guid, farewell
+        self._endpoint, self._guid, self._farewell, self._lease = endpoint, guid, farewell, lease
+        self._signs = 0  # of life, as far as they were sent
         self._base = 0  # our messages before the first that the present node was sent
         self._consumed = 0  # of the messages that it was sent, how many it has taken over
         self._window = 0
 
     def request(self) -> pb.OpenWriter:
         """What opens it at the next node."""
+        from spindle.group.codec import lease_to_wire
         from spindle.proto import attach_pb2 as pb
 
         return pb.OpenWriter(topic=self.topic.spec.name, endpoint=self._endpoint, guid=self._guid,
-                             relayed=self.identity, resumed=self.known, farewell=self._farewell)
+                             relayed=self.identity, resumed=self.known, farewell=self._farewell,
+                             lease=lease_to_wire(self._lease))
 
     def opened(self, reply: pb.WriterOpened) -> None:
         """It is open there: what the group has had is acknowledged, the rest will be handed out again."""
@@ -93,6 +98,11 @@ class RemoteWriter:
         """What may be sent now: payload, source timestamp and tag of each."""
         found: list[tuple[bytes, int, int]] = self.outbox.take(self._base + self._consumed + self._window, BATCH_BYTES)
         return found
+
+    def gives_sign(self) -> bool:
+        """True if its program has said that it lives since this was asked last."""
+        before, (_, self._signs) = self._signs, self.outbox.signs_of_life
+        return before != self._signs
 
     def progressed(self, progress: rb.Progress) -> None:
         """Raises WireError if that can't be."""

@@ -19,6 +19,7 @@ from spindle.client.channel import Channel
 from spindle.errors import SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
+from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.position import Position, places
 from spindle.group.topics import TopicInfo, TopicSpec
@@ -68,6 +69,10 @@ class WriterHandle:
             self.closed = True
             self.inbox.close()
             self.session._close_port(self.port)
+
+    def give_sign_of_life(self) -> None:
+        """For a writer with a lease that has nothing to say."""
+        self.inbox.give_sign_of_life()
 
     def unacknowledged(self) -> list[Unacknowledged]:
         """What is on its way, oldest first. After the death of the node these messages may be delivered or lost; only
@@ -166,6 +171,11 @@ class Session:
         self._engine: Engine | None = None  # of a node in this process
         self._finalizer = weakref.finalize(self, _end, channel, on_close)  # also at the end of the program
 
+    @property
+    def beside_node(self) -> bool:
+        """The node is on this host."""
+        return True
+
     def is_within(self, engine: Engine) -> None:
         """The node of this session is in this process, and has this engine."""
         self._engine = engine
@@ -208,7 +218,7 @@ class Session:
             return self._channel.request(**request)
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
-                    keep_unacknowledged: bool = False, farewell: int = 0) -> WriterHandle:
+                    keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None) -> WriterHandle:
         """A writer of a declared topic; returns when this node is one of the topic's senders.
 
         slots: messages that may wait between this writer and the node, 0 = the node's choice.
@@ -217,16 +227,18 @@ class Session:
             `unacknowledged()` still has all of them if the node dies.
         farewell: unless 0, a message without payload and with this tag (1 to 255) follows the writer's last, in the
             order, when it is closed or its program ends in any way; not when its node dies.
+        lease: what the node says when the writer gives no sign of life: a message, or
+            `WriterHandle.give_sign_of_life()`.
         Raises TopicUnknown, AccessDenied, TopicLimit, NoResources.
         """
-        from spindle.group.codec import topic_from_wire
+        from spindle.group.codec import lease_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
         from spindle_core.inbox import InboxWriter
         from spindle_core.memory import Mapping
 
         reply, frame = self._open(
             topic, open_writer=pb.OpenWriter(
-                topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell))
+                topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell, lease=lease_to_wire(lease)))
         with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), _take_fds(frame, 3) as fds:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
+from spindle.group.leases import Lease
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 
-PROTOCOL_VERSION = 6  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
+PROTOCOL_VERSION = 7  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
 
 
 def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:
@@ -29,6 +30,17 @@ def spec_from_wire(message: pb.TopicSpec) -> TopicSpec:
         level=message.level,  # type: ignore[arg-type]  # TopicSpec checks it and makes it a Level
         size_max=message.size_max, window=message.window, history_depth=message.history_depth,
         history_bytes=message.history_bytes, departure=message.departure)
+
+
+def lease_to_wire(lease: Lease | None) -> pb.Lease | None:
+    if lease is None:
+        return None
+    return pb.Lease(duration_ns=lease.duration_ns, lapse=lease.lapse, revival=lease.revival)
+
+
+def lease_from_wire(message: pb.Lease) -> Lease:
+    """Raises ConfigError if a value is impossible."""
+    return Lease(message.duration_ns, message.lapse, message.revival)
 
 
 def topic_to_wire(topic: TopicInfo) -> pb.TopicInfo:

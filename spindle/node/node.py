@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     import socket
 
     from spindle.config.settings import NodeConfig
+    from spindle.group.leases import Lease
     from spindle.security.access import Credentials
     from spindle.transport.network import Network
     from spindle_core.counters import Counters
@@ -333,13 +334,13 @@ class Node:
         await self._running().delete(name)
 
     async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False,
-                          farewell: int = 0) -> WriterPort:
+                          farewell: int = 0, lease: Lease | None = None) -> WriterPort:
         """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen;
-        `relayed`, `farewell`: see WriterPort; `within`: the application is in this process.
+        `relayed`, `farewell`, `lease`: see WriterPort; `within`: the application is in this process.
 
         Raises TopicUnknown, TopicLimit, JournalError, NodeStopped.
         """
-        return await self._running().open_writer(topic, slots, relayed, within, farewell)
+        return await self._running().open_writer(topic, slots, relayed, within, farewell, lease)
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                           after: Sequence[Position] = (), within: bool = False) -> ReaderPort:

@@ -45,7 +45,7 @@ class DeleteTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class OpenWriter(_message.Message):
-    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed", "farewell")
+    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed", "farewell", "lease")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class OpenWriter(_message.Message):
     RELAYED_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     slots: int
     endpoint: bytes
@@ -60,7 +61,18 @@ class OpenWriter(_message.Message):
     relayed: int
     resumed: bool
     farewell: int
-    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ..., farewell: _Optional[int] = ...) -> None: ...
+    lease: Lease
+    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ..., farewell: _Optional[int] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("duration_ns", "lapse", "revival")
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    LAPSE_FIELD_NUMBER: _ClassVar[int]
+    REVIVAL_FIELD_NUMBER: _ClassVar[int]
+    duration_ns: int
+    lapse: int
+    revival: int
+    def __init__(self, duration_ns: _Optional[int] = ..., lapse: _Optional[int] = ..., revival: _Optional[int] = ...) -> None: ...
 
 class OpenReader(_message.Message):
     __slots__ = ("topic", "keep_all", "from_history", "start_index", "endpoint", "guid", "after")

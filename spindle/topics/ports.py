@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
+    from spindle.group.leases import Lease
     from spindle.group.position import Position
     from spindle_core.delivery import Cursor
     from spindle_core.inbox import Inbox
@@ -20,6 +21,7 @@ class WriterPort:
 
     relayed   identity of a writer on a host without a node, 0 for others; see `spindle.relay`
     farewell  tag of the message without payload that follows its last one when it ends, for whatever reason; 0: none
+    lease     how long it may give no sign of life, and what is said then; None: for ever
     draining  after close: done when all that was committed is delivered everywhere
     """
 
@@ -29,6 +31,7 @@ class WriterPort:
     slots: int = 0
     relayed: int = 0
     farewell: int = 0
+    lease: Lease | None = None
     closed: bool = False
     draining: asyncio.Task[None] | None = None
 

@@ -32,6 +32,7 @@ from spindle.errors import (
     shortage,
 )
 from spindle.group.endpoints import RELAY_SHIFT
+from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
@@ -43,6 +44,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
 from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
+from spindle.topics.leases import Leases
 from spindle.topics.local_topic import LocalTopic, ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.waiting import within
@@ -88,6 +90,7 @@ class TopicTable:
         self._asked: dict[TopicSpec | Deletion, int] = {}  # wishes that are not answered yet, with their numbers
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
+        self._leases = Leases(engine)
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._stopped: SpindleError | None = None
@@ -112,9 +115,9 @@ class TopicTable:
         await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False,
-                          farewell: int = 0) -> WriterPort:
-        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`, `farewell`: see WriterPort.
-        `within`: the application is in this process."""
+                          farewell: int = 0, lease: Lease | None = None) -> WriterPort:
+        """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`, `farewell`, `lease`: see
+        WriterPort. `within`: the application is in this process."""
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
@@ -137,8 +140,10 @@ class TopicTable:
             local.writers_wanted -= 1
             self._wish(local)
             raise
-        port = WriterPort(name, local.topic_id, inbox, slots, relayed, farewell)
+        port = WriterPort(name, local.topic_id, inbox, slots, relayed, farewell, lease)
         local.writers.append(port)
+        if lease is not None:
+            self._leases.watch(port, lease)
         return port
 
     async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
@@ -189,6 +194,7 @@ class TopicTable:
 
     async def _drain(self, port: WriterPort) -> None:
         local = self.local[port.topic]
+        self._leases.forget(port)
         with self._engine.parked():
             port.inbox.finish(port.farewell)  # later commits come from an application that writes on after closing
         pause = DRAIN_POLL_S
@@ -506,6 +512,7 @@ class TopicTable:
         if self._stopped is not None:
             return
         self._stopped = error
+        self._leases.stop()
         self.questions.stop()
         for waiter in self._waiters:
             if not waiter.future.done():

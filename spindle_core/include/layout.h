@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 5u
+#define LAYOUT_VERSION 6u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -161,7 +161,8 @@ struct inbox_header {
     uint64_t magic;
     uint64_t committed;        /* messages that the application has committed; guards the slots */
     uint64_t space_waiting;    /* grows each time the application is about to sleep for progress */
-    uint64_t reserved0[5];
+    uint64_t signs;            /* of life, beside what is committed: grows with each */
+    uint64_t reserved0[4];
 };
 _Static_assert(sizeof(struct inbox_header) == CACHE_LINE, "one line");
 #define INBOX_SLOTS_OFFSET 4096u

@@ -28,7 +28,9 @@ cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
     """Messages committed and not yet taken over; 0 where an application claims more than its ring can hold."""
     # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
     cdef uint64_t n = (u64_load_acquire(&box.header.committed) if not box.ended else box.until) - box.consumed
-    return n + (box.farewell == FAREWELL_DUE) if n <= box.n_slots else 0
+    if n > box.n_slots:
+        return 0
+    return n + (box.farewell == FAREWELL_DUE) + (box.aside_tag != 0 and box.aside_at - box.consumed <= n)
 
 
 cdef inline void wake_writer(node_t *node, int fd) noexcept nogil:
@@ -52,20 +54,18 @@ cdef inline void inbox_progressed(node_t *node, inbox_t *box) noexcept nogil:
         wake_writer(node, box.ring_end)
 
 
-cdef inline void say_farewell(subgroup_t *s, inbox_t *box) noexcept nogil:
-    """The message without payload that follows a writer's last. It has no timestamp: nobody of the application wrote
-    it."""
+cdef inline void say(subgroup_t *s, inbox_t *box, uint8_t tag) noexcept nogil:
+    """A message without payload in a writer's name. It has no timestamp: nobody of the application wrote it."""
     cdef uint64_t index = claim(s, 1)
     cdef slot_header *mine
     fill_header(s, index, 0, box.writer_id, 0)
     mine = slot_of(s.senders[s.my_sender].slots, s, index)
-    mine.tag = box.farewell_tag
+    mine.tag = tag
     if box.relay:
         mine.kind = SLOT_RELAYED
         mine.run = box.relay
     mark_ready(s, index, 1)
     box.ack_next_index = index + 1
-    box.farewell = FAREWELL_SENT
 
 
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
@@ -88,8 +88,14 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         n = most
     while n:
         n -= 1
+        if box.aside_tag and box.aside_at == box.consumed:
+            say(s, box, box.aside_tag)
+            box.aside_tag = 0
+            taken += 1
+            continue
         if box.ended and box.consumed == box.until:
-            say_farewell(s, box)
+            say(s, box, box.farewell_tag)
+            box.farewell = FAREWELL_SENT
             taken += 1
             break
         theirs = <slot_header *>(box.slots + (box.consumed & (box.ring - 1)) * box.stride)

@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from spindle.node.changes import OPEN_CLAIM_SHARE
-from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle.group.settings import Settings

@@ -19,8 +19,8 @@ from spindle.restart import catching_up, giving, pieces, streams
 from spindle.restart.history import Donation
 from spindle.topics.local_topic import LocalTopic
 from spindle.transport import peers, wire
-from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.tags import DEPARTURE
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle_lab.whole.system import System

@@ -28,7 +28,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spindle.group.levels import Level
-from spindle_lab.whole.tags import DEPARTURE, FAREWELL, tag_of
+from spindle_lab.whole.lapses import Lapses
+from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL, tag_of
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -39,14 +41,6 @@ if TYPE_CHECKING:
 
 Order = tuple[int, int]  # view id, sequence
 Line = tuple[int, str]  # group id, topic
-
-
-class Violation(Exception):
-    """A promise was broken: `name` is the property."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(f"{name}: {text}")
-        self.name, self.text = name, text
 
 
 @dataclasses.dataclass
@@ -76,6 +70,7 @@ class Checks:
         self.written_ns: dict[tuple[str, bytes], int] = {}  # by topic and payload
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
+        self.lapses = Lapses(self.writings)
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
         self.declared_in: dict[tuple[int, str], View] = {}  # the same: the view of the node that declared it
@@ -111,6 +106,12 @@ class Checks:
         if info.tag == DEPARTURE and not info.writer:
             self._took_departure(reading, info)
             return
+        if info.tag in (LAPSE, REVIVAL) and not payload:
+            if reading.ordered:
+                self._same_place(reading, info, b"")
+            if reading.topic not in self.lied_to:
+                self.lapses.took(reading, info)
+            return
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
             return
@@ -126,6 +127,7 @@ class Checks:
         if name in reading.ended and name not in self.relayed:
             raise Violation("D5", f"{reading} takes {payload!r} after its writer was said to have ended")
         reading.names[info.sender, info.relay, info.writer] = name
+        reading.lapsed.discard(name)
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)
             return
@@ -321,6 +323,8 @@ class Checks:
     def _reader_lacks(self, reading: Reading) -> str:
         if reading.open and reading.keep_all and reading.ordered and not reading.lost():
             last = self._last(reading)
+            if reading.topic not in self.lied_to and (text := self.lapses.lacking(reading)):
+                return text
             if (reading.taken and reading.taken[-1] < last) or (
                     not reading.taken and last >= reading.start and self._after_it_opened(reading, last)):
                 return f"{reading} has not got {last}"

@@ -29,11 +29,11 @@ from spindle.security.trust import Trust
 from spindle.transport.local import connect as connect_here
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire_blocking import BlockingConnection
-from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.keys import Keys, written
 from spindle_lab.whole.liars import STRANGER
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle_lab.whole.slots import NodeSlot

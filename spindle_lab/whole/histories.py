@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle_lab.whole.checks import Checks

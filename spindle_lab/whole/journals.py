@@ -17,7 +17,7 @@ from spindle.journal.files import OsFiles
 from spindle.restart.chain import NOTHING, Order, Standing, known_of
 from spindle.restart.disk import Store, messages_after
 from spindle.restart.ledger import Ledger
-from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle_lab.whole.world import World

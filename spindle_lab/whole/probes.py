@@ -10,6 +10,8 @@ EXPECTED = (
     "a writer sends again at the next node",
     "a node brings newer settings into its group",
     "a node with older settings learns the group's",
+    "a reader is told that a writer gives no sign of life",
+    "a reader is told that a writer lives again",
     "a topic is deleted",
     "a topic is opened that somebody else has declared",
     "a liar is shown the door",

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from spindle.client.attaching import attach
 from spindle.errors import SpindleError, TopicInUse, TopicUnknown
+from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
-from spindle_lab.whole.checks import Deleted, Violation
+from spindle_lab.whole.checks import Deleted
 from spindle_lab.whole.shortage import SHORT
-from spindle_lab.whole.tags import FAREWELL, tag_of
+from spindle_lab.whole.tags import FAREWELL, LAPSE, REVIVAL, tag_of
+from spindle_lab.whole.violation import Violation
 from spindle_lab.whole.watching import Watching, difference
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Reading:
         self.names: dict[tuple[int, int, int], bytes] = {}  # writer, as messages have it -> the name of the last one
         self.ended: set[bytes] = set()  # writers that are said to have ended
         self.departed: set[tuple[int, int]] = set()  # view, and a node that was said to have gone with it
+        self.lapsed: set[bytes] = set()  # writers that are said to give no sign of life
         self.open = True
         self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks
@@ -97,7 +100,20 @@ class Writing:
         self.opened_ns = program.world.system.now_ns
         self.group_id = program.session.group_id if program.session is not None else 0
         self.certain = True  # all that was written must be delivered, as far as its node lives
+        self.lease_ns = 0  # it gives signs of life at least so often, or is said not to
+        self.signs = [self.opened_ns]  # when, UTC ns
+        self._shown: list[int] = []  # of each message, how many signs there were when it was written
         self.owed = 0  # ... of a node that was told to leave: what had been written by then
+
+    def shows(self, message: bool) -> None:
+        """It has given a sign of life, with or without a message."""
+        if message:
+            self._shown.append(len(self.signs))
+        self.signs.append(self.program.world.system.now_ns)
+
+    def shown_ns(self, number: int) -> int:
+        """When its message with this number, from 0, showed that it lived; before the first: since it was opened."""
+        return self.signs[self._shown[number]] if 0 <= number < len(self._shown) else self.signs[0]
 
     def due(self) -> int:
         """How many of its messages must be delivered in the end."""
@@ -223,8 +239,8 @@ class Program:
     def _act(self) -> None:
         """One thing after the other until its session ends, or the run is over."""
         actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
-            self._open_together, self._open_what_comes, self._go_away,
-            self._close, self._look, self._delete, self._rest, self._rest)
+            self._open_together, self._open_what_comes, self._go_away, self._give_sign_of_life,
+            self._give_sign_of_life, self._close, self._look, self._delete, self._rest, self._rest)
         while not self.world.finishing and self._goes_on():
             self.rng.choice(actions)()
         if self.world.finishing and self._goes_on():
@@ -331,10 +347,15 @@ class Program:
         assert self.session is not None
         self.serial += 1
         name, guid = f"{self.process}.{self.serial}", self._guid()
+        lease = Lease(self.rng.choice((10, 50, 400)) * 1_000_000, LAPSE, REVIVAL) if self.rng.random() < 0.3 else None
         with self._topic(spec):
             self.doing = f"opening a writer of {spec.name!r}"
-            handle = self.session.open_writer(spec.name, guid=guid, farewell=self.rng.choice((0, FAREWELL)))
+            asked_ns = self.world.system.now_ns
+            handle = self.session.open_writer(
+                spec.name, guid=guid, farewell=self.rng.choice((0, FAREWELL)), lease=lease)
         writing = self._writing(handle, name, guid)
+        if lease is not None:
+            writing.lease_ns, writing.signs = lease.duration_ns, [asked_ns]
         self.writings.append(writing)
         self.world.checks.writings.append(writing)
 
@@ -414,11 +435,20 @@ class Program:
                 return
             writing.count += 1
 
+    def _give_sign_of_life(self) -> None:
+        leased = [one for one in self.writings if one.lease_ns]
+        for writing in leased:
+            self.doing = f"giving a sign of life of {writing}"
+            writing.handle.give_sign_of_life()
+            writing.shows(message=False)
+            time.sleep(writing.lease_ns / 1e9 * self.rng.choice((0.1, 0.5, 2.0)) / len(leased))
+
     def _put(self, writing: Writing, data: bytes) -> bool:
         for _ in range(50):
             try:
                 writing.handle.inbox.write(data, timeout_s=0.0, tag=tag_of(data))
                 self.world.checks.written_ns[writing.topic, data] = self.world.system.now_ns
+                writing.shows(message=True)
                 return True
             except WriteTimeout:
                 self._take_all()

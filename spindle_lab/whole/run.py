@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 
 import spindle
 from spindle_lab.whole.bounds import watched
-from spindle_lab.whole.checks import Violation
 from spindle_lab.whole.disk import in_place_of_files
 from spindle_lab.whole.knobs import turned
 from spindle_lab.whole.patches import forget, patched
 from spindle_lab.whole.system import System
+from spindle_lab.whole.violation import Violation
 from spindle_lab.whole.world import Setup, World, note_syncs
 
 NOT_RUN = ("spindle.cli", "spindle.demo", "spindle.rdma")

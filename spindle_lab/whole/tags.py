@@ -2,6 +2,8 @@
 
 FAREWELL = 9
 DEPARTURE = 17
+LAPSE = 33
+REVIVAL = 34
 _TAGS = (0, 0, 1, 255)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, MISSED, VIEW, Event
-from spindle_lab.whole.checks import Violation
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle.client.session import Session

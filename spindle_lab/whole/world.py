@@ -23,7 +23,7 @@ from spindle.group.topics import TopicSpec
 from spindle.transport import frames
 from spindle_lab.whole import histories, journals
 from spindle_lab.whole.agreed import Agreed
-from spindle_lab.whole.checks import Checks, Violation
+from spindle_lab.whole.checks import Checks
 from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.guarded import Guard, Guest, Stranger
 from spindle_lab.whole.liars import Liar
@@ -37,6 +37,7 @@ from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
 from spindle_lab.whole.tags import DEPARTURE
 from spindle_lab.whole.turns import Stuck
+from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle.client.session import Session

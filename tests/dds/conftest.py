@@ -5,6 +5,7 @@ import pytest
 
 from dds import DomainParticipant
 from tests.spindle.daemons import daemons
+from tests.spindle.hosts import hosts
 
 
 @pytest.fixture
@@ -25,4 +26,11 @@ def two_nodes():
 def group(runtime_dir):
     """Three daemons, which form one group."""
     with daemons(runtime_dir, 3) as running:
+        yield running
+
+
+@pytest.fixture
+def site(runtime_dir, tmp_path):
+    """Three hosts with journals; each has a directory of its own."""
+    with hosts(runtime_dir, 3, f'journal.dir="{tmp_path}"') as running:
         yield running

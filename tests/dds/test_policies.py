@@ -9,6 +9,7 @@ import pytest
 
 from dds import policies
 from dds.exceptions import DDSException
+from dds.inline_qos import PARTITIONS_MAX
 from dds.internal import dds_infinity
 from dds.policies import DEFAULT, POLICY_IDS, check, incompatible_policy, level_of
 from dds.qos import DataReaderQos, DataWriterQos, Policy, Qos
@@ -24,8 +25,12 @@ HONOURED = [
     Policy.DestinationOrder.ByReceptionTimestamp, Policy.DestinationOrder.BySourceTimestamp,
     Policy.PresentationAccessScope.Instance(False, False),
     Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
-    Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Lifespan(dds_infinity),
-    Policy.TimeBasedFilter(0), Policy.Partition(()), Policy.Partition(""), Policy.TransportPriority(7),
+    Policy.Ownership.Exclusive, Policy.OwnershipStrength(-1), Policy.Liveliness.Automatic(policies.LEASE_MIN),
+    Policy.Liveliness.ManualByTopic(dds_infinity), Policy.Liveliness.ManualByParticipant(1 << 40),
+    Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Deadline(policies.DEADLINE_MIN),
+    Policy.Lifespan(dds_infinity), Policy.Lifespan(1),
+    Policy.TimeBasedFilter(0), Policy.TimeBasedFilter(1), Policy.Partition(()), Policy.Partition(""),
+    Policy.Partition(["a", "b*"]), Policy.TransportPriority(7), Policy.ReaderDataLifecycle(0, 1),
     Policy.WriterDataLifecycle(False), Policy.WriterDataLifecycle(True),
     Policy.ReaderDataLifecycle(dds_infinity, dds_infinity),
     Policy.IgnoreLocal.Nothing, Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
@@ -34,19 +39,17 @@ HONOURED = [
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
 UNSUPPORTED = [
-    Policy.PresentationAccessScope.Group(False, True),
-    Policy.PresentationAccessScope.Topic(True, True), Policy.Ownership.Exclusive, Policy.OwnershipStrength(1),
-    Policy.Liveliness.Automatic(1), Policy.Liveliness.ManualByTopic(dds_infinity),
-    Policy.Liveliness.ManualByParticipant(1), Policy.Deadline(1), Policy.Lifespan(1), Policy.TimeBasedFilter(1),
-    Policy.Partition("a"),
-    Policy.ReaderDataLifecycle(1, dds_infinity),
+    Policy.PresentationAccessScope.Group(False, True), Policy.PresentationAccessScope.Topic(True, True),
     Policy.TypeConsistency.AllowTypeCoercion(), Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
     Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]
 
 IMPOSSIBLE = [
     Policy.Reliability.Reliable(-1), Policy.History.KeepLast(0), Policy.ResourceLimits(0), Policy.ResourceLimits(-2),
     Policy.ResourceLimits(max_instances=0), Policy.LatencyBudget(-1),
-    Policy.DurabilityService(0, Policy.History.KeepLast(0), -1, -1, -1)]
+    Policy.DurabilityService(0, Policy.History.KeepLast(0), -1, -1, -1), Policy.OwnershipStrength(1 << 31),
+    Policy.Liveliness.Automatic(policies.LEASE_MIN - 1), Policy.Liveliness.ManualByTopic(0),
+    Policy.Deadline(policies.DEADLINE_MIN - 1), Policy.Lifespan(0), Policy.TimeBasedFilter(-1),
+    Policy.Partition("a\0b"), Policy.Partition("x" * (PARTITIONS_MAX + 1)), Policy.ReaderDataLifecycle(-1, 0)]
 
 
 @pytest.mark.parametrize("policy", HONOURED, ids=repr)
@@ -119,12 +122,36 @@ def test_levels(said, level):
     ((), (Policy.PresentationAccessScope.Topic(False, False),), "PresentationAccessScope"),
     ((Policy.PresentationAccessScope.Topic(False, True),), (Policy.PresentationAccessScope.Instance(False, True),),
      None),
+    ((), (Policy.Deadline(1 << 30),), "Deadline"),
+    ((Policy.Deadline(1 << 30),), (Policy.Deadline(1 << 30),), None),
+    ((Policy.Deadline(1 << 30),), (), None),
+    ((Policy.Ownership.Exclusive,), (), "Ownership"),
+    ((), (Policy.Ownership.Exclusive,), "Ownership"),
+    ((Policy.Ownership.Exclusive,), (Policy.Ownership.Exclusive,), None),
+    ((), (Policy.Liveliness.Automatic(1 << 30),), "Liveliness"),
+    ((Policy.Liveliness.Automatic(1 << 30),), (Policy.Liveliness.ManualByTopic(1 << 30),), "Liveliness"),
+    ((Policy.Liveliness.ManualByTopic(1 << 30),), (Policy.Liveliness.ManualByParticipant(1 << 31),), None),
     ((Policy.DataRepresentation(True, False),), (Policy.DataRepresentation(False, True),), "DataRepresentation"),
     ((Policy.DataRepresentation(True, False),), (Policy.DataRepresentation(True, True),), None),
     ((Policy.DataRepresentation(False, True),), (), None)], ids=repr)
 def test_offered_against_requested(offered, requested, obstacle):
     expected = POLICY_IDS[obstacle] if obstacle else 0
     assert incompatible_policy(DEFAULT + Qos(*offered), DEFAULT + Qos(*requested)) == expected
+
+
+@pytest.mark.parametrize(("written_to", "read_from", "meet"), [
+    ((), (), True), (("a",), (), False), ((), ("a",), False), (("a",), ("a",), True), (("a", "b"), ("b", "c"), True),
+    (("a",), ("b",), False), (("a1",), ("a*",), True), (("a*",), ("a1",), True), (("a*",), ("a*",), True),
+    (("a*",), ("*1",), False), (("a[12]",), ("a2",), True), (("A",), ("a",), False), ((), ("*",), True),
+    (("", "a"), (), True), (("a?",), ("ab", "x"), True)])
+def test_partitions(written_to, read_from, meet):
+    assert policies.partitions_meet(written_to, read_from) is meet
+
+
+def test_a_deadline_shorter_than_what_the_filter_lets_pass():
+    with pytest.raises(DDSException, match="wants more samples") as caught:
+        check("DataReader", Qos(Policy.Deadline(1 << 30), Policy.TimeBasedFilter(1 << 31)), DataReaderQos)
+    assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
 
 
 def test_blocking_times():

@@ -25,6 +25,7 @@ from dds import (
     Topic,
     duration,
 )
+from dds.inline_qos import ROOM
 from dds.types import ProtobufSample
 from tests.dds.test_intake import State
 from tests.dds.test_sub import LONG, Message, pair
@@ -144,7 +145,7 @@ class TestLoans:
         np = pytest.importorskip("numpy")
         dtype = np.dtype([("altitude", "<f8"), ("speed", "<f4", (2,))])
         writer, reader = pair(participant, dtype)
-        assert reader.topic.spec.size_max == dtype.itemsize
+        assert reader.topic.spec.size_max == dtype.itemsize + ROOM
         with writer.loan() as record:
             record["altitude"] = 9750.5
             record["speed"][:] = 1, 2

@@ -22,7 +22,6 @@ from dds.idl.annotations import key
 from dds.internal import publication_handle
 from spindle.client import remote_ports
 from tests.dds.test_sub import LONG
-from tests.spindle.hosts import hosts
 from tests.support import wait_until
 
 ALL = Policy.History.KeepAll
@@ -32,13 +31,6 @@ LEVELS = {
     "volatile": Qos(Policy.Reliability.Reliable(LONG), Policy.Durability.TransientLocal),
     "logged": Qos(Policy.Reliability.Reliable(LONG), Policy.Durability.Persistent),
 }
-
-
-@pytest.fixture
-def site(runtime_dir, tmp_path):
-    """Three hosts with journals; each has a directory of its own."""
-    with hosts(runtime_dir, 3, f'journal.dir="{tmp_path}"') as running:
-        yield running
 
 
 def remote(site, *order, **more):

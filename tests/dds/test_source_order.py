@@ -43,7 +43,7 @@ def test_what_is_older_than_what_came_before_is_kept_out_and_counted(participant
         writer.write(b"%d" % stamp, timestamp=stamp)
         settled(writer)
     assert reader.take(9) == [b"100", b"100", b"101", b"300"]
-    assert reader.get_sample_filtered_status().total_count == 2
+    assert reader.get_sample_lost_status().total_count == 2 and reader.get_sample_filtered_status().total_count == 0
 
 
 def test_keep_last_counts_only_what_was_let_in(participant):

@@ -11,6 +11,7 @@ import pytest
 from dds import DataReader, DataWriter, DDSException, Domain, DomainParticipant, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.types import int32
+from dds.inline_qos import ROOM
 from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
 from tests.dds.test_sub import LONG, Message
@@ -119,7 +120,8 @@ def test_sizes(participant):
     class Fixed(IdlStruct):
         a: int32
 
-    assert Topic(participant, "fixed", Fixed, qos=RELIABLE).spec.size_max == 8
+    assert Topic(participant, "fixed", Fixed, qos=RELIABLE).spec.size_max == 8 + ROOM
+    assert Topic(participant, "said", Fixed, qos=RELIABLE, size_max=20).spec.size_max == 20
     assert Topic(participant, "open", Message, qos=RELIABLE).spec.size_max == 16384
     qos = TRANSIENT_LOCAL + Qos(Policy.History.KeepLast(7))
     topic = Topic(participant, "sized", bytes, qos=qos, size_max=5, window=9)

@@ -11,6 +11,7 @@ from spindle.client.remote_link import Link
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.errors import SpindleError
 from spindle.group.codec import spec_to_wire
+from spindle.group.leases import Lease
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as attach
 from spindle.proto import opening_pb2
@@ -19,7 +20,8 @@ from spindle.transport.frames import Frame, encode
 from tests.fuzz.live import ANSWER_S, PLAIN, _opening, _requests, host
 from tests.fuzz.target import Cutter, in_blocks, target
 
-WRITER = attach.OpenWriter(topic="plain", slots=4, relayed=1 << 20, resumed=True, farewell=8)
+WRITER = attach.OpenWriter(topic="plain", slots=4, relayed=1 << 20, resumed=True, farewell=8,
+                           lease=attach.Lease(duration_ns=10_000_000, lapse=33, revival=34))
 
 
 def _sides() -> Iterator[bytes]:
@@ -34,6 +36,7 @@ def _sides() -> Iterator[bytes]:
         rb.ClientSide(credit=rb.Credit(port=2, bytes=1 << 16)),
         rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(payload=b"y", source_ns=5, tag=4)])),
         rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(tag=300)])),
+        rb.ClientSide(messages=rb.Messages(port=3)),  # a sign of life
     ]
     for sides in ([begin], [begin, *requests, *stream], requests, [begin, *stream], [begin, begin]):
         yield in_blocks(one.SerializeToString() for one in sides)
@@ -78,7 +81,7 @@ def external_node(data: bytes) -> None:
     topic = TopicInfo(TopicSpec("t", size_max=64, window=4), 1, (), ())
     reader = RemoteReader(channel.bell, topic, True, b"", b"")
     reader.opened(attach.ReaderOpened(port=1, continued=True))
-    writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0)
+    writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0, Lease(10_000_000, 33, 34))
     writer.opened(attach.WriterOpened(port=1, slots=4))
     link.readers[1], link.writers[1] = reader, writer
     writer.inbox.write(b"one")

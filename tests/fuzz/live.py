@@ -135,6 +135,9 @@ def _requests() -> list[bytes]:
         {"declare_topic": attach.DeclareTopic(spec=spec_to_wire(TopicSpec("mine", size_max=32, window=4)))},
         {"declare_topic": attach.DeclareTopic(spec=spec_to_wire(SPEC))},
         {"open_writer": attach.OpenWriter(topic="plain", slots=4, guid=b"g1", endpoint=b"{}")},
+        {"open_writer": attach.OpenWriter(topic="plain", slots=4, guid=b"g3", lease=attach.Lease(
+            duration_ns=10_000_000, lapse=33, revival=34))},
+        {"open_writer": attach.OpenWriter(topic="plain", slots=4, lease=attach.Lease(duration_ns=1, lapse=300))},
         {"open_reader": attach.OpenReader(topic="plain", keep_all=True, start_index=-1, guid=b"g2")},
         {"close_port": attach.ClosePort(port=1)}, {"watch": attach.Watch()},
         {"list_endpoints": attach.ListEndpoints(topic="plain")}, {"list_topics": attach.ListTopics()},

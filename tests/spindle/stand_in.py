@@ -23,6 +23,7 @@ from spindle.errors import TopicUnknown
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
+from spindle.group.leases import Lease
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import opening_pb2
@@ -107,6 +108,7 @@ class StandInNode:
 
     async def open_writer(
         self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False, farewell: int = 0,
+        lease: Lease | None = None,
     ) -> StandInWriter:
         await self.hold.wait()
         size_max = self._known(topic).spec.size_max

@@ -243,3 +243,171 @@ def test_a_view_change_in_the_middle(trim: int) -> None:
     for reader in readers:
         assert got(reader) == [*expected(), (b"", 99)]
     assert inbox.is_finished
+
+
+# --- asides
+
+def say(cluster: Cluster, inbox: Inbox, tag: int, node: int = 0) -> None:
+    with cluster.engines[node].parked():
+        inbox.say(tag)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("relay", [0, 3])
+@pytest.mark.parametrize("batch", [True, False])
+def test_an_aside_goes_before_what_comes_next(level: int, relay: int, batch: bool) -> None:
+    cluster = Cluster(2, level=level, switches=Switches(batch_send=batch))
+    readers = [cluster.reader(0), cluster.reader(1)]
+    inbox, writer = opened(cluster, relay=relay)
+    write(writer)
+    cluster.settle()
+    say(cluster, inbox, 98)
+    cluster.settle()
+    write(writer, [5])
+    cluster.settle()
+    say(cluster, inbox, 96)
+    say(cluster, inbox, 97)  # what has not gone yet need not
+    write(writer, [6])
+    cluster.settle()
+    for reader in readers:
+        assert got(reader) == [*expected(), (b"", 98), *expected([5]), (b"", 97), *expected([6])]
+    assert inbox.acknowledged == inbox.committed == 6
+
+
+def test_an_aside_goes_behind_what_waits() -> None:
+    cluster = Cluster(2)
+    reader = cluster.reader(1)
+    inbox, writer = opened(cluster)
+    write(writer, [1, 2])
+    say(cluster, inbox, 98)
+    write(writer, [3])
+    cluster.settle()
+    assert got(reader) == [*expected([1, 2]), (b"", 98), *expected([3])]
+
+
+def test_who_takes_back_what_it_has_committed_gets_no_more_taken() -> None:
+    """An application writes into its inbox's header: nothing behind what it says now may be read, whatever was said
+    before."""
+    cluster = Cluster(1)
+    reader = cluster.reader(0)
+    inbox, writer = opened(cluster)
+    write(writer, [1, 2, 3])
+    say(cluster, inbox, 98)
+    memoryview(writer.ring)[8:16] = (1).to_bytes(8, "little")
+    cluster.settle()
+    assert got(reader) == expected([1])
+    memoryview(writer.ring)[8:16] = (3).to_bytes(8, "little")
+    cluster.settle()
+    assert got(reader) == [*expected([2, 3]), (b"", 98)]
+
+
+def test_who_has_ended_says_nothing_more() -> None:
+    cluster = Cluster(1)
+    reader = cluster.reader(0)
+    inbox, writer = opened(cluster)
+    write(writer, [1])
+    say(cluster, inbox, 98)
+    finish(cluster, inbox, 99)
+    say(cluster, inbox, 97)
+    cluster.settle()
+    assert got(reader) == [*expected([1]), (b"", 99)] and inbox.is_finished
+
+
+def test_an_aside_is_sent_again_after_a_view_change() -> None:
+    cluster = Cluster(2, senders=[0])
+    readers = [cluster.reader(0), cluster.reader(1)]
+    inbox, writer = opened(cluster)
+    write(writer, [1])
+    say(cluster, inbox, 98)
+    cluster.engines[1].wedge()
+    cluster.engines[0].step_once()
+    cluster.engines[0].wedge()
+    for engine in cluster.engines:
+        assert engine.deliver_to_trim(1, [0])
+    cluster.install(2, cluster.specs)
+    cluster.settle()
+    for reader in readers:
+        assert got(reader) == [*expected([1]), (b"", 98)]
+
+
+def test_signs_of_life() -> None:
+    cluster = Cluster(1)
+    inbox, writer = opened(cluster)
+    seen = [inbox.signs_of_life]
+    writer.give_sign_of_life()
+    seen.append(inbox.signs_of_life)
+    write(writer, [1])
+    seen.append(inbox.signs_of_life)
+    assert len(set(seen)) == 3 and seen[1][0] == seen[0][0]
+    writer.close()
+    writer.give_sign_of_life()
+    assert inbox.signs_of_life == seen[-1]
+
+
+# --- readers that look before they go past a tag
+
+def mixed(tags: Sequence[int], **log_like: int) -> tuple[DeliveryLog, LogReader]:
+    log = DeliveryLog(1 << 16)
+    reader, _ = add_reader(log, **log_like)
+    reader.only_plain = True
+    put(log, tags)
+    return log, reader
+
+
+def put(log: DeliveryLog, tags: Sequence[int]) -> None:
+    for tag in tags:
+        assert log.append(b"%d" % tag, 1, log.delivered, 1, 5, tag=tag)
+
+
+def taken_with(reader: LogReader) -> list[bytes]:
+    return [bytes(one) for one in reader.take_with(99, bytes, info_attribute=None)]
+
+
+def taken_as_block(reader: LogReader) -> list[bytes]:
+    block = reader.take_block(99)
+    if block is None:
+        return []
+    with block:
+        return [bytes(block.buffer[block.offset + i * block.stride:][:block.payload_size]) for i in range(block.count)]
+
+
+@pytest.mark.parametrize("take", [lambda reader: reader.take(99), taken_with, taken_as_block])
+def test_what_gives_no_info_ends_before_a_tag(take: object) -> None:
+    _, reader = mixed([0, 0, 7, 0])
+    assert not reader.meets_tagged and reader.tagged_ahead
+    assert take(reader) == [b"0", b"0"]  # type: ignore[operator]
+    assert take(reader) == [] and reader.pending == 2 and reader.meets_tagged  # type: ignore[operator]
+    assert got_one(reader) == (b"7", 7) and not reader.meets_tagged and not reader.tagged_ahead
+    assert take(reader) == [b"0"] and reader.pending == 0  # type: ignore[operator]
+
+
+def got_one(reader: LogReader) -> tuple[bytes, int]:
+    ((payload, info),) = reader.take_pairs(1)
+    return payload, info.tag
+
+
+def test_nothing_is_skipped_while_there_is_a_tag() -> None:
+    log, reader = mixed([0, 0, 0])
+    assert reader.skip_to_last(1) == 2
+    put(log, [9])
+    assert reader.skip_to_last(1) == 0 and reader.take(9) == [b"0"]
+    assert got_one(reader) == (b"9", 9)
+    put(log, [0, 0])
+    assert reader.skip_to_last(1) == 1 and reader.take(9) == [b"0"]
+
+
+def test_each_message_is_looked_at_where_it_lies() -> None:
+    """Method: a reader that is overtaken, and one whose log returns to its hot part, ask before and after."""
+    log = DeliveryLog(4096)
+    reader, _ = add_reader(log, False)
+    put(log, [0, 3, 0])
+    assert reader.tagged_ahead
+    put(log, [0] * 200)
+    assert reader.tagged_ahead and reader.lost == 0  # it was there; that it was overwritten is found when it is taken
+    put(log, [4])
+    taken = reader.take(999)  # it doesn't mind tags
+    assert taken[-1] == b"4" and len(taken) + reader.lost == 204 and not reader.tagged_ahead
+    for _ in range(100):
+        put(log, [0, 5])
+        assert reader.tagged_ahead and not reader.meets_tagged
+        assert reader.take(9) == [b"0", b"5"] and not reader.tagged_ahead

@@ -1,0 +1,130 @@
+"""What write() of one writer does, made once for the inbox that the writer has at the moment.
+
+Why apart from `dds.pub`: the function that a program calls for each sample has all that it needs at hand, and nothing
+more. It knows the writer's link, not the writer, so that the writer can be forgotten.
+
+A writer whose Qos has readers know something with each sample, or that somebody watches, takes another way, which
+costs it a copy more (`bind_told_write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dds.exceptions import DDSException, closed, translate
+from dds.instances import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES, Written
+from dds.loan import Loan
+from dds.types import contiguous
+from dds.wake import park
+
+if TYPE_CHECKING:
+    from dds.contracts import AVigil
+    from dds.links import WriterLink
+
+
+def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
+    """write(sample, timestamp=None). When the inbox's node is gone it asks the link for the next one."""
+    put, topic = link.handle.inbox.write, link.spec.name
+    if link.doubtful:
+        def put(data: Any, timestamp: int, timeout_s: float) -> None:
+            link.check()
+            link.handle.inbox.write(data, timestamp, timeout_s)
+
+    if codec.kind == "bytes":
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            try:
+                put(sample, timestamp or 0, timeout_s)
+            except Exception as error:
+                if isinstance(error, ConnectionError):
+                    link.write(sample, timestamp or 0, timeout_s)
+                    return
+                # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
+                if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
+                    raise write_error(error, topic) from error
+                put(contiguous(sample), timestamp or 0, timeout_s)
+    else:
+        encode = codec.encode
+
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            data = encode(sample)
+            try:
+                put(data, timestamp or 0, timeout_s)
+            except ConnectionError:
+                link.write(data, timestamp or 0, timeout_s)
+            except Exception as error:
+                raise write_error(error, topic) from error
+            if written is not None:
+                written.add(sample, data)
+    return write
+
+
+def bind_told_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None, inline: bytes,
+                    vigil: AVigil | None) -> Callable[..., None]:
+    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each."""
+    tag = WRITES | ANNOUNCES_QOS if inline else 0
+
+    def write(sample: Any, timestamp: int | None = None) -> None:
+        data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
+        send(link, data + inline, timestamp, timeout_s, tag)
+        instance = KEYLESS_HANDLE if written is None else written.add(sample, data)
+        if vigil is not None:
+            vigil.written(instance)
+    return write
+
+
+def send(link: WriterLink, data: Any, timestamp: int | None, timeout_s: float, tag: int) -> None:
+    """One message with a tag. Raises as a write."""
+    try:
+        link.check()
+        link.handle.inbox.write(data, timestamp or 0, timeout_s, tag)
+    except DDSException:
+        raise
+    except ConnectionError:
+        link.write(data, timestamp or 0, timeout_s, tag)
+    except Exception as error:
+        raise write_error(error, link.spec.name) from error
+
+
+def bind_closed_write(writer: str) -> Callable[..., None]:
+    """write() of a writer that is closed."""
+    def write(sample: Any, timestamp: int | None = None) -> None:
+        park()
+        raise closed(writer)
+    return write
+
+
+def write_error(error: BaseException, topic: str) -> BaseException:
+    """What write() raises for `error`; itself for a wrong sample."""
+    if isinstance(error, (TypeError, BufferError)):
+        return error
+    park()
+    return translate(error, f"writing to topic {topic!r}")
+
+
+class _Copied:
+    """In place of an inbox, for a loan of what can't be sent from where it is built."""
+
+    def __init__(self, memory: bytearray, write: Callable[[bytes, int], None]) -> None:
+        self._memory = memory
+        self._write = write
+
+    def commit(self, size: int | None, timestamp: int) -> None:
+        self._write(bytes(self._memory[:size]), timestamp)
+
+    def abort(self) -> None:
+        pass
+
+
+def copied_loan(codec: Any, size: int, timestamp: int, write: Callable[..., None]) -> Loan:
+    """A loan of memory of our own, from which write() takes the sample."""
+    memory = bytearray(size)
+    data = memoryview(memory) if codec.kind == "bytes" else codec.view(memoryview(memory))
+
+    def put(payload: bytes, timestamp: int) -> None:
+        write(payload if codec.kind == "bytes" else codec.decode(payload), timestamp)
+
+    return Loan(_Copied(memory, put), memoryview(memory), data, timestamp, None)
+
+
+__all__ = ["bind_closed_write", "bind_told_write", "bind_write", "copied_loan", "send", "write_error"]

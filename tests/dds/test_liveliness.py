@@ -1,0 +1,211 @@
+"""Liveliness: a writer that gives no sign of life in time is not alive, for all readers at the same place in the order.
+
+Goal: leases never run out early, always run out, end with a message or an assertion, and count on both sides; what the
+writer alone wrote has no writers meanwhile; a program that is stopped is noticed, on its own host and from afar.
+Method: short leases on embedded nodes, daemons, and over TCP; programs that are stopped with SIGSTOP.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import dds
+from dds import DataReader, DataWriter, DomainParticipant, InstanceState, Listener, Policy, Qos, Topic
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
+from dds.util import duration
+from tests.dds.test_remote import beside, remote
+from tests.dds.test_sub import LONG
+from tests.support import wait_until
+
+LEASE = duration(milliseconds=250)
+BY_TOPIC, BY_PARTICIPANT = Policy.Liveliness.ManualByTopic, Policy.Liveliness.ManualByParticipant
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+def settled(writer, *samples):
+    for sample in samples:
+        writer.write(sample)
+    assert writer.wait_for_acks(LONG)
+
+
+def counts(reader):
+    reader.read(1)  # what has come is let in
+    status = reader.get_liveliness_changed_status()
+    return status.alive_count, status.not_alive_count
+
+
+def test_a_lease_runs_out_and_begins_again(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    begun = time.monotonic_ns()
+    writer = DataWriter(participant, topic, qos=Qos(BY_TOPIC(LEASE)))
+    assert counts(reader) == (1, 0)
+    wait_until(lambda: counts(reader) == (0, 1))
+    assert time.monotonic_ns() - begun >= LEASE
+    wait_until(lambda: writer.get_liveliness_lost_status().total_count == 1)
+    settled(writer, b"here")
+    assert counts(reader) == (1, 0) and reader.take(9) == [b"here"]
+    wait_until(lambda: counts(reader) == (0, 1))
+    wait_until(lambda: writer.get_liveliness_lost_status().total_count == 2)
+    writer.assert_liveliness()
+    wait_until(lambda: counts(reader) == (1, 0))
+    wait_until(lambda: counts(reader) == (0, 1))
+    writer.close()
+    assert counts(reader) == (0, 0)
+
+
+def test_who_says_so_in_time_stays_alive(participant):
+    lease = duration(seconds=2)
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    writers = [DataWriter(participant, topic, qos=Qos(BY_TOPIC(lease))) for _ in range(2)]
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        writers[0].assert_liveliness()
+        writers[1].write(b"x")
+        time.sleep(0.1)
+    assert set(reader.take(999)) == {b"x"} and counts(reader) == (2, 0)
+    assert [one.get_liveliness_lost_status().total_count for one in writers] == [0, 0]
+
+
+def test_an_automatic_writer_lives_with_its_program(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    writer = DataWriter(participant, topic, qos=Qos(Policy.Liveliness.Automatic(duration(milliseconds=500))))
+    time.sleep(1.5)
+    assert counts(reader) == (1, 0) and writer.get_liveliness_lost_status().total_count == 0
+
+
+def test_one_manual_writer_speaks_for_its_participant(participant):
+    lease = duration(seconds=2)
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    silent, busy = (DataWriter(participant, topic, qos=Qos(BY_PARTICIPANT(lease))) for _ in range(2))
+    alone = DataWriter(participant, topic, qos=Qos(BY_TOPIC(duration(milliseconds=100))))
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        busy.write(b"x")
+        time.sleep(0.1)
+    assert set(reader.take(999)) == {b"x"} and counts(reader) == (2, 1)
+    assert alone.get_liveliness_lost_status().total_count == 1
+    wait_until(lambda: counts(reader) == (0, 3))
+    wait_until(lambda: silent.get_liveliness_lost_status().total_count == 1)
+    participant.assert_liveliness()
+    wait_until(lambda: counts(reader) == (2, 1))
+
+
+def test_instances_of_who_is_not_alive_have_no_writers(participant):
+    topic = Topic(participant, "tracks", Track)
+    readers = [DataReader(participant, topic) for _ in range(2)]
+    lasting, brief = DataWriter(participant, topic), DataWriter(participant, topic, qos=Qos(BY_TOPIC(LEASE)))
+    settled(lasting, Track(1, 10))
+    settled(brief, Track(1, 11), Track(2, 20))
+    wait_until(lambda: len(readers[0].read(9)) == 4)
+    settled(brief, Track(2, 21))
+    for reader in readers:
+        *before, end, after = reader.take(9)
+        assert [one.height for one in (*before, after)] == [10, 11, 20, 21]
+        assert end.key_sample.number == 2
+        assert after.sample_info.no_writers_generation_count == 1
+        assert after.sample_info.instance_state == InstanceState.Alive
+
+
+def test_the_owner_is_not_alive(participant):
+    qos = Qos(Policy.Ownership.Exclusive)
+    topic = Topic(participant, "topic", bytes, qos=qos)
+    readers = [DataReader(participant, topic) for _ in range(2)]
+    weak = DataWriter(participant, topic, qos=Qos(Policy.OwnershipStrength(1)))
+    owner = DataWriter(participant, topic, qos=Qos(Policy.OwnershipStrength(2), BY_TOPIC(LEASE)))
+    settled(owner, b"1")
+    settled(weak, b"no")
+    wait_until(lambda: counts(readers[0]) == (1, 1))
+    settled(weak, b"2")
+    settled(owner, b"3")
+    assert [reader.take(9) for reader in readers] == [[b"1", b"2", b"3"]] * 2
+
+
+def test_listeners_hear_of_it(participant):
+    heard = []
+
+    class Hears(Listener):
+        def on_liveliness_changed(self, reader, status):
+            heard.append((status.alive_count, status.not_alive_count))
+
+        def on_liveliness_lost(self, writer, status):
+            heard.append("lost")
+
+    topic = Topic(participant, "topic", bytes)
+    DataReader(participant, topic)
+    reader = DataReader(participant, topic, listener=Hears())
+    writer = DataWriter(participant, topic, qos=Qos(BY_TOPIC(LEASE)), listener=Hears())
+    wait_until(lambda: set(heard) == {(1, 0), (0, 1), "lost"})
+    writer.write(b"x")
+    wait_until(lambda: heard.count((1, 0)) == 2)
+    assert reader.take(9) == [b"x"]
+
+
+STOPPED = """
+import sys, time
+import dds
+from dds import Policy, Qos
+participant = dds.DomainParticipant(**eval(sys.argv[1]))
+topic = dds.Topic(participant, "topic", bytes)
+writer = dds.DataWriter(participant, topic, qos=Qos(Policy.Liveliness.Automatic(dds.duration(milliseconds=400))))
+writer.write(b"x")
+assert writer.wait_for_acks(dds.duration(seconds=30))
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+def stopped_and_continued(how, reader):
+    process = subprocess.Popen([sys.executable, "-c", STOPPED, repr(how)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "there\n"
+        wait_until(lambda: counts(reader) == (1, 0))
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_until(lambda: counts(reader) == (0, 1))
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: counts(reader) == (1, 0))
+        process.kill()
+        wait_until(lambda: counts(reader) == (0, 0))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_program_that_is_stopped(runtime_dir, group):
+    with DomainParticipant(node_id=2) as one:
+        reader = DataReader(one, Topic(one, "topic", bytes))
+        stopped_and_continued({"node_id": 1}, reader)
+
+
+def test_a_program_without_a_node_that_is_stopped(site):
+    with beside(site[2]) as near:
+        reader = DataReader(near, Topic(near, "topic", bytes))
+        with remote(site) as far:
+            here = DataReader(far, Topic(far, "topic", bytes))
+            writer = DataWriter(far, Topic(far, "topic", bytes), qos=Qos(BY_TOPIC(LEASE)))
+            wait_until(lambda: counts(reader) == (0, 1) and counts(here) == (0, 1))
+            writer.assert_liveliness()
+            wait_until(lambda: counts(reader) == (1, 0) and counts(here) == (1, 0))
+            writer.close()
+            wait_until(lambda: counts(reader) == (0, 0))
+
+
+def test_nobody_is_told_of_a_writer_that_is_for_others(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    other = DataWriter(dds.Publisher(participant, qos=Qos(Policy.Partition("a"))), topic, qos=Qos(BY_TOPIC(LEASE)))
+    wait_until(lambda: other.get_liveliness_lost_status().total_count == 1)
+    assert other.wait_for_acks(LONG) and counts(reader) == (0, 0)

@@ -1,0 +1,199 @@
+"""Exclusive ownership: of the writers of an instance the strongest is heard.
+
+Goal: nobody ever hears two writers of one instance, all readers hear the same one after each message, and when the
+owner ends, hangs, loses its node or misses its deadline, the next one is heard with its next sample.
+Method: scripts of writers on embedded nodes and daemons; random orders of messages against a model; a reader that
+takes after each message beside one that takes at the end.
+"""
+
+import contextlib
+import os
+import random
+import signal
+from dataclasses import dataclass
+
+import pytest
+
+import dds
+from dds import DataReader, DataWriter, DomainParticipant, Policy, Qos, Topic
+from dds.exceptions import DDSException
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
+from dds.util import duration
+from tests.dds.test_sub import LONG
+from tests.support import wait_until
+
+EXCLUSIVE = Qos(Policy.Ownership.Exclusive)
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+def strong(strength, *more):
+    return Qos(Policy.OwnershipStrength(strength), *more)
+
+
+def settled(writer, *samples):
+    for sample in samples:
+        writer.write(sample)
+    assert writer.wait_for_acks(LONG)
+
+
+def heights(reader):
+    return [one.height for one in reader.take(99) if not isinstance(one, dds.InvalidSample)]
+
+
+@pytest.mark.parametrize("history", [Policy.History.KeepAll, Policy.History.KeepLast(9)], ids=repr)
+def test_only_the_strongest_is_heard(participant, history):
+    topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE)
+    reader = DataReader(participant, topic, qos=Qos(history))
+    weak, owner, other = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 5, 3))
+    settled(weak, b"alone")
+    settled(owner, b"taken over")
+    settled(weak, b"no")
+    settled(other, b"no")
+    settled(owner, b"yes")
+    assert reader.take(9) == [b"alone", b"taken over", b"yes"]
+    assert reader.get_sample_filtered_status().total_count == 2
+    owner.close()
+    settled(weak, b"first to write")
+    settled(other, b"stronger")
+    settled(weak, b"no")
+    assert reader.take(9) == [b"first to write", b"stronger"]
+
+
+def test_each_instance_has_an_owner_of_its_own(participant):
+    topic = Topic(participant, "tracks", Track, qos=EXCLUSIVE)
+    reader = DataReader(participant, topic)
+    weak, owner = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(owner, Track(1, 10))
+    settled(weak, Track(1, 11), Track(2, 20))
+    settled(owner, Track(1, 12))
+    assert heights(reader) == [10, 20, 12]
+    owner.unregister_instance(Track(1))
+    assert owner.wait_for_acks(LONG)
+    settled(weak, Track(1, 13))
+    assert heights(reader) == [13]
+
+
+def test_only_the_owner_ends_an_instance(participant):
+    topic = Topic(participant, "tracks", Track, qos=EXCLUSIVE)
+    reader = DataReader(participant, topic)
+    weak, owner = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(owner, Track(1, 10))
+    settled(weak, Track(1, 11))
+    weak.dispose(Track(1))
+    assert weak.wait_for_acks(LONG)
+    assert [one.height for one in reader.take(9)] == [10]
+    owner.dispose(Track(1))
+    assert owner.wait_for_acks(LONG)
+    (end,) = reader.take(9)
+    assert end.sample_info.instance_state == dds.InstanceState.NotAliveDisposed
+    settled(weak, Track(1, 12))  # its owner has ended it, and goes on to own it
+    settled(owner, Track(1, 13))
+    assert heights(reader) == [13]
+
+
+def test_equals_are_told_apart(participant):
+    topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE)
+    readers = [DataReader(participant, topic) for _ in range(2)]
+    one, other = sorted((DataWriter(participant, topic) for _ in range(2)), key=lambda w: w.instance_handle)
+    settled(other, b"a")
+    settled(one, b"b")
+    settled(other, b"no")
+    assert [reader.take(9) for reader in readers] == [[b"a", b"b"]] * 2
+
+
+def test_who_has_no_strength_has_none_to_lose(participant):
+    """A writer that says nothing has strength 0, above those below it."""
+    topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE)
+    reader = DataReader(participant, topic)
+    below, plain = DataWriter(participant, topic, qos=strong(-1)), DataWriter(participant, topic)
+    settled(below, b"a")
+    settled(plain, b"b")
+    settled(below, b"no")
+    assert reader.take(9) == [b"a", b"b"]
+
+
+def test_the_owner_misses_its_deadline(participant):
+    qos = EXCLUSIVE + Qos(Policy.Deadline(duration(milliseconds=200)))
+    topic = Topic(participant, "tracks", Track, qos=qos)
+    readers = [DataReader(participant, topic) for _ in range(2)]
+    weak, owner = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(owner, Track(1, 10), Track(2, 20))
+    settled(weak, Track(1, 11))
+    wait_until(lambda: owner.get_offered_deadline_missed_status().total_count >= 2)
+    assert owner.wait_for_acks(LONG)
+    settled(weak, Track(1, 12))
+    settled(owner, Track(2, 21))
+    settled(weak, Track(2, 22))
+    settled(owner, Track(1, 13))
+    assert [heights(reader) for reader in readers] == [[10, 20, 12, 21, 13]] * 2
+
+
+def test_random_orders_against_a_model(participant):
+    """Each step, one of three writers writes, unregisters or is replaced; every reader hears what the model says."""
+    rng = random.Random(7)
+    topic = Topic(participant, "tracks", Track, qos=EXCLUSIVE)
+    lasting, fresh = DataReader(participant, topic), DataReader(participant, topic)
+    off = Policy.WriterDataLifecycle(False)
+    writers = [DataWriter(participant, topic, qos=strong(n, off)) for n in (1, 2, 2)]
+    strengths = [1, 2, 2]
+    owners: dict[int, int] = {}
+    expected, step_by_step = [], []
+
+    def rank(n):
+        return strengths[n], -writers[n].instance_handle
+
+    for step in range(150):
+        n, number = rng.randrange(3), rng.randrange(2)
+        owner = owners.get(number)
+        what = rng.random()
+        if what < 0.8:
+            settled(writers[n], Track(number, step))
+            if owner is None or rank(n) >= rank(owner):
+                owners[number] = n
+                expected.append(step)
+        elif what < 0.9:
+            writers[n].unregister_instance(Track(number))
+            assert writers[n].wait_for_acks(LONG)
+            if owner == n:
+                del owners[number]
+        else:
+            writers[n].close()
+            for number in [number for number, owner in owners.items() if owner == n]:
+                del owners[number]
+            strengths[n] = rng.randrange(3)
+            writers[n] = DataWriter(participant, topic, qos=strong(strengths[n], off))
+        step_by_step += heights(fresh)
+        assert step_by_step == expected
+    assert heights(lasting) == expected
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_the_node_of_the_owner_is_killed(runtime_dir, group, keyed):
+    with contextlib.ExitStack() as stack:
+        one, two, three = (stack.enter_context(DomainParticipant(node_id=n)) for n in (1, 2, 3))
+        kind = Track if keyed else bytes
+        sample = (lambda n: Track(1, n)) if keyed else (lambda n: b"%d" % n)
+        topics = [Topic(each, "topic", kind, qos=EXCLUSIVE) for each in (one, two, three)]
+        readers = [DataReader(each, topic) for each, topic in zip((two, three), topics[1:], strict=True)]
+        owner, standby = DataWriter(one, topics[0], qos=strong(2)), DataWriter(two, topics[1], qos=strong(1))
+        settled(owner, sample(1))
+        settled(standby, sample(2))
+        os.kill(group[0].pid, signal.SIGKILL)
+        wait_until(lambda: len(two.session.view().node_ids) == 2)
+        settled(standby, sample(3))
+        for reader in readers:
+            got = [one for one in reader.take(9) if not isinstance(one, dds.InvalidSample)]
+            assert got == [sample(1), sample(3)]
+
+
+def test_a_topic_that_was_declared_as_shared(participant):
+    Topic(participant, "topic", bytes, qos=Qos(Policy.Reliability.Reliable(LONG)))
+    with pytest.raises(DDSException, match=r"without Ownership\.Exclusive"):
+        DataWriter(participant, Topic(participant, "topic", bytes), qos=EXCLUSIVE)

@@ -1,0 +1,297 @@
+"""Policies by which samples come, go, or are missed because time passes: Deadline, Lifespan, TimeBasedFilter,
+ReaderDataLifecycle.
+
+Goal: nothing happens early, nothing that is due stays away, also if nobody writes or looks any more, and listeners,
+wait sets and statuses tell the same.
+Method: short times on one embedded node; conditions are waited for, and lower bounds measured.
+"""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dds
+from dds import (
+    DataReader,
+    DataWriter,
+    InstanceState,
+    InvalidSample,
+    Listener,
+    Policy,
+    Qos,
+    SampleState,
+    Topic,
+    WaitSet,
+)
+from dds.core import DDSStatus, ReadCondition
+from dds.deadlines import Deadlines
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
+from dds.internal import dds_infinity
+from dds.util import duration
+from tests.dds.test_sub import LONG
+from tests.support import wait_until
+
+SHORT = duration(milliseconds=150)
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+def settled(writer, *samples, **how):
+    for sample in samples:
+        writer.write(sample, **how)
+    assert writer.wait_for_acks(LONG)
+
+
+# --- Deadline
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=40))
+def test_deadlines_against_a_model(steps):
+    """Each step some time passes, and an instance is written, or looked at (number 3)."""
+    deadlines, now, last, counted = Deadlines(20), 0, {}, {}
+    for number, pause in steps:
+        now += pause
+        for instance, periods in deadlines.missed(now):
+            counted[instance] = counted.get(instance, 0) + periods
+        for instance, at in last.items():
+            assert counted.get(instance, 0) == (now - at) // 20, (instance, now)
+        if number < 3:
+            deadlines.written(number, now)
+            counted.pop(number, None)
+            last[number] = now
+
+
+@pytest.mark.parametrize("kind", [bytes, Track], ids=["keyless", "keyed"])
+def test_both_ends_count_what_is_missed(participant, kind):
+    topic = Topic(participant, "topic", kind, qos=Qos(Policy.Deadline(SHORT)))
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    assert reader.get_requested_deadline_missed_status().total_count == 0
+    begun = time.monotonic_ns()
+    settled(writer, b"x" if kind is bytes else Track(7))
+    for look in (reader.get_requested_deadline_missed_status, writer.get_offered_deadline_missed_status):
+        wait_until(lambda look=look: (status := look()).total_count and status)
+        assert time.monotonic_ns() - begun >= SHORT
+    handle = reader.get_requested_deadline_missed_status().last_instance_handle
+    assert handle == writer.get_offered_deadline_missed_status().last_instance_handle
+    assert handle == (1 if kind is bytes else reader.lookup_instance(Track(7)))
+    assert len(reader.take(9)) == 1
+
+
+def test_who_writes_in_time_misses_nothing(participant):
+    period = duration(seconds=2)
+    topic = Topic(participant, "topic", bytes, qos=Qos(Policy.Deadline(period)))
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    for _ in range(20):
+        settled(writer, b"x")
+        time.sleep(0.01)
+    assert reader.get_requested_deadline_missed_status().total_count == 0
+    assert writer.get_offered_deadline_missed_status().total_count == 0
+
+
+def test_an_instance_that_has_ended_is_missed_no_more(participant):
+    topic = Topic(participant, "topic", Track, qos=Qos(Policy.Deadline(SHORT)))
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    settled(writer, Track(1), Track(2), Track(3))
+    writer.dispose(Track(1))
+    writer.unregister_instance(Track(2))
+    handle = writer.lookup_instance(Track(3))
+    wait_until(lambda: reader.get_requested_deadline_missed_status().total_count >= 3)
+    wait_until(lambda: writer.get_offered_deadline_missed_status().total_count >= 3)
+    assert reader.get_requested_deadline_missed_status().last_instance_handle == handle
+    assert len(reader._intake.deadlines) == 1
+    writer.dispose_instance_handle(handle)
+    assert writer.wait_for_acks(LONG)
+    before = reader.get_requested_deadline_missed_status().total_count
+    time.sleep(2 * SHORT / 1e9)
+    assert reader.get_requested_deadline_missed_status().total_count == before
+
+
+def test_listeners_and_wait_sets_hear_of_it(participant):
+    heard = []
+
+    class Hears(Listener):
+        def on_requested_deadline_missed(self, reader, status):
+            heard.append(("requested", status.total_count_change))
+
+        def on_offered_deadline_missed(self, writer, status):
+            heard.append(("offered", status.total_count_change))
+
+    topic = Topic(participant, "topic", bytes, qos=Qos(Policy.Deadline(SHORT)))
+    reader = DataReader(participant, topic)
+    waiting = WaitSet(participant)
+    reader.set_status_mask(DDSStatus.RequestedDeadlineMissed)
+    waiting.attach(reader)
+    assert waiting.wait(0) == 0
+    DataReader(participant, topic, listener=Hears())
+    listening = DataReader(participant, topic, listener=Hears())
+    writer = DataWriter(participant, topic, listener=Hears())
+    settled(writer, b"x")
+    assert waiting.wait(LONG) == 1
+    wait_until(lambda: {kind for kind, _ in heard} == {"requested", "offered"})
+    assert all(change >= 1 for _, change in heard)
+    assert reader.take_status(DDSStatus.RequestedDeadlineMissed) and listening.take(9) == [b"x"]
+
+
+def test_a_sample_that_waits_for_room_is_not_missed(participant):
+    qos = Qos(Policy.Deadline(SHORT), Policy.ResourceLimits(max_samples=1))
+    topic = Topic(participant, "topic", bytes, qos=Qos(Policy.Deadline(SHORT)))
+    reader, writer = DataReader(participant, topic, qos=qos), DataWriter(participant, topic)
+    settled(writer, b"1", b"2")
+    time.sleep(2 * SHORT / 1e9)
+    assert reader.get_requested_deadline_missed_status().total_count == 0
+    assert reader.take(1) + reader.take(1) == [b"1", b"2"]
+
+
+# --- Lifespan
+
+@pytest.mark.parametrize("kind", ["read", "unread"])
+def test_a_sample_expires(participant, kind):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    brief = DataWriter(participant, topic, qos=Qos(Policy.Lifespan(SHORT)))
+    lasting = DataWriter(participant, topic)
+    settled(lasting, b"1")
+    begun = time.time_ns()
+    settled(brief, b"2")
+    settled(lasting, b"3")
+    if kind == "read":
+        assert reader.read(9) == [b"1", b"2", b"3"]
+    condition = ReadCondition(reader, SampleState.Any)
+    wait_until(lambda: reader.read(9) == [b"1", b"3"])
+    assert time.time_ns() - begun >= SHORT
+    assert condition.triggered and reader.take(9) == [b"1", b"3"] and not condition.triggered
+
+
+def test_what_has_expired_wakes_nobody(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    writer = DataWriter(participant, topic, qos=Qos(Policy.Lifespan(1_000)))
+    settled(writer, b"gone", timestamp=time.time_ns() - 1_000_000)
+    assert reader.take(1) == [] and not reader.read_status(DDSStatus.DataAvailable)
+    assert reader.get_sample_lost_status().total_count == 0
+
+
+def test_late_joiners_get_what_lives_though_its_writer_does_not(participant):
+    qos = Qos(Policy.Durability.TransientLocal, Policy.History.KeepAll)
+    topic = Topic(participant, "topic", bytes, qos=qos)
+    keeper = DataReader(participant, topic)
+    writer = DataWriter(participant, topic, qos=Qos(Policy.Lifespan(SHORT)))
+    settled(writer, b"brief")
+    writer.close()
+    with DataWriter(participant, topic, qos=Qos(Policy.Lifespan(duration(hours=1)))) as lasting:
+        settled(lasting, b"lasting")
+    wait_until(lambda: keeper.read(9) == [b"lasting"])
+    assert DataReader(participant, topic).take(9) == [b"lasting"]
+
+
+# --- TimeBasedFilter
+
+def test_at_most_one_in_the_time_and_the_last_in_the_end(participant):
+    topic = Topic(participant, "tracks", Track)
+    reader = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(SHORT)))
+    writer = DataWriter(participant, topic)
+    start = time.time_ns()
+    for n in range(10):
+        settled(writer, Track(1, n), Track(2, 100 + n), timestamp=start + n)
+    first = [one.height for one in reader.take(99)]
+    assert first == [0, 100]
+    begun = time.monotonic_ns()
+    last = [reader.take_one(timeout=LONG).height for _ in range(2)]
+    assert last == [9, 109] and time.monotonic_ns() - begun >= SHORT // 2
+    settled(writer, Track(1, 50), timestamp=start + 9 + SHORT)
+    assert [one.height for one in reader.take(9)] == [50]
+    assert reader.get_sample_filtered_status().total_count == 16
+
+
+def test_a_listener_hears_of_what_was_held_back(participant):
+    got = []
+
+    class Takes(Listener):
+        def on_data_available(self, reader):
+            got.extend(reader.take(9))
+
+    topic = Topic(participant, "topic", bytes)
+    DataWriter(participant, topic)
+    reader = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(SHORT)), listener=Takes())
+    writer = DataWriter(participant, topic)
+    settled(writer, b"1", b"2", b"3")
+    wait_until(lambda: got == [b"1", b"3"])
+    reader.close()
+
+
+def test_who_reads_at_its_own_pace_and_writes_slowly_loses_nothing(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(SHORT)))
+    writer = DataWriter(participant, topic)
+    for n in range(5):
+        settled(writer, b"%d" % n, timestamp=1 + n * SHORT)
+    assert reader.take(9) == [b"%d" % n for n in range(5)]
+
+
+# --- ReaderDataLifecycle
+
+@pytest.mark.parametrize("disposed", [True, False], ids=["disposed", "no writers"])
+def test_what_is_kept_of_an_instance_goes_after_its_end(participant, disposed):
+    topic = Topic(participant, "tracks", Track)
+    delays = (dds_infinity, SHORT) if disposed else (SHORT, dds_infinity)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ReaderDataLifecycle(*delays)))
+    writer = DataWriter(participant, topic, qos=Qos(Policy.WriterDataLifecycle(disposed)))
+    settled(writer, Track(1, 10), Track(2, 20))
+    begun = time.monotonic_ns()
+    writer.unregister_instance(Track(1))
+    assert writer.wait_for_acks(LONG)
+    assert len(reader.read(9)) == 3
+    wait_until(lambda: reader.read(9) == [Track(2, 20)])
+    assert time.monotonic_ns() - begun >= SHORT
+    assert len(reader._intake.instances) == 1
+
+
+def test_an_instance_that_came_alive_again_is_kept(participant):
+    topic = Topic(participant, "tracks", Track)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ReaderDataLifecycle(dds_infinity, SHORT)))
+    writer = DataWriter(participant, topic)
+    settled(writer, Track(1, 10))
+    writer.dispose(Track(1))
+    settled(writer, Track(1, 11))
+    kept = reader.read(9)
+    assert [type(one) is InvalidSample for one in kept] == [False, True, False]
+    time.sleep(2 * SHORT / 1e9)
+    assert len(reader.read(9)) == 3
+    assert reader.read(1)[0].sample_info.instance_state == InstanceState.Alive
+
+
+def test_at_once(participant):
+    topic = Topic(participant, "tracks", Track)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ReaderDataLifecycle(0, 0)))
+    writer = DataWriter(participant, topic)
+    settled(writer, Track(1, 10))
+    writer.write_dispose(Track(2, 20))
+    writer.dispose(Track(1))
+    assert writer.wait_for_acks(LONG)
+    wait_until(lambda: reader.read(9) == [])
+
+
+def test_the_thread_of_the_alarms_holds_nobody(participant):
+    import gc
+    import weakref
+
+    topic = Topic(participant, "topic", bytes, qos=Qos(Policy.Deadline(SHORT)))
+
+    def used():
+        reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+        settled(writer, b"x")
+        wait_until(lambda: reader.get_requested_deadline_missed_status().total_count)
+        return [weakref.ref(reader), weakref.ref(writer)]
+
+    gone = used()
+    gc.collect()
+    wait_until(lambda: [one() for one in gone] == [None, None])
+    assert dds.DataReader(participant, topic)
