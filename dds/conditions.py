@@ -48,14 +48,15 @@ class _Condition(Entity):
         return self.get_datareader()
 
     def is_triggered(self) -> bool:
-        """True while the reader has a sample that the condition asks for."""
+        """True while the reader has a sample that the condition asks for; as take(), it waits briefly for what this
+        process has just written itself."""
         self._check_open()
-        return self.reader._has(self.mask, self.content)
+        return self.reader._has_by_now(self.mask, self.content)
 
     triggered = property(is_triggered)
 
     def _triggers(self) -> bool:
-        return self._open and self.reader._open and self.is_triggered()
+        return self._open and self.reader._open and self.reader._has(self.mask, self.content)
 
 
 class ReadCondition(_Condition):

@@ -425,6 +425,10 @@ class ReaderCore(ReaderStatuses):
             return self._intake.unread
         return self._intake.unread + self._log.pending + (self._failure is not None)
 
+    def _has_by_now(self, mask: int, content: Content | None) -> bool:
+        """As _has(), once what this process has written so far is here."""
+        return self._has(mask, content) or self._await_own(EVERYTHING, 0) and self._has(mask, content)
+
     def _has(self, mask: int, content: Content | None) -> bool:
         """True if a sample satisfies this."""
         if self._link.later:

@@ -402,6 +402,15 @@ class TestListeners:
 
 
 class TestWaitSets:
+    def test_a_condition_knows_what_its_program_has_just_written(self, participant):
+        writer, reader = pair(participant)
+        unread = ReadCondition(reader, ViewState.Any | InstanceState.Any | SampleState.NotRead)
+        for number in range(20):
+            assert not unread.triggered
+            writer.write(b"%d" % number)
+            assert unread.triggered
+            assert reader.take(2) == [b"%d" % number]
+
     def test_conditions_of_a_reader(self, participant):
         writer, reader = pair(participant)
         waitset = WaitSet(participant)
