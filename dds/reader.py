@@ -427,7 +427,7 @@ class ReaderCore(ReaderStatuses):
 
     def _has_by_now(self, mask: int, content: Content | None) -> bool:
         """As _has(), once what this process has written so far is here."""
-        return self._has(mask, content) or self._await_own(EVERYTHING, 0) and self._has(mask, content)
+        return self._has(mask, content) or (self._await_own(EVERYTHING, 0) and self._has(mask, content))
 
     def _has(self, mask: int, content: Content | None) -> bool:
         """True if a sample satisfies this."""
