@@ -286,6 +286,8 @@ cdef class LogReader:
         """True if one of the messages that are there and not taken has a tag, or had one and was overwritten since. The
         position stays as it is; each message is looked at once, however often this is asked."""
         cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost, size
+        cdef uint64_t tail = self.tail
+        cdef bint skips = self.skips
         cdef log_record *r
         if self.log.base == NULL or self.closed or self.block is not None:
             return False
@@ -306,6 +308,8 @@ cdef class LogReader:
         finally:
             self.scanned_position, self.scanned_offset, self.scanned_index = self.position, self.offset, self.index
             self.position, self.offset, self.index, self.lost = position, offset, index, lost
+            # Not the tail either: past the one it knows, the reader looks whether the log has gone back to its start.
+            self.tail, self.skips = tail, skips
         return self.scan_found
 
     @property

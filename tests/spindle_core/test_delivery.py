@@ -53,6 +53,10 @@ class Message:
     source_ns: int = field(default=0)
 
 
+def tag_of(index: int) -> int:
+    return 9 if index % 13 == 12 else 0
+
+
 class LogMachine(RuleBasedStateMachine):
     """Any readers, any sizes, any order of calls, on rings so small that they wrap and jump all the time."""
 
@@ -92,7 +96,8 @@ class LogMachine(RuleBasedStateMachine):
             everybody_is_here = all(r.next == count and r.block is None for r in self.readers)
             before = self.log.oldest_index
             message = Message(payload(count, size), everybody_is_here and not self.keep_history, 1_000 + count)
-            done = self.log.append(message.payload, count % 7, 3 * count, count // 10, message.source_ns, count % 5)
+            done = self.log.append(message.payload, count % 7, 3 * count, count // 10, message.source_ns, count % 5,
+                                   tag=tag_of(count))
             holding = [r.holds for r in self.readers if r.keep_all and r.holds < count]
             if not done:
                 assert holding, "held back by nobody"
@@ -217,6 +222,19 @@ class LogMachine(RuleBasedStateMachine):
             assert r.reader.position_index == self.log.oldest_index
             assert r.reader.lost - r.lost == r.reader.position_index - r.next
             r.lost, r.next = r.reader.lost, r.reader.position_index
+
+    @rule(which=st.integers(0, 9))
+    @precondition(lambda self: self.readers)
+    def look_for_tags(self, which: int) -> None:
+        r = self.pick(which)
+        if r.block is not None:
+            return
+        left = range(max(r.next, self.log.oldest_index), len(self.messages))
+        found = r.reader.tagged_ahead
+        assert found or not any(map(tag_of, left))
+        assert not (r.keep_all and found) or any(map(tag_of, left))
+        if r.keep_all:
+            assert r.reader.meets_tagged == any(map(tag_of, left[:1]))
 
     @rule(which=st.integers(0, 9), depth=st.integers(0, 30))
     @precondition(lambda self: self.readers)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spindle_core.delivery import DeliveryLog
+from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.inbox import Inbox, InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
@@ -411,3 +411,29 @@ def test_each_message_is_looked_at_where_it_lies() -> None:
         put(log, [0, 5])
         assert reader.tagged_ahead and not reader.meets_tagged
         assert reader.take(9) == [b"0", b"5"] and not reader.tagged_ahead
+
+
+def test_who_looks_ahead_reads_on_where_the_log_went_back_to_its_start() -> None:
+    """What a look finds of the log counts for the look alone: the reader sees for itself that the log has gone back."""
+    log = DeliveryLog(1 << 14, 1 << 10)
+    reader, _ = add_reader(log, True)
+    for number in range(200):
+        put(log, [0])
+        assert not reader.tagged_ahead
+        put(log, [number % 2])
+        assert reader.tagged_ahead == bool(number % 2)
+        assert reader.take(9) == [b"0", b"%d" % (number % 2)]
+
+
+def test_who_looks_ahead_still_skips_what_it_has_had() -> None:
+    """A reader that goes on at another node looks over messages which it has had, and then over one that is new."""
+    log = DeliveryLog(1 << 14)
+    put(log, [0, 0, 0])
+    cursor = Cursor(True, True)
+    log.add_reader(cursor)
+    reader = LogReader(Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), True),
+                       os.dup(cursor.their_fd), place=(1, 2), skips=True)
+    assert not reader.tagged_ahead
+    put(log, [5])
+    assert reader.tagged_ahead
+    assert [info.sequence for _, info in reader.take_pairs(9)] == [2, 3]
