@@ -15,7 +15,7 @@ SOURCES := $(shell find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' 
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto netns-test rdma-test clean distclean
+.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference netns-test rdma-test clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -173,6 +173,9 @@ build/protoc/.stamp: | $(VENV)/.stamp-venv
 
 proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
 	@build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+
+reference: $(VENV)/.stamp-install  ## Rewrite the tables of docs/qos.md and docs/dds.md that are made from the code
+	@$(BIN)/python tools/dds_reference.py
 
 clean:  ## Remove what builds and tests left, but not the environment
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

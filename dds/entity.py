@@ -16,6 +16,7 @@ from dds import reaper
 from dds.exceptions import DDSException, closed, unsupported
 from dds.listener import CALLBACKS, Listener
 from dds.matching import Runtime, handle_of
+from dds.policy_table import row_of
 from dds.qos import Policy, Qos
 from dds.status import DDSStatus, NodeStatus
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 _registry: weakref.WeakValueDictionary[int, Entity] = weakref.WeakValueDictionary()
 _refs = itertools.count(1)
 
-# What set_qos() may change on a living entity: plain data that nothing depends on.
-_CHANGEABLE = ("Userdata", "Topicdata", "Groupdata", "EntityName", "Property", "BinaryProperty")
 
 
 class Entity:
@@ -182,7 +181,7 @@ class Entity:
         if not isinstance(qos, Qos):
             raise TypeError(f"qos must be a Qos, not {qos!r}")
         for policy in qos:
-            if policy.__scope__.split("<")[0] not in _CHANGEABLE and me._qos[policy] != policy:
+            if not row_of(policy).changeable and me._qos[policy] != policy:
                 raise DDSException(DDSException.DDS_RETCODE_IMMUTABLE_POLICY,
                                    f"{policy!r} can't be set on a living entity: create it with this Qos")
         me._qos = me._qos + qos

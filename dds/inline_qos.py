@@ -20,7 +20,6 @@ from dds.qos import Policy, Qos
 
 _FIXED = struct.Struct("<qiH")  # lifespan, strength, bytes of the partitions' names in front of this
 ROOM = 64  # bytes that a topic whose type has a largest sample leaves for it
-PARTITIONS_MAX = 4096  # bytes of their names together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,4 +76,4 @@ def _decoded(data: bytes) -> InlineQos:
     return InlineQos(lifespan, strength, tuple(names.split("\0")) if length else ())
 
 
-__all__ = ["NOTHING", "PARTITIONS_MAX", "ROOM", "InlineQos", "of_writer", "partitions", "split"]
+__all__ = ["NOTHING", "ROOM", "InlineQos", "of_writer", "partitions", "split"]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from dds.policy_table import scopes_at
 from dds.qos_policies import BasePolicy, Policy, from_plain, scope_of, to_plain
 
 
@@ -141,47 +142,40 @@ class LimitedScopeQos(Qos):
                 raise ValueError(f"{one} does not concern a {self.for_entity}")
 
 
-_ANY = frozenset({"EntityName", "BinaryProperty", "Property", "IgnoreLocal"})
-_DATA = _ANY | {
-    "DataRepresentation", "Deadline", "DestinationOrder", "Durability", "History", "LatencyBudget", "Liveliness",
-    "Ownership", "Reliability", "ResourceLimits", "TypeConsistency"}
-
-
 class DomainParticipantQos(LimitedScopeQos):
     __slots__ = ()
     for_entity = "DomainParticipant"
-    supported_scopes = _ANY | {"Userdata"}
+    supported_scopes = scopes_at("DomainParticipant")
 
 
 class TopicQos(LimitedScopeQos):
     __slots__ = ()
     for_entity = "Topic"
-    supported_scopes = _DATA | {"DurabilityService", "Lifespan", "Topicdata", "TransportPriority"}
+    supported_scopes = scopes_at("Topic")
 
 
 class PublisherQos(LimitedScopeQos):
     __slots__ = ()
     for_entity = "Publisher"
-    supported_scopes = _ANY | {"Groupdata", "Partition", "PresentationAccessScope"}
+    supported_scopes = scopes_at("Publisher")
 
 
 class SubscriberQos(LimitedScopeQos):
     __slots__ = ()
     for_entity = "Subscriber"
-    supported_scopes = PublisherQos.supported_scopes
+    supported_scopes = scopes_at("Subscriber")
 
 
 class DataWriterQos(LimitedScopeQos):
     __slots__ = ()
     for_entity = "DataWriter"
-    supported_scopes = _DATA | {
-        "DurabilityService", "Lifespan", "OwnershipStrength", "TransportPriority", "Userdata", "WriterDataLifecycle"}
+    supported_scopes = scopes_at("DataWriter")
 
 
 class DataReaderQos(LimitedScopeQos):
     __slots__ = ()
     for_entity = "DataReader"
-    supported_scopes = _DATA | {"ReaderDataLifecycle", "TimeBasedFilter", "Userdata"}
+    supported_scopes = scopes_at("DataReader")
 
 
 __all__ = [

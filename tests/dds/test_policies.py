@@ -9,9 +9,9 @@ import pytest
 
 from dds import policies
 from dds.exceptions import DDSException
-from dds.inline_qos import PARTITIONS_MAX
 from dds.internal import dds_infinity
-from dds.policies import DEFAULT, POLICY_IDS, check, incompatible_policy, level_of
+from dds.policies import DEFAULT, check, incompatible_policy, level_of
+from dds.policy_table import PARTITIONS_MAX, number_of
 from dds.qos import DataReaderQos, DataWriterQos, Policy, Qos
 from tests.dds.test_qos import ALL
 
@@ -135,7 +135,7 @@ def test_levels(said, level):
     ((Policy.DataRepresentation(True, False),), (Policy.DataRepresentation(True, True),), None),
     ((Policy.DataRepresentation(False, True),), (), None)], ids=repr)
 def test_offered_against_requested(offered, requested, obstacle):
-    expected = POLICY_IDS[obstacle] if obstacle else 0
+    expected = number_of(getattr(Policy, obstacle)) if obstacle else 0
     assert incompatible_policy(DEFAULT + Qos(*offered), DEFAULT + Qos(*requested)) == expected
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dds import DataReader, DataWriter, DomainParticipant, InstanceState, InvalidSample, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
-from dds.policies import POLICY_IDS
+from dds.policy_table import number_of
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 
@@ -86,7 +86,7 @@ def test_reception_is_not_enough_for_who_wants_the_source(participant):
     topic = Topic(participant, "topic", bytes)
     reader, writer = DataReader(participant, topic, qos=BY_SOURCE), DataWriter(participant, topic)
     wait_until(lambda: reader.get_requested_incompatible_qos_status().total_count)
-    assert reader.get_requested_incompatible_qos_status().last_policy_id == POLICY_IDS["DestinationOrder"]
+    assert reader.get_requested_incompatible_qos_status().last_policy_id == number_of(Policy.DestinationOrder)
     writer.write(b"no")
     settled(writer)
     assert reader.take(9) == []
