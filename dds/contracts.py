@@ -47,6 +47,9 @@ class AReader(AnEntity, Protocol):
     def _unblock(self, handle: int) -> None:
         """Another writer, with the number of an earlier one, is for it."""
 
+    def _forget_lapse(self, handle: int) -> None:
+        """This writer has gone, whether it was alive or not."""
+
     def _switched(self, continued: bool) -> None:
         """The next node's log is there."""
 

@@ -17,6 +17,7 @@ class Deadlines:
 
     def __init__(self, period_ns: int) -> None:
         self.period_ns = period_ns
+        self._latest_ns = 0
         self._on_time: collections.OrderedDict[int, int] = collections.OrderedDict()  # due; written last stands last
         self._missed: dict[int, int] = {}  # of the others: when the next period of theirs ends
         self._ends: list[tuple[int, int]] = []  # a heap of these, (when, instance), and of some that are on time again
@@ -25,9 +26,10 @@ class Deadlines:
         return len(self._on_time) + len(self._missed)
 
     def written(self, instance: int, now_ns: int) -> None:
-        """A sample of it was written, or has come, at this time; not earlier than any before."""
+        """A sample of it was written, or has come, at this time; at the latest of these times if that is later."""
+        self._latest_ns = max(self._latest_ns, now_ns)
         self._missed.pop(instance, None)
-        self._on_time[instance] = now_ns + self.period_ns
+        self._on_time[instance] = self._latest_ns + self.period_ns
         self._on_time.move_to_end(instance)
 
     def ended(self, instance: int) -> None:

@@ -70,6 +70,8 @@ def split(data: Any) -> tuple[bytes, InlineQos]:
 @functools.lru_cache(maxsize=256)
 def _decoded(data: bytes) -> InlineQos:
     lifespan, strength, length = _FIXED.unpack(data[-_FIXED.size:])
+    if length > PARTITIONS_MAX:
+        raise ValueError(f"{length} bytes of partitions' names: {PARTITIONS_MAX} are the most")
     names = data[:length].decode()  # UnicodeDecodeError is a ValueError
     if lifespan < 0:
         raise ValueError(f"a lifespan of {lifespan} ns")

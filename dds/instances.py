@@ -68,7 +68,7 @@ class Instance:
     newest       latest source timestamp of what it was told, ns; see has_news()
     owner        (strength, publication handle) of the writer that is heard, see dds.standing; None if any would be
     passed       source timestamp of the last sample that a TimeBasedFilter let pass, ns; None before the first
-    passed_at    when it did, UTC ns
+    passed_at    when it did, monotonic ns
     withheld     a later sample that came too soon, as long as it is the last
     ending       the kept entry that says that it has ended, if there is one
     """
@@ -168,6 +168,10 @@ class Instances:
     def of_writer(self, writer: int) -> list[Instance]:
         """Those that the writer with this publication handle is registered with, in the order of its first samples."""
         return list(self._registered.get(writer, ()))
+
+    def writers(self) -> list[int]:
+        """Publication handles of those that are registered with anything."""
+        return list(self._registered)
 
     def writers_at(self, node_id: int) -> list[int]:
         """Publication handles of the writers of a node that are registered with anything."""

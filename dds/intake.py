@@ -39,7 +39,7 @@ from dds.instances import (
     Entry,
     Instance,
 )
-from dds.internal import dds_infinity, publication_handle
+from dds.internal import dds_infinity, is_relayed, publication_handle
 from dds.kept import Kept
 from dds.standing import Standing
 from dds.status import InstanceState
@@ -81,7 +81,7 @@ class Intake(Kept):
     content     which samples this reader is about, by their content; None = all
     standing    what the reader's Qos says about writers and instances
     losses      told when what KeepLast replaces has been skipped in the log
-    deadlines   of the instances, in UTC ns; None = there are none
+    deadlines   of the instances, in monotonic ns; None = there are none
     same_clock  the node that stamps what is received has the clock of this host
 
     filtered    counts the samples that `content` or `standing` kept out
@@ -108,22 +108,34 @@ class Intake(Kept):
         self.let_pass = 0
         self.too_late = 0
         self.ignored: Callable[[int], bool] | None = None
-        self.on_lapse: Callable[[int, bool], None] = lambda writer, lapsed: None  # a writer's lease: run out, or not
+        # Of a writer: its lease has run out, or it lives again; None: it has ended.
+        self.on_lapse: Callable[[int, bool | None], None] = lambda writer, lapsed: None
+        self.is_there: Callable[[int], bool] = lambda writer: True  # asked after a gap
+        self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
+        self._overtaken = False  # the log has told of them since
+        self._lost_seen = 0  # of log.lost
         self._lapsed: set[int] = set()  # writers that gave no sign of life in time, and none since
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
         self._index = 0  # in the log, of the first of these
         self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
-        self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (UTC ns), a number, what
+        self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (monotonic ns), a number, what
+        self._purges: dict[Instance, tuple[int, int]] = {}  # when each is looked at next, and when it goes
+        self._purged: set[Instance] = set()  # their time has come
         self._numbers = itertools.count()
 
     # --- coming in
 
-    def turn_to(self, log: Any, losses: Losses) -> None:
-        """Go on in another log, after the one so far was taken to its end."""
+    def turn_to(self, log: Any, losses: Losses, continued: bool) -> None:
+        """Go on in another log, after the one so far was taken to its end. `continued`: nothing is missing between."""
         self.log = log
         self.losses = losses
         self._counted_until = self._waiting_until = 0
+        self._lost_seen, self._gap_at = log.lost, NEVER if continued else 0
+
+    def expect_gap(self) -> None:
+        """Something may be missing behind what the log has now. Any thread may say so."""
+        self._gap_at = self.log.position_index + self.log.pending
 
     @property
     def is_selective(self) -> bool:
@@ -162,7 +174,7 @@ class Intake(Kept):
         except ForkedChild as error:
             raise DDSNodeLost(str(error)) from None
         if self._later or self._next_expiry != NEVER:
-            self.pass_time(time.time_ns())
+            self.pass_time()
 
     def _pull(self, wanted: int) -> None:
         if self.depth:
@@ -182,11 +194,17 @@ class Intake(Kept):
             left -= len(pairs)
             self._arrived.extend(pairs)
             self._index = self.log.position_index - len(pairs)
+            if self.log.lost != self._lost_seen:
+                self._lost_seen = self.log.lost
+                self._gap_at, self._overtaken = self._index, True
             self._let_in()
 
     def _let_in(self) -> None:
         """Let in what was taken from the log. Interrupted by a signal, say, it goes on where it was the next time."""
         while self._arrived:
+            if self._index >= self._gap_at:
+                self._gap_at = NEVER
+                self._go_on_behind_gap(self._arrived[0][1])
             self._admit(*self._arrived[0])
             self._arrived.popleft()
             self._index += 1
@@ -222,15 +240,13 @@ class Intake(Kept):
             except ValueError as error:
                 self._keep_unreadable(payload, live, error)
                 return
-        if not tag & (FAREWELL | LAPSES) and not self.standing.reaches(inline.partitions):
-            return
         if tag & LAPSES and tag != REVIVES:
             self._lapse(live, writer)
             return
-        if writer in self._lapsed:
+        if writer in self._lapsed:  # whatever it says, and to whom
             self._lapsed.discard(writer)
-            self.on_lapse(writer, False)
-        if tag == REVIVES:
+            self.on_lapse(writer, None if tag & FAREWELL else False)
+        if tag == REVIVES or not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
             return
         if tag and not tag & WRITES:
             self._end(payload, live, writer, inline)
@@ -275,9 +291,9 @@ class Intake(Kept):
         if instance.state != InstanceState.Alive:
             self.deadlines.ended(instance.handle)
             return
-        now, came = time.time_ns(), live.reception_timestamp
-        recent = self.same_clock and now - self.deadlines.period_ns < came <= now
-        self.deadlines.written(instance.handle, came if recent else now)
+        age = time.time_ns() - live.reception_timestamp if self.same_clock else 0
+        recent = 0 < age < self.deadlines.period_ns  # else one of the two was told by a clock that was set since
+        self.deadlines.written(instance.handle, time.monotonic_ns() - (age if recent else 0))
 
     def _keep_unreadable(self, payload: bytes, live: Any, error: Exception) -> None:
         entry = Entry(payload, live, self.single)
@@ -293,12 +309,36 @@ class Intake(Kept):
 
     # --- ends
 
+    def _go_on_behind_gap(self, live: Any) -> None:
+        """Messages are missing in front of this one. Others may have learned from them that a writer has ended, or owns
+        something no more: without this, the reader would hear nobody else for ever. So owners are found anew, as by
+        a reader that comes late. If this reader alone was overtaken, writers that aren't there any more have ended
+        here; not those without a node of their own, which may be on their way to the next one."""
+        self.standing.begin_anew()
+        overtaken, self._overtaken = self._overtaken, False
+        if self.instances is not None and overtaken:
+            for writer in self.instances.writers():
+                if not is_relayed(writer) and not self.is_there(writer):
+                    self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
+
     def _departed(self, live: Any) -> None:
         """A node has gone, with all its writers."""
         self.standing.departed(live.sender)
+        for gone in [one for one in self._lapsed if one >> 16 == live.sender]:
+            self.forget_lapse(gone)
         if self.instances is not None:
             for gone in self.instances.writers_at(live.sender):
                 self._end_all(self.instances.of_writer(gone), live, gone, live.tag)
+
+    def has_lapsed(self, writer: int) -> bool:
+        """True if it has given no sign of life in time, and none since. Any thread may ask."""
+        return writer in self._lapsed
+
+    def forget_lapse(self, writer: int) -> None:
+        """This writer has gone, or is another one with the number of an earlier one."""
+        if writer in self._lapsed:
+            self._lapsed.discard(writer)
+            self.on_lapse(writer, None)
 
     def _lapse(self, live: Any, writer: int) -> None:
         """A writer has given no sign of life for the time that it had promised to; its node says so."""
@@ -351,8 +391,8 @@ class Intake(Kept):
         assert instances is not None
         for instance in ended:
             does = tag
-            if self.standing.by_source and does & DISPOSES and not instance.has_news(live.source_timestamp):
-                does &= ~DISPOSES  # what came later at its source goes on
+            if does & DISPOSES and not self._may_dispose(instance, live, writer):
+                does &= ~DISPOSES
             changed = instances.end(instance, writer, does)
             if instance.is_over:
                 self.standing.over(instance)
@@ -360,6 +400,17 @@ class Intake(Kept):
                 self._ended(instance, live)
             else:
                 instances.forget_if_over(instance)
+
+    def _may_dispose(self, instance: Instance, live: Any, writer: int) -> bool:
+        """False if somebody else has the last word about the instance."""
+        owner = instance.owner
+        if self.standing.exclusive and owner is not None and owner[1] != writer:
+            return False
+        if not self.standing.by_source:
+            return True
+        if live.tag & FAREWELL:  # its node says it, and it comes behind all of this writer; when, no source says
+            return instance.writers < 2
+        return instance.has_news(live.source_timestamp)  # what came later at its source goes on
 
     def _ended(self, instance: Instance, live: Any) -> None:
         before, ending = instance.ending, Entry(b"", live, instance, ends=True)
@@ -375,10 +426,24 @@ class Intake(Kept):
     def _purge_later(self, instance: Instance) -> None:
         """The instance isn't alive any more."""
         delay = self.standing.purge_delay(instance.state)
-        if delay < dds_infinity:
-            state, generation = instance.state, instance.generation
-            self._at(time.time_ns() + delay, lambda: self.purge(instance) if (
-                instance.state == state and instance.generation == generation) else None)
+        planned, _ = self._purges.get(instance, (NEVER, 0))
+        at = time.monotonic_ns() + delay if delay < dds_infinity else NEVER
+        if at < planned:
+            self._at(at, lambda: self._look_at_purge(instance, at))
+        if planned != NEVER or at != NEVER:
+            self._purges[instance] = min(at, planned), at
+
+    def _look_at_purge(self, instance: Instance, now: int) -> None:
+        planned, at = self._purges.get(instance, (NEVER, NEVER))
+        if planned != now:
+            return  # another look is planned, or there was one
+        if at <= now and instance.state != InstanceState.Alive:
+            self._purged.add(instance)
+        if at <= now or at == NEVER or instance.state == InstanceState.Alive:
+            del self._purges[instance]
+        else:  # it has ended once more meanwhile
+            self._purges[instance] = at, at
+            self._at(at, lambda: self._look_at_purge(instance, at))
 
     def _instance_of(self, payload: bytes) -> Instance | None:
         """The instance of a sample; None if `content` keeps the sample out."""
@@ -429,7 +494,7 @@ class Intake(Kept):
 
     def _has_passed(self, entry: Entry) -> None:
         entry.instance.passed = entry.live.source_timestamp
-        entry.instance.passed_at = time.time_ns()
+        entry.instance.passed_at = time.monotonic_ns()
 
     def _let_pass(self, instance: Instance, passed: int | None) -> None:
         """Nothing came that took the place of the sample that was held back."""
@@ -443,15 +508,20 @@ class Intake(Kept):
     def _at(self, at_ns: int, what: Callable[[], None]) -> None:
         heapq.heappush(self._later, (at_ns, next(self._numbers), what))
 
-    def pass_time(self, now_ns: int) -> None:
-        """Do what was to be done by now, UTC ns."""
+    def pass_time(self) -> None:
+        """Do what was to be done by now. Only a lifespan is measured by a clock that may be set: it counts from when
+        the sample was written, at another host perhaps."""
+        now_ns = time.monotonic_ns()
         while self._later and self._later[0][0] <= now_ns:
             heapq.heappop(self._later)[2]()
-        self.expire(now_ns)
+        if self._purged:
+            self.purge(self._purged)
+            self._purged.clear()
+        self.expire(time.time_ns())
 
     @property
     def next_ns(self) -> int | None:
-        """When something comes by itself, or goes, or is missed, UTC ns; None if nothing does."""
+        """When something comes by itself, or goes, or is missed, monotonic ns; None if nothing does."""
         times = [self._later[0][0]] if self._later else []
         if self.deadlines is not None and self.deadlines.next_ns is not None:
             times.append(self.deadlines.next_ns)

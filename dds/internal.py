@@ -27,6 +27,11 @@ def publication_handle(node_id: int, writer: int, relay: int) -> int:
     return 1 << 62 | relay << 16 | writer if relay else node_id << 16 | writer
 
 
+def is_relayed(handle: int) -> bool:
+    """True for the publication handle of a writer on a host without a node."""
+    return bool(handle >> 62)
+
+
 class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own info register as one
     """What came with a sample. DDS 1.4, 2.2.2.5.5.
 

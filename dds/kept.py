@@ -58,10 +58,10 @@ class Kept:
         self.sweep_all()
         self._next_expiry = min((entry.expires for entry in self.entries), default=NEVER)
 
-    def purge(self, instance: Instance) -> None:
-        """Give up all that is kept of an instance."""
+    def purge(self, instances: set[Instance]) -> None:
+        """Give up all that is kept of these."""
         for entry in self.entries:
-            if entry.instance is instance:
+            if entry.instance in instances:
                 self.drop(entry)
         self.sweep_all()
 

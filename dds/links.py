@@ -139,7 +139,7 @@ class WriterLink:
                 return
             self._buried = handle
             handle.inbox.mark_gone()
-            left = [one for one in handle.unacknowledged() if one.tag != MISSES_DEADLINE]  # no sample of the program
+            left = [one for one in handle.unacknowledged() if not one.tag & MISSES_DEADLINE]  # no sample of the program
             self._doubts += left
             self._untold = self._untold or (self.insists and bool(left))
             self.status.count(len(left))

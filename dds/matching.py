@@ -137,6 +137,8 @@ class Matches:
         remote = self.matched.pop(guid, None)
         if remote is not None and entity is not None:
             self._count_current(entity, remote, -1)
+            if not self.is_writer:
+                entity._forget_lapse(remote.handle)  # type: ignore[attr-defined]
 
     def forget_all(self) -> None:
         """The node is gone. Incompatible writers stay blocked: their samples may wait in the log that it has left."""
@@ -164,17 +166,27 @@ class Matches:
             entity._note("on_subscription_matched")
             entity._note("on_liveliness_changed")
 
-    def lapsed(self, writer: int, lapsed: bool) -> None:
-        """The lease of the writer with this handle has run out, or it lives again. The reader calls it."""
+    def has(self, handle: int) -> bool:
+        """True if an endpoint with this handle is matched."""
+        return any(one.handle == handle for one in list(self.matched.values()))
+
+    def lapsed(self, writer: int, lapsed: bool | None) -> None:
+        """The lease of the writer with this handle has run out, or it lives again; None: it has ended, in whatever
+        state. The reader calls it."""
         entity = self.entity()
         with self._counting:
+            matched = self.has(writer)
+            if lapsed is None:
+                if not matched:  # else forget() is still to count it
+                    self._not_alive.discard(writer)
+                return
             if lapsed == (writer in self._not_alive):
                 return
             if lapsed:
-                self._not_alive.add(writer)
+                self._not_alive.add(writer)  # also of one that is only about to be announced
             else:
                 self._not_alive.discard(writer)
-            if not any(one.handle == writer for one in list(self.matched.values())):
+            if not matched:
                 return
             self._count_liveliness(writer, *((-1, 1) if lapsed else (1, -1)))
         if entity is not None:
@@ -203,8 +215,9 @@ class Runtime:
         self.attachment = Attachment(self, session, release, again, patience_s)
         self.participant: weakref.ref[AnEntity] | None = None
         self.number = next(_numbers)
-        self.vigils: weakref.WeakSet[AVigil] = weakref.WeakSet()  # over its writers that are ManualByParticipant
+        self._vigils: tuple[weakref.ref[AVigil], ...] = ()  # replaced, never changed: each write looks at them
         self.alarms = Alarms(f"spindle alarms of domain {session.domain_id}")
+        self.signs = Alarms(f"spindle signs of life of domain {session.domain_id}")  # never waits for the program
         self._renew_prefix()
         self.dispatcher = Dispatcher(f"spindle listeners of domain {session.domain_id}")
         self._lock = threading.RLock()
@@ -240,6 +253,16 @@ class Runtime:
             raise
         except Exception as error:
             raise translate(error, doing) from error
+
+    @property
+    def vigils(self) -> list[AVigil]:
+        """Over the participant's writers with Liveliness.ManualByParticipant."""
+        return [vigil for one in self._vigils if (vigil := one()) is not None]
+
+    def add_vigil(self, vigil: AVigil) -> None:
+        """One more of these."""
+        with self._lock:
+            self._vigils = (*(one for one in self._vigils if one() is not None), weakref.ref(vigil))
 
     # --- endpoints of our own
 
@@ -391,6 +414,7 @@ class Runtime:
                 self.dispatcher.unwatch(reader._ref, reader._hub)
 
     def close(self) -> None:
+        self.signs.stop()
         self.alarms.stop()
         self.dispatcher.stop()
         self.attachment.close()

@@ -9,6 +9,7 @@ entity nor its topic says is DEFAULT: reliable, volatile, keep all; so nothing i
 from __future__ import annotations
 
 import fnmatch
+import re
 from typing import Any
 
 from dds import policy_table
@@ -149,13 +150,18 @@ def purge_delays_ns(qos: Qos) -> tuple[int, int]:
 def partitions_meet(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     """True if they have a partition in common: a name, or a pattern of one that the other's name fits. No names are
     the one partition without a name. DDS 1.4, 2.2.3.13."""
-    if not one and not other:
-        return True
-    return any(
-        mine == theirs
-        or (_is_pattern(mine) != _is_pattern(theirs) and (
-            fnmatch.fnmatchcase(theirs, mine) if _is_pattern(mine) else fnmatch.fnmatchcase(mine, theirs)))
-        for mine in one or ("",) for theirs in other or ("",))
+    mine, theirs = set(one or ("",)), set(other or ("",))
+    return not mine.isdisjoint(theirs) or _fits(mine, theirs) or _fits(theirs, mine)
+
+
+def _fits(some: set[str], others: set[str]) -> bool:
+    """True if a pattern among `some` fits a name among `others`; patterns don't fit patterns."""
+    names = [one for one in others if not _is_pattern(one)]
+    for pattern in filter(_is_pattern, some):
+        fits = re.compile(fnmatch.translate(pattern)).match
+        if any(map(fits, names)):
+            return True
+    return False
 
 
 def _is_pattern(name: str) -> bool:

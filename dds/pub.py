@@ -112,12 +112,13 @@ class DataWriter(Entity, Generic[T]):
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
                 announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos))
                 self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
-                farewell = 0 if self._written is None and not policies.is_exclusive(self._qos) else farewell_tag(
-                    policies.autodisposes(self._qos) and self._written is not None)
+                keyed, lease = self._written is not None, lease_of(self._qos)
+                farewell = farewell_tag(keyed and policies.autodisposes(self._qos)) if (
+                    keyed or lease is not None or policies.is_exclusive(self._qos)) else 0
                 self._inline = of_writer(self._qos).encoded()
                 topic._check_room(len(self._inline), info.spec)
                 self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, announced,
-                                        not policies.best_effort(self._qos), self._codec, farewell, lease_of(self._qos))
+                                        not policies.best_effort(self._qos), self._codec, farewell, lease)
         except BaseException:
             self._open = False
             if not given:

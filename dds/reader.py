@@ -78,7 +78,7 @@ class ReaderCore(ReaderStatuses):
         self._blocked: set[int] = set()
         self._consumed = 0  # samples that were given out for the first time
         self._begin_counting()
-        self._looks_at = dds_infinity  # when the alarms have been told to look at it, UTC ns
+        self._looks_at = dds_infinity  # when the alarms have been told to look at it, monotonic ns
         self._failure: Exception | None = None
         self._live_info = LiveSampleInfo
         self._bytes_sample = LiveBytesSample
@@ -116,6 +116,7 @@ class ReaderCore(ReaderStatuses):
         self._choose_way()
         self._matches = Matches(self, topic.name, False, self._qos)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
+        self._intake.is_there = self._matches.has
         self._closer = functools.partial(
             _close_reader, self._ref, self._hub, self._link, self._runtime, self._matches)
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
@@ -156,6 +157,8 @@ class ReaderCore(ReaderStatuses):
         if not continued:
             self._lost.count()  # how many, nobody knows
             self._note("on_sample_lost")
+            if not self._link.later:  # else the next log says so itself
+                self._intake.expect_gap()
         self._hub.woken()
         self._wake_watchers()
 
@@ -172,7 +175,7 @@ class ReaderCore(ReaderStatuses):
             self._log = link.handle.log
             self._log.only_plain = True
             self._losses = self._new_losses(self._intake.chooses)
-            self._intake.turn_to(self._log, self._losses)
+            self._intake.turn_to(self._log, self._losses, link.handle.continued)
             # The new node tells anew which writers are incompatible. Those of the old one have nothing left in its log.
             self._blocked.clear()
             self._blocked.update(one.handle for one in list(self._matches.incompatible.values()))
@@ -210,6 +213,12 @@ class ReaderCore(ReaderStatuses):
         with self._lock:
             self._blocked.discard(handle)
             self._choose_way()
+        self._forget_lapse(handle)
+
+    def _forget_lapse(self, handle: int) -> None:
+        if self._intake.has_lapsed(handle):
+            with self._lock:
+                self._intake.forget_lapse(handle)
 
     def _take_fast(self, n: int) -> list[Any]:
         if self._limit:
@@ -217,6 +226,8 @@ class ReaderCore(ReaderStatuses):
         try:
             if self._depth:
                 self._skip()
+                if self._log.tagged_ahead:  # what it is must be known before it is said which ones are the last
+                    return self._search(n, ANY, None, None, True)
             if self._codec.kind == "bytes":
                 samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
             else:
@@ -474,8 +485,8 @@ class ReaderCore(ReaderStatuses):
         log = self._link.newest.log
         return self._link.status.total_count, log.position_index + log.pending, self._intake.let_pass
 
-def _writer_lapsed(reader_ref: weakref.ref[ReaderCore], handle: int, lapsed: bool) -> None:
-    """The lease of this writer has run out, or it lives again. Under the reader's lock."""
+def _writer_lapsed(reader_ref: weakref.ref[ReaderCore], handle: int, lapsed: bool | None) -> None:
+    """The lease of this writer has run out, or it lives again; None: it has ended. Under the reader's lock."""
     reader = reader_ref()
     if reader is not None:
         reader._choose_way()

@@ -139,7 +139,7 @@ class ReaderStatuses(Entity):
         if woken:
             self._hub.woken()
             self._wake_watchers()
-        return None if following is None else max(0.001, (following - time.time_ns()) / 1e9)
+        return None if following is None else max(0.001, (following - time.monotonic_ns()) / 1e9)
 
     def _look_for_missed(self) -> None:
         """Let in what has come, and bring the status of missed deadlines up to date."""
@@ -148,7 +148,7 @@ class ReaderStatuses(Entity):
             deadlines = self._intake.deadlines
             if deadlines is None or self._log.pending:
                 return  # what waits for room came in time, for all that is known
-            missed = deadlines.missed(time.time_ns())
+            missed = deadlines.missed(time.monotonic_ns())
             for instance, periods in missed:
                 self._missed.count(periods)
                 self._missed.last_instance_handle = instance

@@ -17,6 +17,8 @@ from dds.internal import dds_infinity
 from dds.qos import Qos
 from dds.status import InstanceState
 
+NAMES_MAX = 20_000  # of partitions that writers were heard to write to, of which it is remembered whether they meet
+
 
 class Standing:
     """Of one reader with the Qos `requested`.
@@ -32,6 +34,7 @@ class Standing:
         self.separation = policies.separation_ns(requested)
         self._partitions = partitions(requested)
         self._delay_no_writers, self._delay_disposed = policies.purge_delays_ns(requested)
+        self._names = 0  # of partitions in there
         self._reached: dict[tuple[str, ...], bool] = {(): policies.partitions_meet((), self._partitions)}
         self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
 
@@ -44,7 +47,9 @@ class Standing:
         """True if what a writer writes to these partitions is for this reader."""
         found = self._reached.get(written_to)
         if found is None:
-            if len(self._reached) > 1000:
+            self._names += len(written_to)
+            if self._names > NAMES_MAX:
+                self._names = len(written_to)
                 self._reached.clear()
             found = self._reached[written_to] = policies.partitions_meet(written_to, self._partitions)
         return found
@@ -84,6 +89,11 @@ class Standing:
         """As late(), of all that it owns."""
         for instance in list(self._owned.get(writer, ())):
             self._release(instance, writer)
+
+    def begin_anew(self) -> None:
+        """Nobody owns anything until he writes again."""
+        for writer in list(self._owned):
+            self.gone(writer)
 
     def departed(self, node_id: int) -> None:
         """As gone(), of all writers of a node."""

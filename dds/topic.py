@@ -119,7 +119,7 @@ class Topic(Entity, Generic[T]):
         from spindle.group.topics import TopicSpec
 
         sizes = {"size_max": self._size_max or (self._codec.size_max and self._codec.size_max + ROOM)}
-        departs = self._codec.key_of is not None or policies.is_exclusive(qos)
+        departs = self._codec.key_of is not None or policies.is_exclusive(qos) or bool(policies.lease_ns(qos))
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             window=self._window, history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,

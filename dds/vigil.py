@@ -5,7 +5,11 @@ order that it has run out (`spindle.topics.leases`). A writer that is alive by i
 signs from here: none comes from a program that is stopped.
 
 A deadline that a writer misses is its own to know, too: with exclusive ownership it says so in the order, so that its
-instance is free for another at the same place for all readers (`dds.standing`).
+instance is free for another at the same place for all readers (`dds.standing`). Once for each silence: an idle topic
+stays silent.
+
+Rules: nothing but time stands between a writer that is alive by itself and its signs, so they come from a thread on
+which nothing of the program runs (`Runtime.signs`). What this says never uses up what the program must be told.
 """
 
 from __future__ import annotations
@@ -17,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from dds import policies
 from dds.deadlines import Deadlines
-from dds.exceptions import DDSException
-from dds.instances import KEYLESS_HANDLE, LAPSES, MISSES_DEADLINE, REVIVES, Written
+from dds.inline_qos import of_writer
+from dds.instances import ANNOUNCES_QOS, KEYLESS_HANDLE, LAPSES, MISSES_DEADLINE, REVIVES, Written
 from dds.qos import Qos
-from dds.writing import send
 from spindle.group.leases import Lease
 
 if TYPE_CHECKING:
@@ -51,11 +54,14 @@ class Vigil:
         self._link = link
         self._written = written
         self._exclusive = policies.is_exclusive(offered)
+        self._inline = of_writer(offered).encoded()
         self._lease_ns = policies.lease_ns(offered)
         self._kind = policies.liveliness_kind(offered)
         self._lock = threading.Lock()
         period = policies.deadline_ns(offered)
         self._deadlines = Deadlines(period) if period else None
+        self._given_up: set[int] = set()  # instances of which it has said that it missed their deadline
+        self._signs = _Signs(self)
         self._sign_ns = time.monotonic_ns()  # the last one that counts for this writer
         self._lost = False
         self.hears_writes = bool(period) or (bool(self._lease_ns) and self._kind != AUTOMATIC)
@@ -67,7 +73,9 @@ class Vigil:
     def start(self) -> None:
         """Once the writer is complete."""
         if self._lease_ns and self._kind == BY_PARTICIPANT:
-            self._runtime.vigils.add(self)
+            self._runtime.add_vigil(self)
+        if self._lease_ns:
+            self._runtime.signs.look(self._signs)
         self._runtime.alarms.look(self)
 
     # --- what the program does
@@ -79,6 +87,7 @@ class Vigil:
             with self._lock:
                 first = not len(self._deadlines)
                 self._deadlines.written(instance, now)
+                self._given_up.discard(instance)
         if self._lease_ns:
             self._sign(now)
         if first:
@@ -89,6 +98,7 @@ class Vigil:
         if self._deadlines is not None:
             with self._lock:
                 self._deadlines.ended(instance)
+                self._given_up.discard(instance)
 
     def assert_liveliness(self) -> None:
         """The program says that the writer lives; with Liveliness.ManualByParticipant, that it lives itself."""
@@ -100,7 +110,7 @@ class Vigil:
         """The program has done something that shows that the writer lives."""
         self.lives(now_ns)
         if self._kind == BY_PARTICIPANT:
-            for one in list(self._runtime.vigils):
+            for one in self._runtime.vigils:
                 if one is not self:
                     one.lives(now_ns)
                     one._link.handle.give_sign_of_life()
@@ -110,7 +120,7 @@ class Vigil:
         self._sign_ns = now_ns
         if self._lost:
             self._lost = False
-            self._runtime.alarms.look(self)
+            self._runtime.signs.look(self._signs)
 
     # --- what time does
 
@@ -118,31 +128,41 @@ class Vigil:
         writer = self._writer()
         if writer is None or not writer._open:
             return None
-        now = time.monotonic_ns()
-        times = [self._look_at_deadlines(writer, now), self._look_at_lease(writer, now)]
-        following = [one for one in times if one is not None]
-        return max(0.001, (min(following) - now) / 1e9) if following else None
-
-    def _look_at_deadlines(self, writer: Any, now: int) -> int | None:
         if self._deadlines is None:
             return None
+        now = time.monotonic_ns()
         with self._lock:
             missed, following = self._deadlines.missed(now), self._deadlines.next_ns
+            news = [one for one, _ in missed if one not in self._given_up] if self._exclusive else []
+            self._given_up.update(news)  # first: a sample that is written from here on takes it back
         if missed:
             writer._misses(missed)
-        for instance, _ in missed if self._exclusive else ():
-            payload = b"" if instance == KEYLESS_HANDLE or self._written is None else self._written.payload(instance)
-            if payload is None:
-                continue
-            try:
-                send(self._link, payload, None, 0.0, MISSES_DEADLINE)
-            except DDSException:
-                pass  # no room: it says so when the next period has passed
-        return following
+        for instance in news:
+            if not self._say_late(instance):
+                self._given_up.discard(instance)  # it says so when the next period has passed
+        return None if following is None else max(0.001, (following - now) / 1e9)
+
+    def _say_late(self, instance: int) -> bool:
+        """False if that can't be said now: there is no room, or no node."""
+        payload = b"" if instance == KEYLESS_HANDLE or self._written is None else self._written.payload(instance)
+        if payload is None:
+            return True
+        tag = MISSES_DEADLINE | (ANNOUNCES_QOS if self._inline else 0)
+        try:
+            self._link.handle.inbox.write(bytes(payload) + self._inline, 0, 0.0, tag)
+        except Exception:  # whatever it is, the program hears of it when it writes
+            return False
+        return True
+
+    def look_at_lease(self) -> float | None:
+        """See Timed."""
+        writer = self._writer()
+        if writer is None or not writer._open:
+            return None
+        following = self._look_at_lease(writer, now := time.monotonic_ns())
+        return None if following is None else max(0.001, (following - now) / 1e9)
 
     def _look_at_lease(self, writer: Any, now: int) -> int | None:
-        if not self._lease_ns:
-            return None
         if self._kind == AUTOMATIC:
             self._link.handle.give_sign_of_life()
             return now + self._lease_ns // SIGNS
@@ -150,6 +170,17 @@ class Vigil:
             self._lost = True
             writer._loses_liveliness()
         return None if self._lost else self._sign_ns + self._lease_ns
+
+
+class _Signs:
+    """The lease of a vigil, for the thread that gives signs of life."""
+
+    def __init__(self, vigil: Vigil) -> None:
+        self._vigil = weakref.ref(vigil)
+
+    def _on_time(self) -> float | None:
+        vigil = self._vigil()
+        return None if vigil is None else vigil.look_at_lease()
 
 
 __all__ = ["Vigil", "lease_of"]

@@ -4,13 +4,16 @@ Goal: any writer's words come back whole, and bytes that no writer sends are an 
 Method: random values, random bytes, without a node; then the room that topics leave for it.
 """
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dds import DataReader, DataWriter, Policy, Publisher, Qos, Subscriber, Topic
 from dds.exceptions import DDSException
-from dds.inline_qos import NOTHING, InlineQos, of_writer, split
+from dds.inline_qos import NOTHING, PARTITIONS_MAX, InlineQos, of_writer, split
+from dds.instances import ANNOUNCES_QOS, WRITES
 from dds.internal import dds_infinity
 from tests.dds.test_sub import LONG
 
@@ -33,6 +36,20 @@ def test_what_no_writer_sends(data):
     except ValueError:
         return
     assert data.startswith(payload) and len(payload) <= len(data) - 14 and said.lifespan >= 0
+
+
+def test_more_names_than_a_writer_may_have_are_not_looked_at(participant):
+    """A program that writes to its inbox what it likes. The reader says that it can't read that, and goes on."""
+    topic = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(Subscriber(participant, qos=Qos(Policy.Partition("a*"))), topic), DataWriter(
+        Publisher(participant, qos=Qos(Policy.Partition("ab"))), topic)
+    names = bytes(PARTITIONS_MAX + 1)
+    writer._inbox.write(b"x" + names + struct.pack("<qiH", 0, 0, len(names)), 0, 1.0, WRITES | ANNOUNCES_QOS)
+    writer.write(b"y")
+    assert writer.wait_for_acks(LONG)
+    with pytest.raises(DDSException, match=r"4097 bytes of partitions' names: 4096 are the most"):
+        reader.take(9)
+    assert reader.take(9) == [b"y"]
 
 
 def test_what_asks_for_nothing_says_nothing():

@@ -54,6 +54,17 @@ def test_keep_last_gives_the_newest(participant):
     assert reader.get_sample_lost_status().total_count == 0
 
 
+@pytest.mark.parametrize("way", [lambda one: one.take(1), lambda one: one.take(9), lambda one: [one.take_next()]])
+def test_keep_last_gives_the_newest_whatever_goes_along_with_it(participant, way):
+    plain, reader = pair(participant, qos=Qos(Policy.History.KeepLast(1)))
+    brief = DataWriter(participant, plain.topic, qos=Qos(Policy.Lifespan(LONG)))
+    for writer, sample in ((plain, b"1"), (brief, b"2"), (plain, b"3")):
+        write_all(writer, [sample])
+    assert way(reader) == [b"3"] and reader.take(9) == []
+    write_all(plain, [b"4", b"5"])
+    assert way(reader) == [b"5"]
+
+
 def test_keep_last_is_never_waited_for_and_what_it_replaces_is_not_lost(participant):
     qos = Qos(Policy.History.KeepLast(2), Policy.Reliability.Reliable(SECOND))
     writer, reader = pair(participant, qos=qos)

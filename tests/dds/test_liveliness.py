@@ -9,8 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
+
+import pytest
 
 import dds
 from dds import DataReader, DataWriter, DomainParticipant, InstanceState, Listener, Policy, Qos, Topic
@@ -209,3 +212,72 @@ def test_nobody_is_told_of_a_writer_that_is_for_others(participant):
     other = DataWriter(dds.Publisher(participant, qos=Qos(Policy.Partition("a"))), topic, qos=Qos(BY_TOPIC(LEASE)))
     wait_until(lambda: other.get_liveliness_lost_status().total_count == 1)
     assert other.wait_for_acks(LONG) and counts(reader) == (0, 0)
+
+
+def test_a_program_that_is_busy_in_its_own_filter_lives(participant):
+    """Goal: nothing that the program does on the thread of the deadlines holds up the signs of life. Method: a filter,
+    asked there, that waits until a lease has passed."""
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    filtered = Topic(participant, "topic", bytes)
+    asked = threading.Event()
+    lease = duration(seconds=1)
+
+    def slow(topic, sample):
+        asked.set()
+        time.sleep(1.5)
+        return True
+
+    filtered.set_topic_filter(slow)
+    busy = DataReader(participant, filtered, qos=Qos(Policy.Deadline(duration(milliseconds=100))))
+    plain = DataWriter(participant, topic, qos=Qos(Policy.Deadline(duration(milliseconds=100))))
+    automatic = DataWriter(participant, topic, qos=Qos(Policy.Liveliness.Automatic(lease)))
+    plain.write(b"x")
+    assert plain.wait_for_acks(LONG)
+    participant._runtime.alarms.look(busy)
+    assert asked.wait(10)
+    wait_until(lambda: not busy._lock.acquire(blocking=False) or busy._lock.release())
+    assert busy.take(1) == [b"x"]  # when the filter has returned
+    assert counts(reader) == (2, 0) and automatic.get_liveliness_lost_status().total_count == 0
+
+
+def test_writers_come_and_go_while_others_speak_for_them(participant):
+    topic = Topic(participant, "topic", bytes)
+    qos = Qos(BY_PARTICIPANT(duration(seconds=60)))
+    writer = DataWriter(participant, topic, qos=qos)
+    reader = DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(1)))
+    done, errors = threading.Event(), []
+
+    def write():
+        try:
+            while not done.is_set():
+                writer.write(b"x")
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for _ in range(40):
+        DataWriter(participant, topic, qos=qos).close()
+    done.set()
+    thread.join()
+    assert errors == [] and reader.take(1) == [b"x"]
+    assert len(participant._runtime.vigils) < 40
+
+
+@pytest.mark.parametrize("partition", ["", "a"])
+def test_who_was_not_alive_leaves_nothing_behind(participant, partition):
+    """Neither when it closes, nor when what it writes is for others: the reader takes the fast way again."""
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    publisher = dds.Publisher(participant, qos=Qos(Policy.Partition(partition)))
+    writer = DataWriter(publisher, topic, qos=Qos(BY_TOPIC(LEASE)))
+    wait_until(lambda: counts(reader) and reader._intake.has_lapsed(writer.instance_handle))
+    assert not reader._fast and counts(reader) == ((0, 0) if partition else (0, 1))
+    if partition:
+        settled(writer, b"not for us")
+        assert reader.take(9) == [] and reader._fast
+    writer.close()
+    DataWriter(participant, topic).close()
+    wait_until(lambda: reader.take(9) == [] and reader._fast)
+    assert counts(reader) == (0, 0) and not reader._intake._lapsed and not reader._matches._not_alive

@@ -197,3 +197,82 @@ def test_a_topic_that_was_declared_as_shared(participant):
     Topic(participant, "topic", bytes, qos=Qos(Policy.Reliability.Reliable(LONG)))
     with pytest.raises(DDSException, match=r"without Ownership\.Exclusive"):
         DataWriter(participant, Topic(participant, "topic", bytes), qos=EXCLUSIVE)
+
+
+def test_who_does_not_own_an_instance_ends_nothing_by_closing(participant):
+    topic = Topic(participant, "tracks", Track, qos=EXCLUSIVE)
+    reader = DataReader(participant, topic)
+    weak, owner = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(owner, Track(1, 10))
+    settled(weak, Track(1, 11))
+    weak.close()
+    settled(owner, Track(1, 12))
+    got = reader.take(9)
+    assert [one.height for one in got] == [10, 12] and got[1].sample_info.disposed_generation_count == 0
+    owner.close()
+    (end,) = reader.take(9)
+    assert end.sample_info.instance_state == dds.InstanceState.NotAliveDisposed
+
+
+@pytest.mark.parametrize("more", [Policy.Partition("a"), Policy.Lifespan(LONG)], ids=["partition", "lifespan"])
+def test_whoever_hears_a_writer_hears_that_it_is_late(participant, more):
+    group = [more] if isinstance(more, Policy.Partition) else []
+    publisher, subscriber = dds.Publisher(participant, qos=Qos(*group)), dds.Subscriber(participant, qos=Qos(*group))
+    qos = EXCLUSIVE + Qos(Policy.Deadline(duration(milliseconds=100)))
+    topic = Topic(participant, "tracks", Track, qos=qos)
+    reader = DataReader(subscriber, topic)
+    own = [] if group else [more]
+    weak, owner = (DataWriter(publisher, topic, qos=strong(n, *own)) for n in (1, 2))
+    settled(owner, Track(1, 10))
+    wait_until(lambda: owner.get_offered_deadline_missed_status().total_count)
+    wait_until(lambda: owner._vigil._given_up)
+    settled(weak, Track(1, 11))
+    assert heights(reader) == [10, 11]
+
+
+def test_who_is_late_says_so_once(participant):
+    qos = EXCLUSIVE + Qos(Policy.Deadline(duration(milliseconds=20)))
+    topic = Topic(participant, "topic", bytes, qos=qos)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+
+    def came():
+        return reader._log.position_index + reader._log.pending
+
+    for times in (1, 2):
+        settled(writer, b"x")
+        before = writer.get_offered_deadline_missed_status().total_count
+        wait_until(lambda before=before: writer.get_offered_deadline_missed_status().total_count >= before + 4)
+        assert writer.wait_for_acks(LONG) and came() == 2 * times
+
+
+def test_a_deadline_that_is_missed_uses_up_no_doubts(participant):
+    from spindle.client import Unacknowledged
+
+    topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE + Qos(Policy.Deadline(duration(milliseconds=20))))
+    writer = DataWriter(participant, topic)
+    writer.write(b"x")
+    writer._link._doubts, writer._link._untold = [Unacknowledged(0, 5, b"abc")], True
+    before = writer.get_offered_deadline_missed_status().total_count
+    wait_until(lambda: writer.get_offered_deadline_missed_status().total_count >= before + 3)
+    with pytest.raises(dds.DDSUnacknowledged) as caught:
+        writer.write(b"y")
+    assert [one.sample for one in caught.value.samples] == [b"abc"]
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_who_has_missed_the_end_of_the_owner_hears_the_next_one(participant, keyed):
+    """What says that the owner has gone is overwritten before the reader looks."""
+    topic = Topic(participant, "topic", Track if keyed else bytes, qos=EXCLUSIVE, size_max=4096)
+    reader = DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(5)))
+    weak, owner = DataWriter(participant, topic, qos=strong(1)), DataWriter(participant, topic, qos=strong(2))
+    elsewhere = DataWriter(dds.Publisher(participant, qos=Qos(Policy.Partition("elsewhere" * 400))), topic)
+    first, second = (Track(1, 1), Track(1, 2)) if keyed else (b"1", b"2")
+    settled(owner, first)
+    assert reader.take(9) == [first]
+    owner.close()
+    settled(elsewhere, *[Track(9, 9) if keyed else b""] * 4000)
+    settled(weak, second)
+    *ends, sample = reader.take(9)
+    assert sample == second and reader.get_sample_lost_status().total_count > 0
+    assert [one.key_sample.number for one in ends] == ([1] if keyed else [])
+    assert sample.sample_info.no_writers_generation_count == (1 if keyed else 0)

@@ -5,11 +5,16 @@ was announced when; others match with nobody and count nothing as incompatible.
 Method: publishers and subscribers with names and patterns, on embedded nodes and on two.
 """
 
+from fnmatch import fnmatchcase
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dds import DataReader, DataWriter, Policy, Publisher, Qos, Subscriber, Topic
 from dds.core import DDSStatus
 from dds.exceptions import DDSException
+from dds.policies import partitions_meet
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 
@@ -98,3 +103,24 @@ def test_a_plain_sample_is_not_lost_for_one_of_another_partition(participant, hi
     settled(here, b"5")
     settled(there, b"6")
     assert reader.take_next() == b"5" and reader.take_next() is None
+
+
+def test_what_is_remembered_of_partitions_is_bounded():
+    from dds.standing import NAMES_MAX, Standing
+
+    standing = Standing(within("wanted*"))
+    for n in range(3 * NAMES_MAX // 100):
+        names = tuple(f"{n}/{k}" for k in range(100))
+        assert not standing.reaches(names) and standing.reaches((*names, "wanted"))
+        assert sum(map(len, standing._reached)) <= NAMES_MAX
+
+
+@given(st.lists(st.sampled_from(["", "a", "ab", "b", "a*", "*", "?b", "[a", "[ab]"]), max_size=3),
+       st.lists(st.sampled_from(["", "a", "ab", "b", "a*", "*", "?b", "[a", "[ab]"]), max_size=3))
+def test_meeting_is_mutual(some, others):
+    """And as its definition has it: equal names, or a pattern of one that a name of the other fits."""
+    def fit(one, other):
+        return one == other or (set("*?[") & set(one) and not set("*?[") & set(other) and fnmatchcase(other, one))
+
+    meet = any(fit(one, other) or fit(other, one) for one in some or [""] for other in others or [""])
+    assert partitions_meet(tuple(some), tuple(others)) == partitions_meet(tuple(others), tuple(some)) == bool(meet)

@@ -121,3 +121,21 @@ def test_all_keep_out_the_same_whenever_they_take(steps):
         samples = list(map(read_as, later.take(1000)))
         assert [one for one in taken if one[1] is not None] == [one for one in samples if one[1] is not None]
         assert dict(taken) == dict(samples)
+
+
+def test_a_writer_that_closes_ends_what_it_alone_has_written(participant):
+    """Its node says so, and no source says when that was."""
+    topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)
+    reader = DataReader(participant, topic)
+    one, other = DataWriter(participant, topic), DataWriter(participant, topic)
+    one.write(Track(1, 10), timestamp=100)
+    one.write(Track(2, 20), timestamp=100)
+    settled(one)
+    other.write(Track(2, 21), timestamp=200)
+    settled(other)
+    one.close()
+    wait_until(lambda: len(reader.read(9)) == 4)
+    *samples, end = reader.take(9)
+    assert [read_as(each) for each in samples] == [(1, 10), (2, 20), (2, 21)]
+    assert read_as(end) == (1, None) and end.sample_info.instance_state == InstanceState.NotAliveDisposed
+    assert samples[-1].sample_info.instance_state == InstanceState.Alive

@@ -295,3 +295,64 @@ def test_the_thread_of_the_alarms_holds_nobody(participant):
     gc.collect()
     wait_until(lambda: [one() for one in gone] == [None, None])
     assert dds.DataReader(participant, topic)
+
+
+# --- clocks that are set, and many instances
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+def test_a_clock_that_is_set_misses_nothing_and_holds_nothing_up(participant, monkeypatch, jump_s):
+    """Deadlines, separations and delays are measured here, so by a clock that nobody sets."""
+    period = duration(seconds=1)
+    topic = Topic(participant, "tracks", Track, qos=Qos(Policy.Deadline(period)))
+    reader = DataReader(participant, topic, qos=Qos(Policy.ReaderDataLifecycle(dds_infinity, SHORT)))
+    apart = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(SHORT)))
+    writer = DataWriter(participant, topic)
+    start = time.time_ns()
+    settled(writer, Track(1, 1), Track(1, 2), Track(3, 3), timestamp=start)
+    assert len(reader.read(9)) == 3 and len(apart.read(9)) == 2
+    writer.dispose(Track(3))
+    assert writer.wait_for_acks(LONG) and len(reader.read(9)) == 4
+    now_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + jump_s * 1_000_000_000)
+    wait_until(lambda: len(reader.read(9)) == 2)
+    wait_until(lambda: Track(1, 2) in apart.read(9))
+    settled(writer, Track(1, 4), Track(2, 5))
+    missed = wait_until(lambda: (status := reader.get_requested_deadline_missed_status()).total_count and status)
+    assert missed.total_count < 9
+    settled(writer, Track(2, 6))
+    wait_until(lambda: reader.get_requested_deadline_missed_status().last_instance_handle == (
+        reader.lookup_instance(Track(2))))
+
+
+def test_deadlines_bear_times_that_go_back():
+    deadlines = Deadlines(10)
+    deadlines.written(1, 100)
+    deadlines.written(2, 95)
+    assert deadlines.next_ns == 110 and deadlines.missed(109) == []
+    assert deadlines.missed(110) == [(1, 1), (2, 1)]
+
+
+def test_instances_that_end_again_and_again_leave_no_plans(participant):
+    topic = Topic(participant, "tracks", Track)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ReaderDataLifecycle(dds_infinity, duration(hours=1))))
+    writer = DataWriter(participant, topic)
+    for n in range(50):
+        writer.write(Track(1, n))
+        writer.dispose(Track(1))
+    assert writer.wait_for_acks(LONG)
+    reader.take(999)
+    assert len(reader._intake._later) == len(reader._intake._purges) == 1
+
+
+def test_many_instances_go_with_one_look_at_what_is_kept(participant):
+    topic = Topic(participant, "tracks", Track)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ReaderDataLifecycle(dds_infinity, 0)))
+    looks = []
+    intake, purge = reader._intake, reader._intake.purge
+    intake.purge = lambda instances: looks.append(len(instances)) or purge(instances)
+    writer = DataWriter(participant, topic)
+    for n in range(300):
+        writer.write_dispose(Track(n, n))
+    assert writer.wait_for_acks(LONG)
+    wait_until(lambda: reader.read(999) == [])
+    assert sum(looks) == 300 and len(looks) < 30
