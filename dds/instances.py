@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from dds.status import InstanceState
+from spindle.client.samples import Keyed, KeyPlaces, KeyTable
 
 # Bits of a message's tag; 0 = a sample.
 DISPOSES = 1
@@ -59,8 +60,11 @@ def operation(tag: int) -> str:
     return "write"
 
 
-class Instance:
+class Instance(Keyed):
     """An instance in one reader. Types without a key have one, with handle KEYLESS_HANDLE, which stays alive.
+
+    It is settled (spindle_core.keyed) for writers that are registered with it while it is alive: their samples change
+    nothing about it.
 
     new          none of its samples was returned since it came alive
     generation   how often it came alive again after it was disposed, and after it had no writers
@@ -74,15 +78,13 @@ class Instance:
     """
 
     __slots__ = (
-        "ending", "entries", "generation", "gone", "handle", "kept", "key", "new", "newest", "owner", "passed",
-        "passed_at", "state", "withheld", "writers")
+        "ending", "entries", "gone", "kept", "key", "newest", "owner", "passed", "passed_at", "state", "withheld",
+        "writers")
 
     def __init__(self, key: Any, handle: int) -> None:
+        super().__init__(handle, (0, 0))
         self.key = key
-        self.handle = handle
-        self.new = True
         self.state = InstanceState.Alive
-        self.generation = 0, 0
         self.writers = 0
         self.newest = 0
         self.owner: tuple[int, int] | None = None
@@ -122,11 +124,13 @@ class Entry:
     failure     why it can't be given to the program, None if nothing is known to be wrong with it
     expires     when it is given up, read or not, UTC ns
     sort_key    (order, what that order sorts the sample by); made when it is first asked for
+    sample      what the payload was decoded to, until somebody gets it; None if it has to be decoded
     """
 
-    __slots__ = ("ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sort_key")
+    __slots__ = (
+        "ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sample", "sort_key")
 
-    def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False) -> None:
+    def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False, sample: Any = None) -> None:
         self.payload = payload
         self.live = live
         self.instance = instance
@@ -137,16 +141,19 @@ class Entry:
         self.expires = NEVER
         self.failure: Exception | None = None
         self.sort_key: tuple[Any, Any] | None = None
+        self.sample = sample
 
 
 class Instances:
     """The instances that a reader knows.
 
     key_of  sample -> key
+    table   finds those again whose keys stand at known places of a payload
     """
 
-    def __init__(self, key_of: Callable[[Any], Any]) -> None:
-        self.key_of = key_of
+    def __init__(self, codec: Any) -> None:
+        self.key_of: Callable[[Any], Any] = codec.key_of
+        self.table = KeyTable(None if codec.key_places is None else KeyPlaces(*codec.key_places))
         self.by_handle: dict[int, Instance] = {}
         self._by_key: dict[Any, Instance] = {}
         self._registered: dict[int, dict[Instance, None]] = {}  # publication handle -> instances, oldest first
@@ -163,6 +170,12 @@ class Instances:
         if found is None:
             found = self._by_key[key] = Instance(key, handle_of(key))
             self.by_handle[found.handle] = found
+        return found
+
+    def of_payload(self, payload: bytes, sample: Any) -> Instance:
+        """The instance of a payload, which `sample` was decoded from."""
+        found = self.of(self.key_of(sample))
+        self.table.remember(payload, found)
         return found
 
     def of_writer(self, writer: int) -> list[Instance]:
@@ -201,6 +214,7 @@ class Instances:
     def end(self, instance: Instance, writer: int, tag: int) -> bool:
         """A writer has disposed of it, or unregistered, or both; True if that changed its state."""
         before = instance.state
+        instance.unsettle()
         if tag & DISPOSES:
             instance.state = InstanceState.NotAliveDisposed
         if tag & UNREGISTERS:
@@ -219,6 +233,7 @@ class Instances:
         if not instance.kept and not instance.writers and instance.state != InstanceState.Alive:
             self._by_key.pop(instance.key, None)
             self.by_handle.pop(instance.handle, None)
+            self.table.forget(instance)
 
 
 class Written:

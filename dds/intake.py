@@ -256,7 +256,7 @@ class Intake(Kept):
     def _sample(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
         instances, standing = self.instances, self.standing
         try:
-            instance = self._instance_of(payload)
+            instance, sample = self._instance_of(payload)
         except Exception as error:  # from decoding, or from what the program gave as a filter
             self._keep_unreadable(payload, live, error)
             return
@@ -279,7 +279,7 @@ class Intake(Kept):
                 self._purge_later(instance)
         if self.deadlines is not None:
             self._written(instance, live)
-        entry = Entry(payload, live, instance)
+        entry = Entry(payload, live, instance, sample=sample)
         if inline.lifespan:
             entry.expires = live.source_timestamp + inline.lifespan
         if standing.separation and not self._is_apart(entry):
@@ -445,8 +445,26 @@ class Intake(Kept):
             self._purges[instance] = at, at
             self._at(at, lambda: self._look_at_purge(instance, at))
 
-    def _instance_of(self, payload: bytes) -> Instance | None:
-        """The instance of a sample; None if `content` keeps the sample out."""
+    def learn(self, payload: bytes | None, live: Any, sample: Any) -> Instance:
+        """An ordinary sample has come the fast way, and its instance may be new to us, or to its writer. Decoded, or
+        to be decoded from its payload. Returns the instance. Raises what decoding raises."""
+        instances = self.instances
+        assert instances is not None
+        instance: Instance | None = None
+        if payload is not None:
+            instance = instances.table.find(payload)
+            if instance is None:
+                instance = instances.of_payload(payload, self.codec.decode(payload))
+        else:
+            instance = instances.of(instances.key_of(sample))
+        instances.write(instance, publication_handle(live.sender, live.writer, live.relay))
+        return instance
+
+    def _instance_of(self, payload: bytes) -> tuple[Instance | None, Any]:
+        """The instance of a sample, None if `content` keeps the sample out; and the sample, None if it wasn't decoded.
+
+        Its key alone says which instance it is: whether the rest can be decoded shows when somebody takes it.
+        """
         sample = None
         if self.content is not None:
             passes = self.content.of_payload(payload)
@@ -454,10 +472,15 @@ class Intake(Kept):
                 sample = self.codec.decode(payload)
                 passes = self.content.of_sample(sample)
             if not passes:
-                return None
+                return None, None
         if self.instances is None:
-            return self.single
-        return self.instances.of(self.instances.key_of(self.codec.decode(payload) if sample is None else sample))
+            return self.single, sample
+        found: Instance | None = self.instances.table.find(payload)
+        if found is None:
+            if sample is None:
+                sample = self.codec.decode(payload)
+            found = self.instances.of_payload(payload, sample)
+        return found, sample
 
     def _make_room(self, instance: Instance, entry: Entry) -> None:
         """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""

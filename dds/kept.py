@@ -34,7 +34,7 @@ class Kept:
         self.codec = codec
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(None, KEYLESS_HANDLE)
-        self.instances = None if codec.key_of is None else Instances(codec.key_of)
+        self.instances = None if codec.key_of is None else Instances(codec)
         self.unread = 0
         self._gone = 0  # entries that only wait to be swept
         self._next_expiry = NEVER  # UTC ns; no entry expires before
@@ -168,7 +168,8 @@ class Kept:
     def _sample_of(self, entry: Entry) -> Any:
         try:
             if entry.failure is None:
-                return self.codec.decode(entry.payload)
+                sample, entry.sample = entry.sample, None  # a program may change what it has got
+                return self.codec.decode(entry.payload) if sample is None else sample
         except Exception as error:
             entry.failure = error
         raise self.given_up(entry)

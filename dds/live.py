@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dds.internal import SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
-from spindle.client.samples import MessageInfo, message_type
+from spindle.client.samples import KeyedInfo, MessageInfo, message_type
 
 
 class LiveSampleInfo(MessageInfo):
@@ -43,6 +43,39 @@ class FirstSampleInfo(LiveSampleInfo):
     __slots__ = ()
 
     view_state = ViewState.New
+
+
+class LiveKeyedInfo(KeyedInfo, LiveSampleInfo):
+    """The same of a topic with a key: what it says of the instance is as it was when the sample was given out.
+
+    Samples that are given out this way follow no end of their instance in their collection: so all of one instance are
+    of one generation, the instance's own.
+    """
+
+    __slots__ = ()
+
+    @property
+    def instance_handle(self) -> int:  # type: ignore[override]
+        handle: int = self.given.handle
+        return handle
+
+    @property
+    def view_state(self) -> int:  # type: ignore[override]
+        return ViewState.New if self.given.new else ViewState.Old
+
+    @property
+    def disposed_generation_count(self) -> int:  # type: ignore[override]
+        count: int = self.given.generation[0]
+        return count
+
+    @property
+    def no_writers_generation_count(self) -> int:  # type: ignore[override]
+        count: int = self.given.generation[1]
+        return count
+
+    @property
+    def sample_rank(self) -> int:  # type: ignore[override]
+        return self.following
 
 
 LiveBytesSample = message_type(

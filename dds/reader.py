@@ -2,8 +2,9 @@
 
 Why apart from `dds.sub`: what programs call is there, how it works is here.
 
-Two ways in. The fast one takes from the log in order: while nothing is kept, no writer is to be ignored, the type has
-no key and the topic no filter. Everything else goes through the Intake, under the reader's lock.
+Two ways in. The fast one takes from the log in order: while nothing is kept, no writer is to be ignored, the topic has
+no filter, and KeepLast doesn't count the samples of each instance. Everything else goes through the Intake, under the
+reader's lock.
 
 A log ends with its node. If the participant goes on at another one, the reader turns to that one's log when it has read
 this one to the end (`_go_on`); whoever finds the log empty and its node gone asks `_log_ended`.
@@ -69,7 +70,7 @@ class ReaderCore(ReaderStatuses):
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
                listener: Listener | None, grouped: bool) -> None:
         """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. Raises DDSException."""
-        from dds.live import FirstSampleInfo, LiveBytesSample, LiveSampleInfo
+        from dds.live import FirstSampleInfo, LiveBytesSample, LiveKeyedInfo, LiveSampleInfo
 
         self._topic = topic
         self._hub = Hub()
@@ -80,9 +81,10 @@ class ReaderCore(ReaderStatuses):
         self._begin_counting()
         self._looks_at = dds_infinity  # when the alarms have been told to look at it, monotonic ns
         self._failure: Exception | None = None
-        self._live_info = LiveSampleInfo
+        self._keyed = self._codec.key_of is not None
+        self._live_info: Any = LiveKeyedInfo if self._keyed else LiveSampleInfo
         self._bytes_sample = LiveBytesSample
-        self._info_type: Any = FirstSampleInfo
+        self._info_type: Any = LiveKeyedInfo if self._keyed else FirstSampleInfo
         self.read_own_writes = True
         self._enter(subscriber, own, listener)
         topic._check_open()
@@ -201,7 +203,8 @@ class ReaderCore(ReaderStatuses):
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
         intake = self._intake
-        self._fast = not self._blocked and intake.instances is None and not intake.chooses
+        one_by_one = intake.instances is not None and bool(self._depth)  # KeepLast counts the samples of each instance
+        self._fast = not self._blocked and not one_by_one and not intake.chooses
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us. The Runtime calls it."""
@@ -259,7 +262,11 @@ class ReaderCore(ReaderStatuses):
                 self._consumed += 1
                 raise undecodable(self._topic.name, failure) from failure
             try:
-                return self._log.take_with(n, self._codec.decode, self._info_type)
+                intake = self._intake
+                if intake.instances is None:
+                    return self._log.take_with(n, self._codec.decode, self._info_type)
+                return self._log.take_with(
+                    n, self._codec.decode, self._info_type, keys=intake.instances.table, learn=intake.learn)
             except Exception as error:
                 taken: list[Any] | None = getattr(error, "taken", None)
                 if taken is None:

@@ -112,6 +112,8 @@ class DataReader(ReaderCore, Generic[T]):
                 N = _count(N)
             if self._limit:  # a reader never has more than this
                 N = min(N, self._limit)
+            if self._keyed and self._log.tagged_within(N):
+                return self._select(N, None, None, True)  # what ends says of the samples before it, too, what is so now
             samples = self._take_fast(N)
             if len(samples) == N:
                 return samples
@@ -181,14 +183,20 @@ class DataReader(ReaderCore, Generic[T]):
                                f"samples of {codec.type_name} have no fixed layout: use take()")
         self._check_open()
         with self._lock:
-            if not self._fast or self._intake.entries or not self._keep_all:
+            if not self._fast or self._intake.entries or not self._keep_all or (
+                    self._keyed and self._log.tagged_within(n)):
                 return self._copied_batch(n)
             if self._limit:
                 self._look_for_rejected()
                 n = min(n, self._limit)
-            block = self._log.take_block(n)
-            while block is None and self._log.is_gone and self._log_ended():
-                block = self._log.take_block(n)
+            try:
+                block = self._take_block(n)
+                while block is None and self._log.is_gone and self._log_ended():
+                    block = self._take_block(n)
+            except ValueError:
+                if self._intake.instances is None:
+                    raise
+                return self._copied_batch(n)  # the first one is no record of the type
             if block is None and self._log.meets_tagged:
                 return self._copied_batch(n)
             if block is None:
@@ -196,6 +204,12 @@ class DataReader(ReaderCore, Generic[T]):
             self._consumed += block.count
             self._info_type = self._live_info
             return Batch.of_block(codec, block)
+
+    def _take_block(self, n: int) -> Any:
+        intake = self._intake
+        if intake.instances is None:
+            return self._log.take_block(n)
+        return self._log.take_block(n, intake.instances.table, intake.learn, self._live_info)
 
     def _copied_batch(self, n: int) -> Batch:
         self._fill(n)

@@ -16,15 +16,24 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+# Where each payload has its key, for spindle_core.keyed.KeyPlaces: the bytes with which a payload begins, the size of
+# each (0 = they differ), and (offset, size) of each part of the key.
+KeyBytes = tuple[bytes, int, list[tuple[int, int]]]
+
 
 class Codec(Protocol):
-    """What readers and writers need of a type."""
+    """What readers and writers need of a type.
+
+    key_of      sample -> its key; None for a type without one
+    key_places  where payloads have it; None if not always at the same places
+    """
 
     kind: str  # "bytes", "numpy" or "object": decides how samples go in and out
     data_type: Any
     type_name: str
     size_max: int | None
     key_of: Callable[[Any], Any] | None
+    key_places: KeyBytes | None
 
     def key_sample(self, key: Any) -> Any:
         """A sample whose key is `key`, and in which nothing else is set; for types with a key."""
@@ -56,6 +65,7 @@ class BytesCodec:
     type_hash = b""
     size_max: int | None = None
     key_of: Callable[[Any], Any] | None = None
+    key_places: KeyBytes | None = None
 
     def key_sample(self, key: Any) -> Any:
         raise TypeError("a topic of bytes has no keys")
@@ -96,6 +106,8 @@ class NumpyCodec:
         self.size_max: int | None = dtype.itemsize
         self._keys = tuple(keys)
         self.key_of: Callable[[Any], Any] | None = self._key_function() if keys else None
+        self.key_places: KeyBytes | None = (
+            (b"", dtype.itemsize, [self._place_of(key) for key in keys]) if 0 < len(keys) <= 8 else None)
         names = dtype.names
         text = ",".join(names) if names else str(dtype)
         self.type_name = f"numpy({text})" if len(text) < 200 else f"numpy({text[:190]}...)"
@@ -136,6 +148,14 @@ class NumpyCodec:
             return values[0] if len(values) == 1 else tuple(values)
 
         return key_of
+
+    def _place_of(self, key: str) -> tuple[int, int]:
+        """Offset and size of a key's field, bytes."""
+        dtype, offset = self.dtype, 0
+        for name in key.split("."):
+            dtype, within = dtype.fields[name][:2]
+            offset += within
+        return offset, dtype.itemsize
 
     def key_sample(self, key: Any) -> Any:
         sample = self._np.zeros((), self._record_dtype)
@@ -277,6 +297,7 @@ class ProtobufCodec:
         self.size_max: int | None = None
         self._keys = tuple(keys)
         self.key_of: Callable[[Any], Any] | None = self._key_function() if keys else None
+        self.key_places: KeyBytes | None = None
 
     @property
     def type_hash(self) -> bytes:

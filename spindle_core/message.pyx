@@ -5,6 +5,12 @@ per message. The info object is made when somebody asks for it.
 """
 from spindle_core.layout cimport log_record
 
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_new)(PyTypeObject *kind, object arguments, void *keywords)
+
+cdef tuple NO_ARGUMENTS = ()
+
 
 # Included here only: its functions are static, and the type is known by the address of one of them.
 cdef extern from "message_bytes.h":
@@ -71,7 +77,9 @@ cdef class MessageInfo:
 
 
 cdef object make_info(type info_type, const log_record *r):
-    cdef MessageInfo info = <MessageInfo?>info_type.__new__(info_type)   # a type may override __new__
+    # Straight to what calling the type would call first; a type may override __new__.
+    cdef MessageInfo info = <MessageInfo?>(<PyTypeObject *>info_type).tp_new(
+        <PyTypeObject *>info_type, NO_ARGUMENTS, NULL)
     info._source_ns = r.source_ns
     info._reception_ns = r.reception_ns
     info._sequence = r.sequence

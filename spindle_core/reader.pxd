@@ -1,6 +1,7 @@
 """The readers' side of a delivery log. See reader.pyx."""
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+from spindle_core.keyed cimport Keyed, KeyTable
 from spindle_core.layout cimport bell_page, cursor_page, log_record
 from spindle_core.log_position cimport LogPosition
 from spindle_core.memory cimport Mapping
@@ -25,6 +26,9 @@ cdef class LogReader(LogPosition):
     cdef int usable(self) except -1
     cdef int refuse_child(self) except -1
     cdef bint is_not_plain(self, const log_record *r) noexcept
+    cdef Keyed under_key(self, KeyTable keys, object learn, const char *payload, uint64_t size, const log_record *r,
+                         type info_type)
+    cdef int fill_in(self, Block b, KeyTable keys, object learn) except -1
     cdef bint ended(self)
     cdef raise_gone(self)
 
@@ -37,4 +41,6 @@ cdef class Block:
     cdef readonly uint64_t count             # messages
     cdef uint64_t first_position, end_position, end_offset, first_index
     cdef uint64_t last_view, last_sequence   # of its last message
+    cdef type info_type
+    cdef list given                          # Given of each message, for a topic with keys; else None
     cdef bint open

@@ -31,19 +31,21 @@ from spindle_core.layout cimport (
     log_record,
     record_stride,
 )
+from spindle_core.keyed cimport Keyed, KeyedInfo, KeyTable, close_collection, give, settle
 from spindle_core.memory cimport Mapping, forks
 from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
 
 from spindle_core.ends import end_of
 from spindle_core.errors import ForkedChild, NodeGone
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 
 
-cdef int check_info_type(type info_type) except -1:
-    if not issubclass(info_type, MessageInfo):
-        raise TypeError(f"info_type {info_type.__name__}: must be a subclass of MessageInfo")
+cdef int check_info_type(type info_type, bint keyed=False) except -1:
+    cdef type base = KeyedInfo if keyed else MessageInfo
+    if not issubclass(info_type, base):
+        raise TypeError(f"info_type {info_type.__name__}: must be a subclass of {base.__name__}")
     return 0
 
 
@@ -169,67 +171,101 @@ cdef class LogReader:
         self.publish_position()
         return out
 
-    def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info"):
+    def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info",
+                  KeyTable keys=None, learn=None):
         """Up to `n` results of decode(view); the read-only view is valid during the call only.
 
         Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` (or of setting
         the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in
         the attribute `taken` of the exception, the one it failed on is skipped.
+
+        keys   of the topic; then `info_type` is a subclass of KeyedInfo
+        learn  (payload: bytes, info, sample) -> Keyed, called for a message that is not settled, see keyed.pyx: before
+               decode(), and `sample` is None, unless `keys` knows no places; its errors count as decode's
         """
         cdef log_record *r
-        cdef uint64_t size, position, view_id, sequence
-        cdef list out = []
+        cdef log_record record
+        cdef uint64_t size, position
+        cdef list out = [], opened = []
         cdef object view, sample, info
+        cdef const char *payload
+        cdef bytes copy = None
+        cdef Keyed keyed
         cdef Py_ssize_t at
         self.usable()
-        check_info_type(info_type)
-        while n > 0:
-            r = self.peek(&size)
-            if r == NULL or self.is_not_plain(r):
-                break
-            position = self.position
-            view_id, sequence = r.view_id, r.sequence
-            info = make_info(info_type, r)
-            if self.keep_all and not self.gone:
-                # A slice of a view of the mapping: whoever keeps a part of it keeps that mapped.
-                at = <char *>r - self.log.base + sizeof(log_record)
-                view = self.log_view[at:at + <Py_ssize_t>size]
-            else:
-                # It could be overwritten under decode(): give it a copy that has been checked.
-                view = memoryview(PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size))
-                if not self.still_there(position):
-                    self.overtaken()
-                    continue
-            try:
+        check_info_type(info_type, keys is not None)
+        try:
+            while n > 0:
+                r = self.peek(&size)
+                if r == NULL or self.is_not_plain(r):
+                    break
+                position = self.position
+                record = r[0]
+                info = make_info(info_type, &record)
+                payload = <const char *>r + sizeof(log_record)
+                if self.keep_all and not self.gone:
+                    # A slice of a view of the mapping: whoever keeps a part of it keeps that mapped.
+                    at = <char *>r - self.log.base + sizeof(log_record)
+                    view = self.log_view[at:at + <Py_ssize_t>size]
+                else:
+                    # It could be overwritten under decode(): give it a copy that has been checked.
+                    copy = PyBytes_FromStringAndSize(payload, size)
+                    view = memoryview(copy)
+                    payload = PyBytes_AS_STRING(copy)
+                    if not self.still_there(position):
+                        self.overtaken()
+                        continue
                 try:
-                    sample = decode(view)
-                finally:
-                    view.release()
-                if info_attribute is not None:
-                    setattr(sample, info_attribute, info)
-            except Exception as e:
-                if self.position == position:
-                    self.taken(size, view_id, sequence)
-                self.publish_position()
-                e.taken = out
-                raise
-            if self.position != position:
-                continue   # decode() let another thread run, and that took this message
-            out.append(sample)
-            self.taken(size, view_id, sequence)
-            n -= 1
+                    if keys is not None and keys.places is not None:
+                        keyed = self.under_key(keys, learn, payload, size, &record, info_type)
+                    try:
+                        sample = decode(view)
+                    finally:
+                        view.release()
+                    if keys is not None:
+                        if keys.places is None:
+                            keyed = learn(None, info, sample)
+                        (<KeyedInfo>info).given = give(keyed, opened)
+                        (<KeyedInfo>info).place = (<KeyedInfo>info).given.count - 1
+                    if info_attribute is not None:
+                        setattr(sample, info_attribute, info)
+                except Exception as e:
+                    if self.position == position:
+                        self.taken(size, record.view_id, record.sequence)
+                    self.publish_position()
+                    e.taken = out
+                    raise
+                if self.position != position:
+                    continue   # decode() let another thread run, and that took this message
+                out.append(sample)
+                self.taken(size, record.view_id, record.sequence)
+                n -= 1
+        finally:
+            close_collection(opened)
         self.publish_position()
         return out
 
-    def take_block(self, Py_ssize_t n):
+    cdef Keyed under_key(self, KeyTable keys, object learn, const char *payload, uint64_t size, const log_record *r,
+                         type info_type):
+        """What is under the key of a message, after it has come."""
+        cdef Keyed keyed = keys.find_settled(payload, size, r)
+        if keyed is None:
+            keyed = learn(PyBytes_FromStringAndSize(payload, size), make_info(info_type, r), None)
+            settle(keyed, r)
+        return keyed
+
+    def take_block(self, Py_ssize_t n, KeyTable keys=None, learn=None, type info_type=MessageInfo):
         """A run of up to `n` equal-sized messages in place, or None when there is none. Release it before reading on.
 
         For a reader that doesn't keep all, the memory may be overwritten while the block is held: check `intact`.
+        keys, learn: as in take_with(), for readers that keep all; the block ends before a message that learn() fails
+        on, and its error propagates if that is the first one.
         """
         cdef log_record *r
         cdef uint64_t size = 0
         cdef Block b
         self.usable()
+        check_info_type(info_type, keys is not None)
         if n <= 0:
             return None
         while True:
@@ -241,6 +277,7 @@ cdef class LogReader:
             self.overtaken()
         b = Block.__new__(Block)
         b.reader = self
+        b.info_type = info_type
         b.payload_size = size
         b.stride = record_stride(size)
         b.offset = LOG_RING_OFFSET + self.offset + sizeof(log_record)
@@ -257,6 +294,9 @@ cdef class LogReader:
             r = <log_record *>(self.ring + b.end_offset)
             if r.kind != LOG_DATA or r.size != size or r.position != b.end_position or (self.only_plain and r.tag):
                 break
+        if keys is not None:
+            self.fill_in(b, keys, learn)
+            self.usable()        # learn() may have let another thread close it
         r = <log_record *>(self.ring + b.end_offset - b.stride)
         b.last_view, b.last_sequence = r.view_id, r.sequence
         if not self.still_there(self.position):   # else that place may be another message's
@@ -264,6 +304,36 @@ cdef class LogReader:
         b.open = True
         self.block = b
         return b
+
+    cdef int fill_in(self, Block b, KeyTable keys, object learn) except -1:
+        """Finds the keys of a block's messages."""
+        cdef list opened = [], given = []
+        cdef uint64_t k
+        cdef log_record *r
+        cdef Keyed keyed
+        if not self.keep_all or self.gone:
+            raise ValueError("keys can't be found in place where messages may be overwritten")
+        b.end_position, b.end_offset = self.position, self.offset
+        self.block = b           # nobody takes anything while learn() runs
+        try:
+            for k in range(b.count):
+                r = <log_record *>(self.ring + b.end_offset)
+                try:
+                    keyed = self.under_key(keys, learn, <const char *>r + sizeof(log_record), b.payload_size, r,
+                                           b.info_type)
+                except Exception:
+                    if k == 0:
+                        raise
+                    b.count = k
+                    break
+                given.append(give(keyed, opened))
+                b.end_position += b.stride
+                b.end_offset += b.stride
+        finally:
+            self.block = None
+            close_collection(opened)
+        b.given = given
+        return 0
 
     def skip_to_last(self, uint64_t depth):
         """KEEP_LAST(depth): skips all but the newest `depth` messages; returns how many were skipped (not `lost`)."""
@@ -311,6 +381,10 @@ cdef class LogReader:
             # Not the tail either: past the one it knows, the reader looks whether the log has gone back to its start.
             self.tail, self.skips = tail, skips
         return self.scan_found
+
+    def tagged_within(self, uint64_t n):
+        """True if one of the next `n` messages is there and has a tag, or had one and was overwritten since."""
+        return self.tagged_ahead and self.scanned_index - self.index < n
 
     @property
     def meets_tagged(self):
@@ -470,13 +544,23 @@ cdef class Block:
         return self.open and self.reader.still_there(self.first_position)
 
     def info(self, uint64_t i, type info_type=MessageInfo):
-        """The info of message i. IndexError, or ValueError after release."""
+        """The info of message i; with keys, of the type that the block was taken with. IndexError, or ValueError after
+        release."""
+        cdef KeyedInfo info
+        cdef uint64_t k
+        cdef const log_record *r
         if not self.open:
             raise ValueError("this batch has been released")
         if i >= self.count:
             raise IndexError(i)
-        return make_info(
-            info_type, <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record)))
+        r = <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record))
+        if self.given is None:
+            return make_info(info_type, r)
+        info = make_info(self.info_type, r)
+        info.given = self.given[i]
+        for k in range(i):
+            info.place += self.given[k] is info.given
+        return info
 
     def release(self):
         """Moves the reader behind the block; its memory can be used again. Idempotent."""

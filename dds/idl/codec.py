@@ -7,6 +7,7 @@ is not a sample of the type raises ValueError.
 
 from __future__ import annotations
 
+import enum
 import functools
 import struct
 import sys
@@ -14,7 +15,22 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from dds.idl.compiler import Evolved, compile_decoder, compile_encoder
-from dds.idl.layout import NotCompilable, Struct, describe, has_delimited, layout_of, resolve_annotations, size_max
+from dds.idl.layout import (
+    FixedBytes,
+    Node,
+    NotCompilable,
+    PrimitiveArray,
+    Struct,
+    Text,
+    describe,
+    has_delimited,
+    layout_of,
+    place_of,
+    resolve_annotations,
+    size_max,
+)
+
+PARTS_MAX = 8  # of a key, that are looked for in payloads
 
 
 class IdlCodec:
@@ -28,6 +44,7 @@ class IdlCodec:
     layout     what samples look like, None if the library does the work
     header     encapsulation header of what is written
     key_of     sample -> hashable key of its instance; None for types without a key
+    key_places  where samples in native encoding have the key, see dds.types; None if not always at the same places
     """
 
     kind = "object"
@@ -46,6 +63,7 @@ class IdlCodec:
         self.version: int = version or idl.default_version
         self.type_name: str = idl.idl_transformed_typename
         self.key_of: Callable[[Any], Any] | None = _key_function(cls)
+        self.key_places: tuple[bytes, int, list[tuple[int, int]]] | None = None
         self.size_max: int | None = None
         self.compiled = False
         self._idl = idl
@@ -66,6 +84,7 @@ class IdlCodec:
                 self.size_max = None if end is None else end + 4
                 self.compiled = True
                 self.layout = layout
+                self.key_places = _key_places(layout, header, alignment_max)
             except NotCompilable:
                 pass
 
@@ -138,6 +157,32 @@ def _key_names(cls: type[Any]) -> list[str]:
     return [name for name, one in getattr(cls, "__idl_field_annotations__", {}).items() if "key" in one]
 
 
+def _key_places(layout: Struct, header: bytes, alignment_max: int) -> tuple[bytes, int, list[tuple[int, int]]] | None:
+    """Where samples with this encapsulation header have their key; None if they don't all have it at one place."""
+    members = dict(layout.members)
+    pieces = []
+    for name in _key_names(layout.cls):
+        for path, count in _parts(members[name], (name,)):
+            found = place_of(layout, path, alignment_max)
+            if found is None:
+                return None
+            node, position = found
+            size = 0 if isinstance(node, Text) else count * (size_max(node, 0, 1) or 0)
+            pieces.append((4 + position, size))
+    return (header, 0, pieces) if 0 < len(pieces) <= PARTS_MAX else None
+
+
+def _parts(node: Node, path: tuple[str | int, ...]) -> list[tuple[tuple[str | int, ...], int]]:
+    """What is compared of a key member: paths, and how many elements lie there one behind the other."""
+    if isinstance(node, Struct):
+        members = dict(node.members)
+        names = _key_names(node.cls) or list(members)
+        return [part for name in names for part in _parts(members[name], (*path, name))]
+    if isinstance(node, (FixedBytes, PrimitiveArray)):
+        return [((*path, 0), node.length)]
+    return [(path, 1)]
+
+
 def _sample_of(cls: type[Any], names: list[str], key: Any) -> Any:
     """An object of an IdlStruct whose members `names` have the frozen values in `key`."""
     from cyclonedds_idl._type_normalize import get_extended_type_hints
@@ -158,6 +203,8 @@ def _thaw(hint: Any, value: Any) -> Any:
 
     while isinstance(hint, (WrapOpt, typedef)):
         hint = hint.inner if isinstance(hint, WrapOpt) else hint.subtype
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return next((one for one in hint if one.value == value), value)
     if isinstance(hint, type) and hasattr(hint, "__idl_field_annotations__"):
         names = _key_names(hint) or list(hint.__idl_type_annotations__)  # type: ignore[attr-defined]
         return _sample_of(hint, names, value[0] if len(names) == 1 else value)
@@ -170,6 +217,8 @@ def _thaw(hint: Any, value: Any) -> Any:
 def _freeze(value: Any) -> Any:
     if value.__class__ in (int, str, bytes, bool, float):
         return value
+    if isinstance(value, enum.Enum):
+        return value.value  # samples may have the number, too
     if isinstance(value, (list, tuple)):
         return tuple(map(_freeze, value))
     if isinstance(value, (bytearray, memoryview)):
