@@ -16,6 +16,7 @@ import struct
 from typing import Any
 
 from dds.internal import dds_infinity
+from dds.policy_table import PARTITIONS_MAX
 from dds.qos import Policy, Qos
 
 _FIXED = struct.Struct("<qiH")  # lifespan, strength, bytes of the partitions' names in front of this

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from dds import DataReader, DataWriter, Policy, Publisher, Qos, Subscriber, Topic
 from dds.exceptions import DDSException
-from dds.inline_qos import NOTHING, PARTITIONS_MAX, InlineQos, of_writer, split
+from dds.inline_qos import NOTHING, InlineQos, of_writer, split
 from dds.instances import ANNOUNCES_QOS, WRITES
 from dds.internal import dds_infinity
+from dds.policy_table import PARTITIONS_MAX
 from tests.dds.test_sub import LONG
 
 NAMES = st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=4)
