@@ -22,7 +22,7 @@ from spindle.errors import JournalError
 from spindle.journal.errors import JournalBusy, JournalCorrupt, NotAJournal
 from spindle.journal.exporting import export
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import MESSAGE, Damage
+from spindle.journal.format import MESSAGE, TAG_SHIFT, Damage
 from spindle.journal.live import unpack_index
 from spindle.journal.names import lock_path, parse
 from spindle.journal.reading import (
@@ -217,7 +217,8 @@ def _check_messages(scan: Scan, step: Callable[[int], None] | None, report: File
                 if message.log_time < log_time:
                     raise Damage(layout.offset, "the log time falls back")
                 log_time = message.log_time
-                found.setdefault(by_writer[message.sender, message.writer], []).extend((log_time, offset))
+                channel = by_writer[message.sender, message.tag << TAG_SHIFT | message.writer]
+                found.setdefault(channel, []).extend((log_time, offset))
                 offset += MESSAGE.size + len(message.payload)
             indexed = {channel: list(unpack_index(scan.record(at, len(body))[1]))
                        for channel, at in layout.index_offsets.items()}

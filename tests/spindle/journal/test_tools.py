@@ -216,6 +216,7 @@ def test_tagged_messages_are_told_from_samples(tmp_path: Path) -> None:
                 assert channel.topic == SPEC.name
                 seen.append((message.data, tag))
     assert seen == [(payload, info.tag) for payload, info in sent]
+    assert verify(tmp_path / "j").ok
 
     out = io.StringIO()
     export(tmp_path / "j", out, decode=lambda message: {"size": len(message.payload)})
