@@ -37,6 +37,7 @@ class Link(Protocol):
 
     spec: TopicSpec
     is_writer: bool
+    is_carrier: bool  # others write through it: they are moved before it
     error: DDSException | None
 
     def switch(self, session: Session) -> None: ...
@@ -202,7 +203,7 @@ class Attachment:
                 if self._closing.is_set():
                     raise DDSNodeLost("closed meanwhile")
                 self.session = session  # from here on close() releases it
-                links = sorted(self._links, key=lambda one: one.is_writer)
+                links = sorted(self._links, key=lambda one: (one.is_writer, one.is_carrier))
             self._endpoints.enter(session)
             known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}
             for link in links:

@@ -40,6 +40,8 @@ class AReader(AnEntity, Protocol):
 
     _hub: Hub  # who waits for its data
     _consumed: int  # samples that were given out for the first time
+    _link: Any
+    _intake: Any
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for it."""
@@ -74,6 +76,21 @@ class AReader(AnEntity, Protocol):
 
     def _clear_ring(self, waker: Waker | None) -> None:
         """A ring was heard, by `waker`."""
+
+    def _collect(self) -> None:
+        """Take from the log what is there, and let none of it in."""
+
+    @property
+    def _ahead(self) -> int:
+        """How many messages are there that it has not let in."""
+
+    @property
+    def _stands_at(self) -> tuple[int, int]:
+        """View and sequence number behind the last message that it has taken from its log."""
+
+    @property
+    def _is_over(self) -> bool:
+        """Nothing more comes from its log, nor from another."""
 
     def _head(self) -> tuple[int, int, int]:
         """Which of its logs grows, how many samples have come in it, and how many that it had held back have come.

@@ -25,6 +25,7 @@ from dds.exceptions import DDSException, DDSNodeLost, translate, unsupported
 from dds.internal import dds_domain_default
 from dds.listener import Listener
 from dds.matching import Runtime
+from dds.order_groups import group_of, is_group
 from dds.qos import DomainParticipantQos, Qos
 from dds.topic import Topic
 from dds.wake import exit_begins
@@ -170,12 +171,18 @@ class DomainParticipant(Participant):
             one.assert_liveliness()
 
     def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
-        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type` with `keys`."""
+        """A Topic for the topic `name` if the group has it, else None; one in an order group if anybody has it open.
+        Its type must be `data_type` with `keys`."""
         self._check_open()
+        order = ""
         with self._runtime.asking("listing the topics"):
-            if all(one.spec.name != name for one in self._runtime.session.topics()):
-                return None
-        return Topic(self, name, data_type, keys=keys)
+            known = self._runtime.session.topics()
+            if all(one.spec.name != name or is_group(one.spec) for one in known):
+                grouped = group_of(name, self._runtime.session, known)
+                if grouped is None:
+                    return None
+                order = grouped[0]
+        return Topic(self, name, data_type, keys=keys, order=order)
 
 
 def _check_domain_id(domain_id: Any) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dds import reaper
-from dds.exceptions import DDSException, closed, unsupported
+from dds.exceptions import DDSException, closed
 from dds.listener import CALLBACKS, Listener
 from dds.matching import Runtime, handle_of
 from dds.policy_table import row_of
@@ -271,13 +271,13 @@ class Entity:
         """True if a wait set that this entity is attached to should wake up."""
         return self.read_status() != 0
 
-    # --- not there
+    # --- sets that belong together: of publishers and their writers, subscribers and their readers
 
     def begin_coherent(self) -> None:
-        unsupported("coherent access", "every sample stands for itself; put what belongs together into one sample")
+        raise self._no("coherent sets")
 
     def end_coherent(self) -> None:
-        self.begin_coherent()
+        raise self._no("coherent sets")
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._ref}{'' if self._open else ' closed'}>"
@@ -325,7 +325,8 @@ class Participant(Entity):
         return self._runtime.attachment.status.read()
 
     def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
-        """A Topic for the topic `name` if the group has it, else None. Its type must be `data_type` with `keys`."""
+        """A Topic for the topic `name` if the group has it, else None; one in an order group if anybody has it open.
+        Its type must be `data_type` with `keys`."""
         raise NotImplementedError
 
 

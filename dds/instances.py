@@ -29,6 +29,7 @@ LAPSES = 64  # its writer has given no sign of life in time; has no payload, and
 MISSES_DEADLINE = 128  # its writer has not written in time; the payload is a sample with the key
 
 REVIVES = LAPSES | DISPOSES  # its writer lives again, and has nothing to say
+PACKET = LAPSES | WRITES  # holds samples, each with a tag of its own: see dds.coherent
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
 KEYLESS_HANDLE = 1
@@ -123,12 +124,14 @@ class Entry:
     ends        it has no sample, and says that its instance isn't alive any more
     failure     why it can't be given to the program, None if nothing is known to be wrong with it
     expires     when it is given up, read or not, UTC ns
+    step        place of its message among those of an order group, for readers that go through it together
     sort_key    (order, what that order sorts the sample by); made when it is first asked for
     sample      what the payload was decoded to, until somebody gets it; None if it has to be decoded
     """
 
     __slots__ = (
-        "ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sample", "sort_key")
+        "ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sample", "sort_key",
+        "step")
 
     def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False, sample: Any = None) -> None:
         self.payload = payload
@@ -139,6 +142,7 @@ class Entry:
         self.read = False
         self.gone = False
         self.expires = NEVER
+        self.step = 0
         self.failure: Exception | None = None
         self.sort_key: tuple[Any, Any] | None = None
         self.sample = sample

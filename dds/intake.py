@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dds.coherent import Member, Sets
 from dds.deadlines import Deadlines
-from dds.exceptions import DDSNodeLost
 from dds.filters.content import Content
 from dds.inline_qos import NOTHING, InlineQos, split
 from dds.instances import (
@@ -33,6 +33,7 @@ from dds.instances import (
     LAPSES,
     MISSES_DEADLINE,
     NEVER,
+    PACKET,
     REVIVES,
     UNREGISTERS,
     WRITES,
@@ -43,10 +44,14 @@ from dds.internal import dds_infinity, is_relayed, publication_handle
 from dds.kept import Kept
 from dds.standing import Standing
 from dds.status import InstanceState
-from spindle.errors import ForkedChild
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
+
+
+def handle_of_writer(live: Any) -> int:
+    """The publication handle of the writer of a message."""
+    return publication_handle(live.sender, live.writer, live.relay)
 
 
 class Losses:
@@ -83,6 +88,7 @@ class Intake(Kept):
     losses      told when what KeepLast replaces has been skipped in the log
     deadlines   of the instances, in monotonic ns; None = there are none
     same_clock  the node that stamps what is received has the clock of this host
+    sets        coherent sets, and which samples of an order group are of this reader's topic; None: no group
 
     filtered    counts the samples that `content` or `standing` kept out
     rejected    counts the samples that found no room when they came, see look_for_rejected()
@@ -92,7 +98,7 @@ class Intake(Kept):
 
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int], content: Content | None,
                  losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
-                 same_clock: bool = True) -> None:
+                 same_clock: bool = True, sets: Sets | None = None) -> None:
         super().__init__(codec)
         self.log = log
         self.depth = depth
@@ -103,6 +109,7 @@ class Intake(Kept):
         self.standing = standing
         self.deadlines = deadlines
         self.same_clock = same_clock
+        self.sets = sets or Sets()
         self.filtered = 0
         self.rejected = 0
         self.let_pass = 0
@@ -117,6 +124,8 @@ class Intake(Kept):
         self._lapsed: set[int] = set()  # writers that gave no sign of life in time, and none since
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
         self._index = 0  # in the log, of the first of these
+        self._members: collections.deque[Member] = collections.deque()  # of the packet that is being let in
+        self._step = 0  # see let_in_next()
         self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
         self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (monotonic ns), a number, what
@@ -146,7 +155,7 @@ class Intake(Kept):
     def chooses(self) -> bool:
         """The same, whoever writes."""
         return (self.content is not None or self.ignored is not None or self.deadlines is not None
-                or bool(self._lapsed) or self.standing.chooses)
+                or bool(self._lapsed) or self.standing.chooses or bool(self.sets.channel))
 
     def look_for_rejected(self) -> None:
         """Bring `rejected` up to date: samples in the log that `limit` leaves no room for.
@@ -167,12 +176,9 @@ class Intake(Kept):
     def pull(self, wanted: int) -> None:
         """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room.
 
-        Raises DDSNodeLost in a child after fork().
+        Raises what the log raises.
         """
-        try:
-            self._pull(wanted)
-        except ForkedChild as error:
-            raise DDSNodeLost(str(error)) from None
+        self._pull(wanted)
         if self._later or self._next_expiry != NEVER:
             self.pass_time()
 
@@ -202,12 +208,50 @@ class Intake(Kept):
     def _let_in(self) -> None:
         """Let in what was taken from the log. Interrupted by a signal, say, it goes on where it was the next time."""
         while self._arrived:
-            if self._index >= self._gap_at:
-                self._gap_at = NEVER
-                self._go_on_behind_gap(self._arrived[0][1])
-            self._admit(*self._arrived[0])
-            self._arrived.popleft()
-            self._index += 1
+            self.let_in_next()
+
+    def collect(self) -> None:
+        """Take from the log what is there and has room, and let none of it in. Raises as pull()."""
+        while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.log.pending:
+            pairs = self.log.take_pairs(room)
+            if not pairs:
+                return
+            self._arrived.extend(pairs)
+            self._index = self.log.position_index - len(self._arrived)
+
+    @property
+    def arrived(self) -> int:
+        """Messages that were taken from the log and not let in."""
+        return len(self._arrived)
+
+    @property
+    def head(self) -> Any:
+        """What is known of the first message that was taken from the log and not let in; None if there is none."""
+        if self._members or (self._arrived and self._arrived[0][1] is None):
+            self.let_in_next(self._step)  # that was interrupted
+        return self._arrived[0][1] if self._arrived else None
+
+    def let_in_next(self, step: int = 0) -> None:
+        """Let in the first of what was taken from the log; `step`: its place among all messages of an order group."""
+        self._step = step
+        if self._index >= self._gap_at:
+            self._gap_at = NEVER
+            self._go_on_behind_gap(self._arrived[0][1])
+        payload, live = self._arrived[0]
+        if live is not None and live.tag == PACKET and not self._members:
+            try:
+                self._members.extend(self.sets.take(handle_of_writer(live), payload, live))
+                self._arrived[0] = b"", None
+            except ValueError as error:
+                self._keep_unreadable(payload, live, error)
+        elif live is not None:
+            self._admit(payload, live)
+        while self._members:
+            one = self._members[0]
+            self._hear(one.payload, one, one.handle)
+            self._members.popleft()
+        self._arrived.popleft()
+        self._index += 1
 
     def _room(self) -> int:
         if self.depth:
@@ -226,12 +270,27 @@ class Intake(Kept):
         self.sweep_all()
 
     def _admit(self, payload: bytes, live: Any) -> None:
-        tag, inline = live.tag, NOTHING
+        """A message comes in that is no packet."""
+        tag = live.tag
         if tag & DEPARTS:
             if not live.writer:
+                self.sets.departed(live.sender)
                 self._departed(live)
             return
-        writer = publication_handle(live.sender, live.writer, live.relay)
+        writer = handle_of_writer(live)
+        if tag & FAREWELL:
+            for carried, does in self.sets.ended(writer).items():
+                self.forget_lapse(carried)
+                self._farewell(live, carried, does)
+        elif not tag & LAPSES:
+            if self.sets.channel:
+                return  # not of any topic of the group
+            self.sets.interrupted(writer)
+        self._hear(payload, live, writer)
+
+    def _hear(self, payload: bytes, live: Any, writer: int) -> None:
+        """What one writer says."""
+        tag, inline = live.tag, NOTHING
         if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
             return
         if tag & ANNOUNCES_QOS:
@@ -303,6 +362,7 @@ class Intake(Kept):
     def _keep(self, entry: Entry) -> None:
         if self._counted_until <= self._index < self._waiting_until:
             self.rejected += 1
+        entry.step = self._step
         super()._keep(entry)
         if self.depth and not entry.ends:
             self._make_room(entry.instance, entry)
@@ -354,9 +414,7 @@ class Intake(Kept):
         """One instance has ended, or as much of it as a writer has to say; with FAREWELL all that the writer has."""
         instances, tag = self.instances, live.tag
         if tag & FAREWELL:
-            self.standing.gone(writer)
-            if instances is not None:
-                self._end_all(instances.of_writer(writer), live, writer, tag)
+            self._farewell(live, writer, tag)
             return
         if tag & MISSES_DEADLINE and instances is None:
             self.standing.late(self.single, writer)
@@ -385,6 +443,12 @@ class Intake(Kept):
         self._end_all([known], live, writer, tag)
         if tag & UNREGISTERS:
             self.standing.late(known, writer)
+
+    def _farewell(self, live: Any, writer: int, tag: int) -> None:
+        """A writer has ended."""
+        self.standing.gone(writer)
+        if self.instances is not None:
+            self._end_all(self.instances.of_writer(writer), live, writer, tag)
 
     def _end_all(self, ended: list[Instance], live: Any, writer: int, tag: int) -> None:
         instances = self.instances

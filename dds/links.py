@@ -16,14 +16,17 @@ the link's lock. A handle is closed by whoever takes it out of the link.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from dds import coherent
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
 from dds.inline_qos import split
-from dds.instances import ANNOUNCES_QOS, MISSES_DEADLINE, operation
+from dds.instances import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, PACKET, operation
+from dds.internal import publication_handle
 from dds.local import LocalWriters
 from dds.status import ReattachedStatus, Unacknowledged, UnacknowledgedStatus
 from dds.wake import Deadline, park
@@ -48,6 +51,7 @@ class WriterLink:
     """
 
     is_writer = True
+    is_carrier = False
 
     def __init__(self, writer: AWriter, runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
                  endpoint: bytes, insists: bool, codec: Any, farewell: int,
@@ -71,6 +75,7 @@ class WriterLink:
         self._untold = False
         self._buried: WriterHandle | None = None
         self._closed = False
+        self.torn: set[int] = set()  # numbers of sets whose last packet was not written: nobody ever gets these
         self.guid = b""
         self.handle = self._open(runtime.session)
         self._local.add(self.handle, runtime.number)
@@ -139,12 +144,37 @@ class WriterLink:
                 return
             self._buried = handle
             handle.inbox.mark_gone()
-            left = [one for one in handle.unacknowledged() if not one.tag & MISSES_DEADLINE]  # no sample of the program
+            left = handle.unacknowledged()
+            if int(self.spec.level) == LOGGED:
+                self.unpersisted += handle.inbox.committed - len(left) - handle.inbox.persisted
+            self._in_doubt(left)
+            self.torn.clear()
+
+    def _in_doubt(self, left: list[Any]) -> None:
+        """These messages are."""
+        self.is_in_doubt([one for _, one in self.unpacked(left)])
+
+    def unpacked(self, left: list[Any]) -> list[tuple[int, Any]]:
+        """The writer of each sample in these messages, and the sample as if it had come alone."""
+        handle = self.handle
+        me = publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
+        found: list[tuple[int, Any]] = []
+        for one in left:
+            if one.tag != PACKET or one.payload is None:
+                found.append((me, one))
+            elif coherent.set_number(one.payload) not in self.torn:
+                found += [(member.handle, dataclasses.replace(one, payload=member.payload, tag=member.tag,
+                                                              timestamp=member.source_timestamp))
+                          for _, _, member in coherent.members(one.payload, me)]
+        return found
+
+    def is_in_doubt(self, left: list[Any]) -> None:
+        """These samples are, and whatever else the writer has said."""
+        with self._lock:
+            left = [one for one in left if not one.tag & (MISSES_DEADLINE | FAREWELL)]  # no samples of the program
             self._doubts += left
             self._untold = self._untold or (self.insists and bool(left))
             self.status.count(len(left))
-            if int(self.spec.level) == LOGGED:
-                self.unpersisted += handle.inbox.committed - len(left) - handle.inbox.persisted
 
     def lost_error(self, doing: str) -> DDSException:
         """That no node serves this writer any more, and what is in doubt."""
@@ -253,6 +283,7 @@ class ReaderLink:
     """
 
     is_writer = False
+    is_carrier = False
 
     def __init__(self, reader: AReader, runtime: Runtime, spec: TopicSpec, ref: int, keep_all: bool,
                  from_history: bool, endpoint: bytes) -> None:

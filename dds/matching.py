@@ -26,6 +26,7 @@ from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
 from dds.inline_qos import partitions
 from dds.internal import publication_handle
+from dds.order_groups import Channel, channel_in
 from dds.policies import DEFAULT, ignores_local, incompatible_policy, partitions_meet
 from dds.qos import Qos
 from dds.status import (
@@ -50,7 +51,7 @@ _prefixes: dict[bytes, int] = {}  # of the participants of this process -> their
 class Remote:
     """An endpoint somewhere in the group, perhaps our own."""
 
-    __slots__ = ("endpoint", "guid", "handle", "is_writer", "qos")
+    __slots__ = ("channel", "endpoint", "guid", "handle", "is_writer", "qos")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -61,6 +62,7 @@ class Remote:
         else:
             self.handle = handle_of(endpoint.guid)
         self.qos = decode_qos(endpoint.endpoint)
+        self.channel = channel_in(endpoint.endpoint)  # its topic, in an order group
 
 
 def handle_of(guid: bytes) -> int:
@@ -68,10 +70,12 @@ def handle_of(guid: bytes) -> int:
     return int.from_bytes(guid[-8:], "big") & (1 << 63) - 1 or 1
 
 
-def encode_qos(qos: Qos) -> bytes:
-    """What is announced of an endpoint: its policies, without those that are as in DEFAULT."""
+def encode_qos(qos: Qos, channel: Channel | None = None) -> bytes:
+    """What is announced of an endpoint: its policies, without those that are as in DEFAULT; in an order group, its
+    topic."""
     said = {scope: one for scope, one in qos.asdict().items() if scope not in _DEFAULTS or one != _DEFAULTS[scope]}
-    return json.dumps({"qos": said}, separators=(",", ":")).encode()
+    topic = {} if channel is None else channel.announced()
+    return json.dumps({"qos": said, **topic}, separators=(",", ":")).encode()
 
 
 def decode_qos(announced: bytes) -> Qos:
@@ -86,14 +90,19 @@ _DEFAULTS = DEFAULT.asdict()
 
 
 class Matches:
-    """The matching state of one of our own readers or writers. Changed only under the Runtime's lock."""
+    """The matching state of one of our own readers or writers. Changed only under the Runtime's lock.
 
-    def __init__(self, entity: AnEntity, topic: str, is_writer: bool, qos: Qos) -> None:
+    topic    the node's, by its name: of an endpoint in an order group, the group
+    channel  its own topic in that group
+    """
+
+    def __init__(self, entity: AnEntity, topic: str, is_writer: bool, qos: Qos, channel: Channel | None = None) -> None:
         self.entity = weakref.ref(entity)
         self.participant = 0  # its number, see Runtime
         self.topic = topic
         self.is_writer = is_writer
         self.qos = qos
+        self.channel = channel
         self.matched: dict[bytes, Remote] = {}
         self.incompatible: dict[bytes, Remote] = {}
         self.status: Any = PublicationMatchedStatus() if is_writer else SubscriptionMatchedStatus()
@@ -106,6 +115,8 @@ class Matches:
     def consider(self, remote: Remote) -> None:
         if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
             return
+        if remote.channel != self.channel:
+            return  # another topic of the group, or another type of it, whose samples don't reach us
         offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
         if ignores_local(requested, self.participant == _prefixes.get(remote.guid[:PREFIX_BYTES]),
                          remote.guid[:PREFIX_BYTES] in _prefixes):

@@ -16,7 +16,7 @@ from dds import policy_table
 from dds.exceptions import DDSException
 from dds.inline_qos import partitions
 from dds.internal import dds_infinity
-from dds.policy_table import DEADLINE_MIN, LEASE_MIN, TABLE
+from dds.policy_table import DEADLINE_MIN, GROUP_SCOPE, LEASE_MIN, TABLE
 from dds.policy_table import kind as _kind
 from dds.qos import LimitedScopeQos, Policy, Qos
 
@@ -201,11 +201,40 @@ def of_group(qos: Qos) -> Qos:
     return Qos(*(one for one in qos if policy_table.row_of(one).inherited == "group"))
 
 
-def check_group(group: str, own: Qos) -> None:
-    """Raise DDSException (INCONSISTENT_POLICY) if an endpoint's own Qos has what a group decides that it is made in."""
+def check_group(group: str, own: Qos, groups: Qos) -> None:
+    """Raise DDSException (INCONSISTENT_POLICY) if an endpoint's own Qos has what a group decides that it is made in,
+    whose Qos is `groups`."""
     if partitions(own):
         raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
                            f"{own[Policy.Partition]!r} belongs to the Qos of the {group}")
+    scope, coherent, _ = presentation(own)
+    if (scope == GROUP_SCOPE or coherent) and own[Policy.PresentationAccessScope] != groups[
+            Policy.PresentationAccessScope]:
+        raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                           f"{own[Policy.PresentationAccessScope]!r} belongs to the Qos of the {group}")
+
+
+def presentation(qos: Qos) -> tuple[int, bool, bool]:
+    """How far what belongs together reaches (instance, topic, GROUP_SCOPE), whether sets of it are coherent, and
+    whether it is ordered. DDS 1.4, 2.2.3.6."""
+    return policy_table.presentation(qos[Policy.PresentationAccessScope])
+
+
+def check_scope(qos: Qos, topic: str, order: str, others: set[str]) -> None:
+    """Raise DDSException (INCONSISTENT_POLICY) if an endpoint of a topic in the order group `order` (empty: in none)
+    can't be one of a publisher or subscriber that has the group scope, and endpoints in the order groups `others`."""
+    if presentation(qos)[0] < GROUP_SCOPE:
+        return
+    if not order:
+        raise DDSException(
+            DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+            f"{qos[Policy.PresentationAccessScope]!r} is about topics of one order group, and topic {topic!r} is in "
+            "none: make it with Topic(..., order='name of the group')")
+    if others - {order}:
+        raise DDSException(
+            DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+            f"{qos[Policy.PresentationAccessScope]!r} is about topics of one order group, and topic {topic!r} is in "
+            f"{order!r}, others of the same publisher or subscriber in {sorted(others - {order})[0]!r}")
 
 
 def announced(qos: Qos, topic: Qos, group: Qos) -> Qos:

@@ -76,7 +76,8 @@ def scope_of_row(policy: Any) -> str:
 
 _DURABILITY_RANK = {"Volatile": 0, "TransientLocal": 1, "Transient": 2, "Persistent": 3}
 _LIVELINESS_RANK = {"Automatic": 0, "ManualByParticipant": 1, "ManualByTopic": 2}
-_PRESENTATION_RANK = {"Instance": 0, "Topic": 1, "Group": 2}
+GROUP_SCOPE = 2
+_PRESENTATION_RANK = {"Instance": 0, "Topic": 1, "Group": GROUP_SCOPE}
 
 
 def is_best_effort(reliability: Any) -> bool:
@@ -119,12 +120,15 @@ def _duration(policy: Any, field: str, unsaid: int) -> int:
     return unsaid if policy is None else int(getattr(policy, field))
 
 
-def _presents(offered: Any, requested: Any) -> bool:
-    def of(one: Any) -> tuple[int, bool, bool]:
-        return (0, False, False) if one is None else (
-            _PRESENTATION_RANK[kind(one)], bool(one.coherent_access), bool(one.ordered_access))
+def presentation(policy: Any) -> tuple[int, bool, bool]:
+    """How far what belongs together reaches (instance, topic, GROUP_SCOPE), whether sets of it are coherent, and
+    whether it is ordered."""
+    return (0, False, False) if policy is None else (
+        _PRESENTATION_RANK[kind(policy)], bool(policy.coherent_access), bool(policy.ordered_access))
 
-    return all(offer >= want for offer, want in zip(of(offered), of(requested), strict=True))
+
+def _presents(offered: Any, requested: Any) -> bool:
+    return all(offer >= want for offer, want in zip(presentation(offered), presentation(requested), strict=True))
 
 
 def _lives(offered: Any, requested: Any) -> bool:
@@ -175,12 +179,6 @@ def _wrong_blocking_time(policy: Any, entity: str) -> str | None:
         else None
 
 
-def _refused_presentation(policy: Any, entity: str) -> str | None:
-    if kind(policy) == "Group" or policy.coherent_access:
-        return "order is per topic, and samples are not grouped; use one topic for what belongs together"
-    return None
-
-
 def _wrong_strength(policy: Any, entity: str) -> str | None:
     return None if -1 << 31 <= policy.strength < 1 << 31 else "strength must have 32 bits"
 
@@ -229,8 +227,10 @@ TABLE: tuple[Row, ...] = (
         "how much is kept for [late joiners](#late-joiners), before History; no cleanup delay, no limits",
         impossible=_wrong_service, refused=_refused_service),
     Row("PresentationAccessScope", (PUBLISHER, SUBSCRIBER), 3,
-        "`Instance` and `Topic`: ordered access is always given; coherent access and `Group` are refused",
-        inherited="group", refused=_refused_presentation, fits=_presents),
+        "samples of a topic always come in order, and [coherent sets](dds.md#coherent-sets) whole. `Group` is about "
+        "topics of one [order group](dds.md#order-groups). A reader or writer that is made in a participant may have "
+        "it itself",
+        inherited="group", fits=_presents),
     Row("Deadline", _ENDS, 4,
         f"both ends count the periods in which an instance got no sample; at least {DEADLINE_MIN // 1_000_000} ms",
         inherited="topic",

@@ -12,11 +12,14 @@ had not acknowledged when it died is reported, with the samples, and never sent 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
+from dds.carrier import Carrier, Coherence, Port
+from dds.coherent import ROOM
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, unsupported
 from dds.inline_qos import of_writer
@@ -57,6 +60,9 @@ class Publisher(Entity):
         if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Publisher is made in a DomainParticipant, not in {domain_participant!r}")
         own = policies.check("Publisher", qos, PublisherQos)
+        self._coherence = Coherence()
+        self._coherence.offered = policies.presentation(own)[1]
+        self._carriers: dict[str, Carrier] = {}  # by order group
         self._enter(domain_participant, own, check_listener(listener))
 
     def get_publisher(self) -> Publisher:
@@ -65,6 +71,54 @@ class Publisher(Entity):
     @property
     def publisher(self) -> Publisher:
         return self.get_publisher()
+
+    # --- coherent sets
+
+    def begin_coherent(self) -> None:
+        """What the publisher's writers write from here on is one set, which readers get whole or not at all, until
+        end_coherent(). Sets within a set are part of it. DDS 1.4, 2.2.2.4.1.10.
+
+        It is sent when it ends. It spans the publisher's topics of one order group; of other topics, each writer's
+        samples are a set. Raises DDSException (PRECONDITION_NOT_MET) unless the publisher's Qos offers coherent access,
+        DDSUnacknowledged if a node went away with samples that it had not acknowledged.
+        """
+        self._check_open()
+        if not self._coherence.offered:
+            raise DDSException(
+                DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                f"{self!r} offers no coherent access: make it with Qos(Policy.PresentationAccessScope.Topic("
+                "coherent_access=True, ordered_access=True)), or Group for topics of an order group")
+        for one in self._writers():
+            one._link.check()
+        self._coherence.begin()
+
+    def end_coherent(self) -> None:
+        """The set ends, and is sent. DDS 1.4, 2.2.2.4.1.11.
+
+        Raises as write(): then the set was not sent, and is none any more. DDSException (PRECONDITION_NOT_MET) if there
+        is no set, or a write in it has failed.
+        """
+        self._check_open()
+        self._coherence.end()
+
+    def discard_coherent(self) -> None:
+        """The set ends, and nothing of it is sent. DDSException (PRECONDITION_NOT_MET) if there is none."""
+        self._check_open()
+        self._coherence.discard()
+
+    @contextlib.contextmanager
+    def coherent(self) -> Iterator[None]:
+        """begin_coherent(), and at the end of the block end_coherent(); if the block raises, nothing of it is sent."""
+        self.begin_coherent()
+        try:
+            yield
+        except BaseException as error:
+            self._coherence.discard(error)
+            raise
+        self.end_coherent()
+
+    def _writers(self) -> list[DataWriter[Any]]:
+        return [one for one in self._living_children() if isinstance(one, DataWriter)]
 
     def suspend(self) -> None:
         unsupported("suspending a publisher", "use write_many()")
@@ -76,8 +130,7 @@ class Publisher(Entity):
         """As DataWriter.wait_for_acks, for all its writers together."""
         self._check_open()
         deadline = Deadline(timeout)
-        writers = [one for one in self._living_children() if isinstance(one, DataWriter)]
-        return all(one._wait_for_acks(deadline, False) for one in writers)
+        return all(one._wait_for_acks(deadline, False) for one in self._writers())
 
 
 class DataWriter(Entity, Generic[T]):
@@ -98,40 +151,55 @@ class DataWriter(Entity, Generic[T]):
         own = policies.check("DataWriter", qos, DataWriterQos)
         check_listener(listener)
         given = isinstance(publisher_or_participant, Publisher)
-        publisher = publisher_or_participant if given else Publisher(publisher_or_participant)  # type: ignore[arg-type]
+        publisher = publisher_or_participant if isinstance(publisher_or_participant, Publisher) else Publisher(
+            publisher_or_participant)
         self._topic = topic
         self.data_type = topic.data_type
         self._enter(publisher, own, listener)
         try:
             topic._check_open()
             if given:
-                policies.check_group("Publisher", own)
+                policies.check_group("Publisher", own, publisher._qos)
             info, self._qos = topic._settle(own, policies.of_group(publisher._qos), is_writer=True)
+            policies.check_scope(self._qos, topic.name, topic.order, {
+                one._topic.order for one in publisher._writers() if one is not self})
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
             slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-                announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos))
+                announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos), topic._channel)
                 self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
                 keyed, lease = self._written is not None, lease_of(self._qos)
                 farewell = farewell_tag(keyed and policies.autodisposes(self._qos)) if (
                     keyed or lease is not None or policies.is_exclusive(self._qos)) else 0
                 self._inline = of_writer(self._qos).encoded()
                 topic._check_room(len(self._inline), info.spec)
-                self._link = WriterLink(self, self._runtime, info.spec, self._ref, slots, announced,
-                                        not policies.best_effort(self._qos), self._codec, farewell, lease)
+                self._timeout_s = policies.blocking_time_s(self._qos)
+                coherence = publisher._coherence
+                coherence.offered = coherence.offered or (not given and policies.presentation(self._qos)[1])
+                if coherence.offered or (given and topic.order):
+                    farewell = farewell or farewell_tag(False)  # what it had begun doesn't go on
+                is_shared = given and bool(topic.order)
+                self._link = WriterLink(
+                    self, self._runtime, info.spec, self._ref, 1 if is_shared else slots, announced,
+                    not policies.best_effort(self._qos), self._codec, 0 if is_shared else farewell, lease)
+                self._port: Port | None = None
+                if topic.order or coherence.offered:
+                    self._port = self._open_port(publisher, is_shared, slots, farewell)
         except BaseException:
             self._open = False
             if not given:
                 publisher.close()
             raise
-        self._matches = Matches(self, topic.name, True, self._qos)
-        self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches)
-        self._timeout_s = policies.blocking_time_s(self._qos)
+        self._matches = Matches(self, info.spec.name, True, self._qos, topic._channel)
+        self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches, self._port)
         self._missed = DeadlineMissedStatus()
         self._vigil: Vigil | None = None
         if Vigil.is_needed(self._qos):
-            self._vigil = Vigil(self, self._runtime, self._link, self._written, self._qos)
-        self._told = bool(self._inline) or (self._vigil is not None and self._vigil.hears_writes)
+            self._vigil = Vigil(
+                self, self._runtime, self._link, self._written, self._qos, self._sayer(),
+                self._port is not None and self._port.is_shared)
+        self._told = bool(self._inline) or self._port is not None or (
+            self._vigil is not None and self._vigil.hears_writes)
         self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
         self._rebind()
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
@@ -139,6 +207,33 @@ class DataWriter(Entity, Generic[T]):
         self._runtime.add(self._matches)
         if self._vigil is not None:
             self._vigil.start()
+
+    def _open_port(self, publisher: Publisher, is_shared: bool, slots: int, farewell: int) -> Port:
+        """The way of what it writes, into packets. Raises what the session raises."""
+        spec = self._link.spec
+        if is_shared:
+            carrier = publisher._carriers.get(spec.name)
+            if carrier is None or not carrier.ports:
+                carrier = Carrier.shared(publisher._coherence, self._runtime, spec, self._ref, slots)
+                publisher._carriers[spec.name] = carrier
+        else:
+            carrier = Carrier(publisher._coherence)
+            carrier.link = self._link
+        return Port(carrier, self._link, self._topic.name, self._topic._channel, farewell, self._timeout_s)
+
+    def _put(self) -> Callable[[bytes, int, int | None], None]:
+        """What sends a message with a tag and a source timestamp, and knows nothing of the writer itself."""
+        if self._port is not None:
+            return self._port.put
+        link, timeout_s = self._link, self._timeout_s
+        return lambda data, tag, timestamp: send(link, data, timestamp, timeout_s, tag)
+
+    def _sayer(self) -> Callable[[bytes, int], None]:
+        """What sends a message that isn't a sample, if there is room at once."""
+        if self._port is not None:
+            return self._port.put_aside
+        link = self._link
+        return lambda data, tag: link.handle.inbox.write(data, 0, 0.0, tag)
 
     @property
     def _handle(self) -> WriterHandle:
@@ -156,15 +251,20 @@ class DataWriter(Entity, Generic[T]):
         return getattr(self._codec, "version", 1) == 2
 
     @property
+    def _way(self) -> WriterLink:
+        """What its messages go by: its own link, or that of the carrier which it shares."""
+        return self._link if self._port is None else self._port.carrier.link
+
+    @property
     def _inbox(self) -> Any:
-        return self._link.handle.inbox
+        return self._way.handle.inbox
 
     def _rebind(self) -> None:
         """Make write() of this instance a function that has all it needs of the present inbox at hand: no detours."""
         if self._open:
             if self._told:
                 self._write = bind_told_write(
-                    self._codec, self._link, self._timeout_s, self._written, self._inline, self._vigil)
+                    self._codec, self._put(), self._written, self._inline, self._vigil)
             else:
                 self._write = bind_write(self._codec, self._link, self._timeout_s, self._written)
             if self._shortcut:
@@ -264,7 +364,7 @@ class DataWriter(Entity, Generic[T]):
         if kind == "numpy":
             size = self._codec.size_max
         elif size is None:
-            size = self._inbox.size_max - len(self._inline)
+            size = self._inbox.size_max - len(self._inline) - (0 if self._port is None else ROOM)
         if self._told and size is not None:
             self._check_open()
             return copied_loan(self._codec, size, timestamp or 0, self._write)
@@ -299,7 +399,12 @@ class DataWriter(Entity, Generic[T]):
         return self._wait_for_acks(Deadline(timeout), persisted)
 
     def _wait_for_acks(self, deadline: Deadline, persisted: bool) -> bool:
-        return self._link.wait_acknowledged(deadline, persisted)
+        if self._port is not None:
+            if self._port.carrier.coherence.is_open:
+                raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                                   "a coherent set is open, of which nothing is sent until it ends")
+            self._link.check()
+        return self._way.wait_acknowledged(deadline, persisted)
 
     def take_unacknowledged(self) -> list[Unacknowledged]:
         """The samples that their node had not acknowledged when it went away, so that none will; each is given once.
@@ -327,7 +432,7 @@ class DataWriter(Entity, Generic[T]):
         """Handles of the readers that this writer writes to, in the whole group."""
         self._check_open()
         reaper.flush()
-        self._runtime.refresh(self._topic.name)
+        self._runtime.refresh(self._matches.topic)
         return [one.handle for one in list(self._matches.matched.values())]
 
     matched_sub = property(get_matched_subscriptions)
@@ -462,10 +567,20 @@ class DataWriter(Entity, Generic[T]):
     def _send(self, data: Any, timestamp: int | None, tag: int) -> None:
         if self._inline:
             data, tag = bytes(data) + self._inline, tag | ANNOUNCES_QOS
-        send(self._link, data, timestamp, self._timeout_s, tag)
+        self._put()(bytes(data), tag, timestamp)
+
+    def begin_coherent(self) -> None:
+        """As Publisher.begin_coherent() of its publisher."""
+        self.get_publisher().begin_coherent()
+
+    def end_coherent(self) -> None:
+        """As Publisher.end_coherent() of its publisher."""
+        self.get_publisher().end_coherent()
 
 
-def _close_writer(link: WriterLink, runtime: Runtime, matches: Matches) -> None:
+def _close_writer(link: WriterLink, runtime: Runtime, matches: Matches, port: Port | None) -> None:
+    if port is not None:
+        port.close()
     link.close()
     runtime.remove(matches, link.guid)
 

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dds import policies
+from dds.access import GroupAccess
+from dds.coherent import Sets
 from dds.deadlines import Deadlines
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
@@ -49,6 +51,7 @@ from dds.wake import Deadline, Hub, Waker, park, wait_readable
 from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
+    from dds.instances import Entry
     from dds.matching import Runtime
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
@@ -68,8 +71,9 @@ class ReaderCore(ReaderStatuses):
     """The works of a DataReader."""
 
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
-               listener: Listener | None, grouped: bool) -> None:
-        """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. Raises DDSException."""
+               listener: Listener | None, grouped: bool, access: GroupAccess, orders: set[str]) -> None:
+        """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. `orders`: the order groups
+        of the subscriber's other readers, which go through their order by `access`. Raises DDSException."""
         from dds.live import FirstSampleInfo, LiveBytesSample, LiveKeyedInfo, LiveSampleInfo
 
         self._topic = topic
@@ -89,8 +93,13 @@ class ReaderCore(ReaderStatuses):
         self._enter(subscriber, own, listener)
         topic._check_open()
         if grouped:
-            policies.check_group("Subscriber", own)
+            policies.check_group("Subscriber", own, subscriber._qos)
         info, self._qos = topic._settle(own, policies.of_group(subscriber._qos), is_writer=False)
+        policies.check_scope(self._qos, topic.name, topic.order, orders)
+        channel = topic._channel
+        self._access = access if policies.presentation(self._qos)[0] == policies.GROUP_SCOPE else None
+        if self._access is not None:
+            self._lock = self._access.lock
         self._depth = policies.history_depth(self._qos)
         self._keep_all = not self._depth and not policies.best_effort(self._qos)
         from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
@@ -99,24 +108,24 @@ class ReaderCore(ReaderStatuses):
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._link = ReaderLink(
                 self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
-                encode_qos(policies.announced(self._qos, topic._own_qos, subscriber._qos)))
+                encode_qos(policies.announced(self._qos, topic._own_qos, subscriber._qos), channel))
         self._log = self._link.handle.log
-        self._local = LocalWriters.of(self._runtime.session.domain_id, topic.name)
+        self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
         content = self._content(filtered)
         standing, period = Standing(self._qos), policies.deadline_ns(self._qos)
         deadlines = Deadlines(period) if period else None
-        selective = content is not None or standing.chooses or bool(period) or (
+        selective = content is not None or standing.chooses or bool(period) or channel is not None or (
             policies.ignores_local(self._qos, True, True))
         self._losses = self._new_losses(selective)
         self._intake = Intake(
             self._log, self._codec, self._depth, limit, self._blocked, content, self._losses, standing, deadlines,
-            not self._runtime.is_remote)
+            not self._runtime.is_remote, None if channel is None else Sets(channel.number, channel.mark))
         self._intake.ignored = self._ignoring()
         self.read_own_writes = self._intake.ignored is None
         self._fast = False
         self._log.only_plain = True
         self._choose_way()
-        self._matches = Matches(self, topic.name, False, self._qos)
+        self._matches = Matches(self, info.spec.name, False, self._qos, channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._intake.is_there = self._matches.has
         self._closer = functools.partial(
@@ -125,6 +134,8 @@ class ReaderCore(ReaderStatuses):
             self._runtime.attachment.add(self._link, self._link.handle.session)
         self._runtime.add(self._matches)
         self._runtime.add_reader(self)
+        if self._access is not None:
+            self._access.add(self)
         if from_history and self._depth:
             self._await_own(EVERYTHING, 0)  # our own earlier writes are history, too, and only the newest are wanted
 
@@ -170,7 +181,7 @@ class ReaderCore(ReaderStatuses):
         if not link.later:
             return False
         with self._lock:
-            if not link.later or self._log.pending or not self._open:
+            if not link.later or self._log.pending or self._intake.head is not None or not self._open:
                 return False
             self._look_for_lost()
             link.advance()
@@ -313,8 +324,10 @@ class ReaderCore(ReaderStatuses):
 
         True if there is something in the log.
         """
-        if not self.read_own_writes or not self._local.handles:
+        if not self.read_own_writes or not self._local.handles or (self._access is not None and self._access.is_open):
             return False
+        if self._topic.order:
+            wanted = EVERYTHING  # messages of other topics of the group count as little as those of others' writers
         coming = self._local.on_their_way()
         if not coming:
             return self._log.pending > 0
@@ -340,6 +353,8 @@ class ReaderCore(ReaderStatuses):
                 order: Callable[[Any], Any] | None = None) -> list[Any]:
         with self._lock:
             self._check_open()
+            if self._access is not None:
+                self._access.check_open()
             intake = self._intake
             self._go_on()
             if content is None and order is None and handle is None and mask in (ANY, UNREAD):
@@ -363,18 +378,57 @@ class ReaderCore(ReaderStatuses):
                 self._info_type = self._live_info
             return samples
 
+    def _give_one(self, entry: Entry) -> Any:
+        """Take this kept one. Raises DDSException if it can't be read."""
+        with self._lock:
+            self._consumed += not entry.read
+            try:
+                [sample] = self._intake.give([entry], True)
+            except Unreadable as error:
+                raise undecodable(self._topic.name, error) from error.__cause__
+            self._info_type = self._live_info
+            return sample
+
     def _fill(self, wanted: int) -> None:
         """Let samples in until `wanted` are kept, or all that has come is. Under the lock."""
-        try:
-            self._intake.pull(wanted)
-            while self._go_on():
-                self._intake.pull(wanted)
-        except ValueError as error:
-            raise self._not_now(error) from None
+        if self._access is not None:
+            self._access.advance()
+            self._intake.pass_time(time.time_ns())
+        else:
+            self._pull(self._intake.pull, wanted)
         following = self._intake.next_ns
         if following is not None and following < self._looks_at:
             self._looks_at = following
             self._runtime.alarms.look(self)
+        elif self._access is not None and self._access.is_blocked and not self._access.is_open:
+            self._runtime.alarms.look(self)
+
+    def _pull(self, pull: Callable[[int], None], wanted: int) -> None:
+        try:
+            pull(wanted)
+            while self._go_on():
+                pull(wanted)
+        except ForkedChild as error:
+            raise DDSNodeLost(str(error)) from None
+        except ValueError as error:
+            raise self._not_now(error) from None
+
+    # What goes through an order group together with others uses these four.
+
+    def _collect(self) -> None:
+        self._pull(lambda _: self._intake.collect(), EVERYTHING)
+
+    @property
+    def _ahead(self) -> int:
+        return int(self._log.pending) + self._intake.arrived
+
+    @property
+    def _stands_at(self) -> tuple[int, int]:
+        return self._log.next_view, self._log.next_sequence
+
+    @property
+    def _is_over(self) -> bool:
+        return self._link.error is not None or (self._log.is_gone and not self._link.later and not self._link.hopeful)
 
     def _check_instance(self, handle: int) -> None:
         """Raise DDSException (BAD_PARAMETER) if the reader knows no instance with this handle."""

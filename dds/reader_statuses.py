@@ -26,6 +26,7 @@ from dds.status import (
 )
 
 if TYPE_CHECKING:
+    from dds.access import GroupAccess
     from dds.intake import Intake, Losses
     from dds.links import ReaderLink
     from dds.matching import Matches
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dds.wake import Hub
 
 EVERYTHING = 1 << 62
+BLOCKED_S = 0.002  # until a reader looks again that waits for another one of its subscriber
 
 
 class ReaderStatuses(Entity):
@@ -50,6 +52,7 @@ class ReaderStatuses(Entity):
     _limit: int
     _looks_at: int
     _codec: Any
+    _access: GroupAccess | None
 
     def _begin_counting(self) -> None:
         self._lost = SampleLostStatus()
@@ -131,14 +134,19 @@ class ReaderStatuses(Entity):
         with self._lock:
             if not self._open:
                 return None
-            before = self._intake.let_pass
+            before, access = self._intake.let_pass, self._access
+            step = 0 if access is None else access.step
             self._look_for_missed()
             following = self._intake.next_ns
             self._looks_at = dds_infinity if following is None else following
             woken = self._intake.let_pass != before
-        if woken:
+        if access is not None and access.step != step:
+            access.wake()
+        elif woken:
             self._hub.woken()
             self._wake_watchers()
+        if access is not None and access.is_blocked and not access.is_open:
+            return BLOCKED_S
         return None if following is None else max(0.001, (following - time.monotonic_ns()) / 1e9)
 
     def _look_for_missed(self) -> None:

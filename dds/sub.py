@@ -13,10 +13,14 @@ process has just written itself (`dds.local`). A reader may be used by several t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+import contextlib
+import heapq
+import itertools
+from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
+from dds.access import GroupAccess
 from dds.batch import Batch
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, DDSTimeout
@@ -32,10 +36,11 @@ from dds.status import (
     ViewState,
 )
 from dds.topic import Topic
-from dds.wake import park
+from dds.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
     from dds.builtin import DcpsEndpoint
+    from dds.instances import Entry
 
 T = TypeVar("T")
 
@@ -48,6 +53,7 @@ class Subscriber(Entity):
         if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Subscriber is made in a DomainParticipant, not in {domain_participant!r}")
         own = policies.check("Subscriber", qos, SubscriberQos)
+        self._access = GroupAccess()
         self._enter(domain_participant, own, check_listener(listener))
 
     def get_subscriber(self) -> Subscriber:
@@ -60,9 +66,132 @@ class Subscriber(Entity):
     def notify_readers(self) -> None:
         """Call on_data_available for every reader with unread samples. DDS 1.4, 2.2.2.5.2.10."""
         self._check_open()
-        for one in self._living_children():
-            if isinstance(one, DataReader) and one._unread():
+        for one in self._readers():
+            if one._unread():
                 self._runtime.dispatcher.post(one, "on_data_available")
+
+    def _readers(self) -> list[DataReader[Any]]:
+        return [one for one in self._living_children() if isinstance(one, DataReader)]
+
+    # --- over all topics of an order group, with PresentationAccessScope.Group
+
+    def begin_access(self) -> None:
+        """From here on the readers give what has come by now, of all topics up to one place of their order, and nothing
+        that comes later, until end_access(). Needed, and possible to nest, with PresentationAccessScope.Group; without
+        effect with other scopes. DDS 1.4, 2.2.2.5.2.8."""
+        self._check_open()
+        if not self._access.is_open:
+            for one in self._grouped()[:1]:
+                one._await_own(EVERYTHING, 0)  # all of them wait for the same
+        self._access.begin()
+
+    def end_access(self) -> None:
+        """See begin_access(). DDSException (PRECONDITION_NOT_MET) without it. DDS 1.4, 2.2.2.5.2.9."""
+        self._check_open()
+        self._access.end()
+
+    @contextlib.contextmanager
+    def access(self) -> Iterator[None]:
+        """begin_access(), and end_access() at the end of the block."""
+        self.begin_access()
+        try:
+            yield
+        finally:
+            self._access.end()
+
+    def begin_coherent(self) -> None:
+        """As begin_access()."""
+        self.begin_access()
+
+    def end_coherent(self) -> None:
+        """As end_access()."""
+        self.end_access()
+
+    def _grouped(self) -> list[DataReader[Any]]:
+        return [one for one in self._readers() if one._access is not None]
+
+    def get_datareaders(self, mask: int = ANY) -> list[DataReader[Any]]:
+        """The readers that have samples in the states of `mask`. DDS 1.4, 2.2.2.5.2.4.
+
+        With PresentationAccessScope.Group and ordered access, each reader as often as it has such samples, in the order
+        of the samples over all topics: read or take one sample of each. DDSException (PRECONDITION_NOT_MET) with that
+        scope outside of an access.
+        """
+        self._check_open()
+        grouped = self._grouped()
+        if not grouped:
+            return [one for one in self._readers() if one._has(mask, None)]
+        with self._access.lock:
+            self._access.check_open()
+            found = [reader for reader, _ in self._in_order(grouped, mask)]
+        return found if any(policies.presentation(one._qos)[2] for one in grouped) else list(dict.fromkeys(found))
+
+    @staticmethod
+    def _in_order(readers: list[DataReader[Any]], mask: int) -> Iterator[tuple[DataReader[Any], Entry]]:
+        return heapq.merge(*([(one, entry) for entry in one._intake.matching(mask, None, None)] for one in readers),
+                           key=lambda found: (found[1].step, getattr(found[1].live, "place", 0)))
+
+    def take(self, N: int = 1) -> list[tuple[DataReader[Any], Any]]:
+        """Up to `N` samples of all readers, in the order of their group: pairs of a reader and what its take() gives.
+
+        Only with PresentationAccessScope.Group, else DDSException (PRECONDITION_NOT_MET). Outside of an access it has
+        one of its own: of a coherent set that is larger than `N` the next call gives the rest. Raises as the readers'
+        take().
+        """
+        n = _count(N)
+        self._check_open()
+        grouped = self._grouped()
+        if not grouped:
+            raise DDSException(
+                DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                f"{self!r} has no readers of an order group: samples of other topics have no common order. Make it "
+                "with Qos(Policy.PresentationAccessScope.Group(coherent_access=..., ordered_access=True)), and readers "
+                "of Topic(..., order=...) in it")
+        with self.access(), self._access.lock:
+            taken: list[tuple[DataReader[Any], Any]] = []
+            for reader, entry in list(itertools.islice(self._in_order(grouped, ANY), n)):
+                try:
+                    taken.append((reader, reader._give_one(entry)))
+                except DDSException:
+                    if not taken:
+                        raise
+                    break  # the next call raises for that
+            if not taken and all(one._is_over for one in grouped):
+                for one in grouped:
+                    one._log_ended()
+            return taken
+
+    def take_iter(self, timeout: int | None = None) -> Generator[tuple[DataReader[Any], Any], None, None]:
+        """Take samples of all readers as they come, in the order of their group; ends `timeout` ns after the last one
+        (None = never). Raises as take()."""
+        while True:
+            taken = self.take(1)
+            if taken:
+                yield taken[0]
+            elif not self._wait(timeout):
+                return
+
+    def _wait(self, timeout: int | None) -> bool:
+        """Wait until a reader has something; False after `timeout` ns."""
+        deadline, waker = Deadline(timeout), Waker()
+        readers = self._grouped()
+        for one in readers:
+            one._hub.join(waker)
+        try:
+            while not any([one._ready(None) for one in readers]):  # all are armed
+                left_s = deadline.left_s()
+                if left_s == 0:
+                    return False
+                fds = {one.fileno(): one for one in readers if one._rings}
+                for fd in wait_readable((waker.fd, *fds), left_s):
+                    if fd in fds:
+                        fds[fd]._clear_ring(waker)
+                    else:
+                        waker.clear()
+            return True
+        finally:
+            for one in readers:
+                one._hub.leave(waker)
 
 
 class DataReader(ReaderCore, Generic[T]):
@@ -88,9 +217,11 @@ class DataReader(ReaderCore, Generic[T]):
         self._description = topic
         check_listener(listener)
         given = isinstance(subscriber_or_participant, Subscriber)
-        subscriber = subscriber_or_participant if given else Subscriber(subscriber_or_participant)  # type: ignore[arg-type]
+        subscriber = subscriber_or_participant if isinstance(subscriber_or_participant, Subscriber) else Subscriber(
+            subscriber_or_participant)
         try:
-            self._begin(subscriber, related, filtered, own, listener, given)
+            orders = {one._topic.order for one in subscriber._grouped() if one is not self}
+            self._begin(subscriber, related, filtered, own, listener, given, subscriber._access, orders)
         except BaseException:
             self._open = False
             if not given:
@@ -183,6 +314,8 @@ class DataReader(ReaderCore, Generic[T]):
                                f"samples of {codec.type_name} have no fixed layout: use take()")
         self._check_open()
         with self._lock:
+            if self._access is not None:
+                self._access.check_open()
             if not self._fast or self._intake.entries or not self._keep_all or (
                     self._keyed and self._log.tagged_within(n)):
                 return self._copied_batch(n)
@@ -319,7 +452,7 @@ class DataReader(ReaderCore, Generic[T]):
         """Handles of the writers that this reader reads from, in the whole group."""
         self._check_open()
         reaper.flush()
-        self._runtime.refresh(self._topic.name)
+        self._runtime.refresh(self._matches.topic)
         return [one.handle for one in list(self._matches.matched.values())]
 
     matched_pub = property(get_matched_publications)
@@ -341,6 +474,15 @@ class DataReader(ReaderCore, Generic[T]):
             self._fill(EVERYTHING)
             found = instances.find(instances.key_of(sample))
         return None if found is None else found.handle
+
+    def begin_coherent(self) -> None:
+        """As Subscriber.begin_access() of its subscriber."""
+        self.get_subscriber().begin_access()
+
+    def end_coherent(self) -> None:
+        """As Subscriber.end_access() of its subscriber."""
+        self.get_subscriber().end_access()
+
 
 class _Unread:
     """A condition that is met by unread samples only."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dds import policies
+from dds import coherent, order_groups, policies
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
 from dds.inline_qos import ROOM
@@ -39,6 +39,8 @@ class Topic(Entity, Generic[T]):
     size_max     bytes of the largest sample; 0 = what the type or the group says, else 16384
     window       slots of each sending node's ring; 0 = chosen from size_max
     history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default
+    order       name of an order group, all of whose topics are in one sequence (`dds.order_groups`); its first Topic
+                decides the level and sizes of all. Empty: the topic is a sequence of its own
     keys        fields that make up the key of a NumPy record or a protobuf message, a.b for those of inner ones; IDL
                 types say it by annotations
     Raises TypeError for a type that topics can't have, DDSException if the group has the topic with another definition.
@@ -46,7 +48,8 @@ class Topic(Entity, Generic[T]):
 
     def __init__(self, domain_participant: Participant, topic_name: str, data_type: type[T] | Any,
                  qos: Qos | None = None, listener: Listener | None = None,
-                 *, size_max: int = 0, window: int = 0, history_bytes: int = 0, keys: Sequence[str] = ()) -> None:
+                 *, size_max: int = 0, window: int = 0, history_bytes: int = 0, keys: Sequence[str] = (),
+                 order: str = "") -> None:
         if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Topic is made in a DomainParticipant, not in {domain_participant!r}")
         if isinstance(topic_name, bytes):
@@ -59,7 +62,10 @@ class Topic(Entity, Generic[T]):
         self.data_type = data_type
         if isinstance(keys, str):
             raise TypeError(f"keys must be a list of names, not {keys!r}")
+        if not isinstance(order, str):
+            raise TypeError(f"order must be the name of an order group, not {order!r}")
         self._own_qos = own
+        self._order = order
         self._keys = tuple(keys)
         self._codecs: dict[int, Codec] = {}
         self._codec = self._codec_of(policies.offered_representation(own))
@@ -99,18 +105,27 @@ class Topic(Entity, Generic[T]):
             return self._info
 
     def _adopt(self) -> TopicInfo | None:
-        """The group's topic of this name, if it has one. Raises TopicMismatch."""
+        """The group's topic of this name, or order group, if it has one. Raises TopicMismatch."""
         from spindle.group.levels import Level
 
-        found = next((one for one in self._runtime.session.topics() if one.spec.name == self._name), None)
+        known = self._runtime.session.topics()
+        order_groups.check_alone(self._name, self._order, self._runtime.session, known)
+        found = next((one for one in known if one.spec.name == (self._order or self._name)), None)
         if found is not None:
             spec = found.spec
             level = policies.level_of(self._own_qos) if policies.says_level(self._own_qos) else spec.level
-            spec.check_same(dataclasses.replace(
-                spec, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
-                departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
-                size_max=self._size_max or spec.size_max,
-                window=self._window or spec.window))
+            wanted = dataclasses.replace(spec, level=Level(level), window=self._window or spec.window)
+            if self._order:
+                wanted = dataclasses.replace(
+                    wanted, type_name=order_groups.TYPE_NAME, type_hash=b"", level=max(wanted.level, Level.ATOMIC))
+            else:
+                wanted = dataclasses.replace(
+                    wanted, type_name=self._codec.type_name, type_hash=self._codec.type_hash,
+                    departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
+                    size_max=self._size_max or spec.size_max)
+            spec.check_same(wanted)
+            if self._order:
+                order_groups.check_fits(self._name, self._size_max or self._codec.size_max or 0, spec)
         return found
 
     def _declare(self, level: int, qos: Qos) -> TopicInfo:
@@ -118,13 +133,19 @@ class Topic(Entity, Generic[T]):
         from spindle.group.levels import Level
         from spindle.group.topics import TopicSpec
 
-        sizes = {"size_max": self._size_max or (self._codec.size_max and self._codec.size_max + ROOM)}
+        largest = self._codec.size_max or 0
+        size_max = self._size_max or (largest and largest + ROOM)
         departs = self._codec.key_of is not None or policies.is_exclusive(qos) or bool(policies.lease_ns(qos))
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
-            window=self._window, history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,
-            history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            **{name: size for name, size in sizes.items() if size})
+            size_max=size_max, window=self._window,
+            history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,
+            history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0)
+        if self._order:
+            spec = dataclasses.replace(
+                spec, name=self._order, type_name=order_groups.TYPE_NAME, type_hash=b"",
+                level=max(spec.level, Level.ATOMIC), size_max=order_groups.size_max_of(self._size_max, largest),
+                departure=DEPARTURE)
         try:
             return self._runtime.session.declare_topic(spec)
         except TopicMismatch:
@@ -134,20 +155,26 @@ class Topic(Entity, Generic[T]):
                 raise
             return found
 
+    @property
+    def _channel(self) -> order_groups.Channel | None:
+        """Its place in its order group; None if it is in none."""
+        return order_groups.channel_of(self._name, self._codec) if self._order else None
+
     def _check_room(self, inline: int, spec: TopicSpec) -> None:
         """Raise DDSException (INCONSISTENT_POLICY) if the topic can't take the largest sample of the type and so many
         bytes of inline Qos behind it."""
+        inline += coherent.ROOM if self._order else 0
         if self._codec.size_max and self._codec.size_max + inline > spec.size_max:
             raise DDSException(
                 DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
                 f"topic {self._name!r} takes {spec.size_max} bytes; a sample of {self._codec.type_name} has up to "
-                f"{self._codec.size_max}, and what this writer's Lifespan, OwnershipStrength and Partition say with "
-                f"each another {inline}: declare the topic with a larger size_max")
+                f"{self._codec.size_max}, and what goes along with each (of its order group, and this writer's "
+                f"Lifespan, OwnershipStrength, Partition) another {inline}: declare the topic with a larger size_max")
 
     def _history_depth(self, qos: Qos) -> int:
         """Samples to keep for late joiners; 0 = what fits."""
-        if self._codec.key_of is not None:
-            return 0  # KeepLast counts per instance, the node counts per topic
+        if self._codec.key_of is not None or self._order:
+            return 0  # KeepLast counts per instance, or this topic alone; the node counts all that it has in one order
         service = self._own_qos[Policy.DurabilityService] or qos[Policy.DurabilityService]
         if service is not None:
             return policies.history_depth(Qos(service.history))
@@ -179,7 +206,7 @@ class Topic(Entity, Generic[T]):
         if is_writer and policies.level_of(qos) > actual:
             raise DDSException(
                 DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
-                f"topic {self._name!r} is {info.spec.level.name.lower()} in the group, the writer offers "
+                f"topic {info.spec.name!r} is {info.spec.level.name.lower()} in the group, the writer offers "
                 f"{qos[Policy.Reliability]!r} and {qos[Policy.Durability]!r}: give the Topic this Qos in the program "
                 "that makes it first, or offer less")
         return info, qos
@@ -198,8 +225,14 @@ class Topic(Entity, Generic[T]):
     typename = property(get_type_name)
 
     @property
+    def order(self) -> str:
+        """The order group that it is in; empty: none."""
+        return self._order
+
+    @property
     def spec(self) -> TopicSpec | None:
-        """What the group agreed on (spindle.group.topics.TopicSpec); None as long as nobody has decided the level."""
+        """What the group agreed on (spindle.group.topics.TopicSpec); None as long as nobody has decided the level. Of a
+        topic in an order group, what was agreed on about that."""
         info = self._agree(None)
         return None if info is None else info.spec
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds import policies
@@ -44,15 +45,19 @@ def lease_of(qos: Qos) -> Lease | None:
 class Vigil:
     """Over one writer with the Qos `offered`. Begins with start().
 
+    say           sends a message with this payload and tag, if there is room at once
+    elsewhere     the samples go by another writer of the node's, so that they are no signs of life of this one
     hears_writes  it has to be told of each write
     """
 
-    def __init__(self, writer: AWriter, runtime: Runtime, link: WriterLink, written: Written | None, offered: Qos
-                 ) -> None:
+    def __init__(self, writer: AWriter, runtime: Runtime, link: WriterLink, written: Written | None, offered: Qos,
+                 say: Callable[[bytes, int], None], elsewhere: bool) -> None:
         self._writer = weakref.ref(writer)
         self._runtime = runtime
         self._link = link
         self._written = written
+        self._say = say
+        self._elsewhere = elsewhere
         self._exclusive = policies.is_exclusive(offered)
         self._inline = of_writer(offered).encoded()
         self._lease_ns = policies.lease_ns(offered)
@@ -109,6 +114,8 @@ class Vigil:
     def _sign(self, now_ns: int) -> None:
         """The program has done something that shows that the writer lives."""
         self.lives(now_ns)
+        if self._elsewhere:
+            self._link.handle.give_sign_of_life()
         if self._kind == BY_PARTICIPANT:
             for one in self._runtime.vigils:
                 if one is not self:
@@ -149,7 +156,7 @@ class Vigil:
             return True
         tag = MISSES_DEADLINE | (ANNOUNCES_QOS if self._inline else 0)
         try:
-            self._link.handle.inbox.write(bytes(payload) + self._inline, 0, 0.0, tag)
+            self._say(bytes(payload) + self._inline, tag)
         except Exception:  # whatever it is, the program hears of it when it writes
             return False
         return True

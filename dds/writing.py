@@ -59,14 +59,14 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
     return write
 
 
-def bind_told_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None, inline: bytes,
+def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None], None], written: Written | None, inline: bytes,
                     vigil: AVigil | None) -> Callable[..., None]:
-    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each."""
+    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each. put(data, tag, timestamp)."""
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
         data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
-        send(link, data + inline, timestamp, timeout_s, tag)
+        put(data + inline, tag, timestamp)
         instance = KEYLESS_HANDLE if written is None else written.add(sample, data)
         if vigil is not None:
             vigil.written(instance)

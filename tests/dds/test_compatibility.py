@@ -194,7 +194,7 @@ MISSING = {
         from cyclonedds.topic import Topic
         from cyclonedds.util import duration
         from cyclonedds.idl import IdlStruct
-        Topic(DomainParticipant(), "t", IdlStruct, qos=Qos(Policy.PresentationAccessScope.Group(True, True)))
+        Topic(DomainParticipant(), "t", IdlStruct, qos=Qos(Policy.TypeConsistency.AllowTypeCoercion()))
     """, "DDS_RETCODE_UNSUPPORTED"),
     "builtin topics": ("""
         from cyclonedds.builtin import BuiltinDataReader, BuiltinTopicDcpsParticipant

@@ -154,7 +154,7 @@ class TestEntities:
         for call in (participant.begin_coherent, participant.end_coherent):
             with pytest.raises(DDSException) as caught:
                 call()
-            assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
+            assert caught.value.code == DDSException.DDS_RETCODE_ILLEGAL_OPERATION
 
 
 class TestListeners:

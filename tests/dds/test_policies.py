@@ -24,6 +24,7 @@ HONOURED = [
     Policy.ResourceLimits(max_samples=5), Policy.DurabilityService(0, Policy.History.KeepLast(5), -1, -1, -1),
     Policy.DestinationOrder.ByReceptionTimestamp, Policy.DestinationOrder.BySourceTimestamp,
     Policy.PresentationAccessScope.Instance(False, False),
+    Policy.PresentationAccessScope.Topic(True, True), Policy.PresentationAccessScope.Group(True, False),
     Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
     Policy.Ownership.Exclusive, Policy.OwnershipStrength(-1), Policy.Liveliness.Automatic(policies.LEASE_MIN),
     Policy.Liveliness.ManualByTopic(dds_infinity), Policy.Liveliness.ManualByParticipant(1 << 40),
@@ -39,7 +40,6 @@ HONOURED = [
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
 UNSUPPORTED = [
-    Policy.PresentationAccessScope.Group(False, True), Policy.PresentationAccessScope.Topic(True, True),
     Policy.TypeConsistency.AllowTypeCoercion(), Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
     Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]
 
