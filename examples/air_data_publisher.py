@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
 """Publishes the air data of the recorded flight: altitude, speeds, Mach, vertical rate, selected altitude.
 
-Each sample is built in place: `loan()` gives a record in the memory it is sent from, so nothing is copied or encoded.
+Each sample is a record of a fixed layout: `loan()` gives memory for one, which is filled field by field and sent as it
+is, without encoding.
 With --json the last line is `published` with the count.
 """
 
 from __future__ import annotations
 
-import time
-
-from avionics import air_data_topic, fill_air_data
+from avionics import IN_ORDER, air_data_topic, fill_air_data
 from programs import Output, clock, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
-from replay import CLOSING_S
 
 from dds.pub import DataWriter
 from dds.util import duration
@@ -26,7 +24,7 @@ def main() -> int:
     on_end_signals(replay.stop)
 
     participant = participant_of(options)
-    writer = DataWriter(participant, air_data_topic(participant))
+    writer = DataWriter(participant, air_data_topic(participant), qos=IN_ORDER)
     output.event("ready", "publishing air data")
     count = 0
     for row, due_ns in replay:
@@ -36,10 +34,6 @@ def main() -> int:
         if output.status_due():
             output.event("status", f"{clock(row.time)} of the flight, {count} samples", count=count)
 
-    # An empty sample from the near future: those who merge need not wait for this topic any more.
-    with writer.loan() as record:
-        fill_air_data(record, time.time_ns() + round(CLOSING_S * 1e9), None, count)
-    count += 1
     writer.wait_for_acks(duration(seconds=10))
     output.event("published", f"{count} samples published and delivered at every subscribing node", count=count)
     return 0

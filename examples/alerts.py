@@ -1,7 +1,7 @@
-"""The alert rules: from the merged stream of air data and attitude to alerts, the same on every node.
+"""The alert rules: from air data and attitude in one order to alerts, the same on every node.
 
 Why: an alert that one display shows and another doesn't is worse than none. Each monitor works for itself, on its own
-node; that they agree follows from what they are fed (the same samples in the same order, see merge.py) and from the
+node; that they agree follows from what they are fed (the same samples of both topics in the same order) and from the
 rules being a function of that alone: no clock, no randomness, no arithmetic that differs between machines
 (comparisons and IEEE basic operations; no sines).
 
@@ -28,9 +28,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flight_state import FlightState
-
-AIR_DATA, ATTITUDE = 0, 1
-"""Numbers of the streams in the merge."""
 
 SPEED_LIMIT_KT = 250.0
 SPEED_TOLERANCE_KT = 3.0
@@ -83,7 +80,7 @@ OFF = Verdict(False)
 
 
 class AlertRules:
-    """All rules over one merged stream. `feed` every sample in the merged order."""
+    """All rules over both topics. `feed` every sample in the agreed order."""
 
     def __init__(self) -> None:
         self.state = FlightState()

@@ -6,11 +6,8 @@ Samples are dataclasses and travel as CDR. With --json the last line is `publish
 
 from __future__ import annotations
 
-import time
-
-from avionics import attitude_of, attitude_topic
+from avionics import IN_ORDER, attitude_of, attitude_topic
 from programs import Output, clock, on_end_signals, parser_for, participant_of, replay_of, replay_options, run
-from replay import CLOSING_S
 
 from dds.pub import DataWriter
 from dds.util import duration
@@ -25,7 +22,7 @@ def main() -> int:
     on_end_signals(replay.stop)
 
     participant = participant_of(options)
-    writer = DataWriter(participant, attitude_topic(participant))
+    writer = DataWriter(participant, attitude_topic(participant), qos=IN_ORDER)
     output.event("ready", "publishing attitude and position")
     count = 0
     for row, due_ns in replay:
@@ -34,9 +31,6 @@ def main() -> int:
         if output.status_due():
             output.event("status", f"{clock(row.time)} of the flight, {count} samples", count=count)
 
-    # An empty sample from the near future: those who merge need not wait for this topic any more.
-    writer.write(attitude_of(time.time_ns() + round(CLOSING_S * 1e9), None, count))
-    count += 1
     writer.wait_for_acks(duration(seconds=10))
     output.event("published", f"{count} samples published and delivered at every subscribing node", count=count)
     return 0

@@ -1,17 +1,16 @@
 """The topics of the avionics examples: their types, names and quality of service.
 
-Why three kinds of type: air data is a fixed layout and built in place, in the memory it is sent from; attitude and
+Why three kinds of type: air data is a record of a fixed layout, which is filled like a struct in C; attitude and
 alerts are dataclasses and travel as CDR. Why these levels:
 
-| topic             | level    | because                                                                          |
-|-------------------|----------|----------------------------------------------------------------------------------|
-| `flight/air_data` | logged   | the flight recorder's; a monitor that starts late still gets the flight so far   |
-| `flight/attitude` | logged   | likewise                                                                         |
-| `flight/alerts`   | volatile | a display that starts late must show the alerts that stand; nobody records them  |
+| topic             | order group | level    | because                                                                |
+|-------------------|-------------|----------|------------------------------------------------------------------------|
+| `flight/air_data` | `flight`    | logged   | a monitor needs both topics in one order, the same on every node; it   |
+| `flight/attitude` | `flight`    | logged   | may start late and gets the flight so far; the recorder keeps it       |
+| `flight/alerts`   |             | volatile | a display that starts late must show what stands; nobody records it    |
 
-Rules: NaN and empty texts mean "not heard". `time_ns` is the time of measurement on the wall clock, by which topics
-are merged (merge.py); `flight_time` is the recording's own clock, Unix seconds. A sample whose `flight_time` is NaN
-is empty: it only says that time has gone on.
+Rules: NaN and empty texts mean "not heard". `time_ns` is the time of measurement on the wall clock; `flight_time` is
+the recording's own clock, Unix seconds.
 """
 
 from __future__ import annotations
@@ -35,9 +34,11 @@ from dds.util import duration
 AIR_DATA_NAME = "flight/air_data"
 ATTITUDE_NAME = "flight/attitude"
 ALERTS_NAME = "flight/alerts"
+ORDER = "flight"
+"""The order group of air data and attitude."""
 
-HISTORY = 20_000
-"""Samples kept for those who start late: 80 minutes at 4 a second, the whole flight."""
+HISTORY_BYTES = 16 << 20
+"""Kept for those who start late: 80 minutes at 8 samples a second, the whole flight."""
 
 
 def _kept(depth: int) -> Any:
@@ -50,10 +51,12 @@ def _kept(depth: int) -> Any:
     )
 
 
-LOGGED = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.Durability.Persistent, _kept(HISTORY))
+LOGGED = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.Durability.Persistent)
 STANDING = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.Durability.TransientLocal, _kept(1000))
 NEWEST = Qos(Policy.History.KeepLast(256))
 """For displays: who falls behind is overtaken instead of holding the others back."""
+IN_ORDER = Qos(Policy.PresentationAccessScope.Group(coherent_access=False, ordered_access=True))
+"""For publishers and subscribers of topics of an order group: samples of all topics are given out in their order."""
 
 AIR_FIGURES = (
     "altitude_ft",
@@ -116,11 +119,11 @@ class Alert(IdlStruct, typename="avionics.Alert"):
 
 
 def air_data_topic(participant: DomainParticipant) -> Any:
-    return Topic(participant, AIR_DATA_NAME, AIR_DATA, qos=LOGGED)
+    return Topic(participant, AIR_DATA_NAME, AIR_DATA, qos=LOGGED, order=ORDER, history_bytes=HISTORY_BYTES)
 
 
 def attitude_topic(participant: DomainParticipant) -> Any:
-    return Topic(participant, ATTITUDE_NAME, Attitude, qos=LOGGED)
+    return Topic(participant, ATTITUDE_NAME, Attitude, qos=LOGGED, order=ORDER, history_bytes=HISTORY_BYTES)
 
 
 def alerts_topic(participant: DomainParticipant) -> Any:
@@ -139,19 +142,17 @@ def attitude_figures(row: FlightRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in ATTITUDE_FIGURES}
 
 
-def fill_air_data(record: Any, time_ns: int, row: FlightRow | None, sequence: int) -> None:
-    """Writes one air data sample into `record` (of dtype AIR_DATA), in place. Row None: an empty sample."""
+def fill_air_data(record: Any, time_ns: int, row: FlightRow, sequence: int) -> None:
+    """Writes one air data sample into `record` (of dtype AIR_DATA), in place."""
     record["time_ns"] = time_ns
-    record["flight_time"] = math.nan if row is None else row.time
+    record["flight_time"] = row.time
     record["sequence"] = sequence
-    for name, value in (dict.fromkeys(AIR_FIGURES, math.nan) if row is None else air_figures(row)).items():
+    for name, value in air_figures(row).items():
         record[name] = value
 
 
-def attitude_of(time_ns: int, row: FlightRow | None, sequence: int) -> Attitude:
-    """One attitude sample. Row None: an empty sample."""
-    if row is None:
-        return Attitude(time_ns=time_ns, sequence=sequence)
+def attitude_of(time_ns: int, row: FlightRow, sequence: int) -> Attitude:
+    """One attitude sample."""
     return Attitude(time_ns=time_ns, flight_time=row.time, sequence=sequence, **attitude_figures(row))
 
 

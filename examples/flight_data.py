@@ -27,8 +27,6 @@ from typing import IO, Any
 
 TABLE_PATH = Path(__file__).resolve().parent / "data" / "flight_table.csv.gz"
 RATE_HZ = 4
-GAP_S = 1.0
-"""In the full recording an empty row stands wherever nothing was heard for so long."""
 
 NAN = math.nan
 
@@ -200,21 +198,12 @@ def rows_at_rate(frames: Iterable[Frame], rate_hz: int = RATE_HZ) -> Iterator[Fl
         yield row
 
 
-def rows_as_heard(frames: Iterable[Frame], gap_s: float = GAP_S) -> Iterator[FlightRow]:
-    """One row per frame that holds a figure, at the frame's own time, and an empty one after every `gap_s` of silence.
-
-    The empty ones tell a subscriber that time went on (see merge.py).
-    """
-    time_last = math.nan
+def rows_as_heard(frames: Iterable[Frame]) -> Iterator[FlightRow]:
+    """One row per frame that holds a figure, at the frame's own time."""
     for frame in frames:
         row = FlightRow(float(frame["timestamp"]))
-        if not _fill(row, frame):
-            continue
-        while row.time - time_last > gap_s:
-            time_last += gap_s
-            yield FlightRow(time_last)
-        time_last = row.time
-        yield row
+        if _fill(row, frame):
+            yield row
 
 
 def write_table(path: Path, rows: Iterable[FlightRow]) -> int:

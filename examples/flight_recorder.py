@@ -2,8 +2,9 @@
 """Records the flight: subscribes the logged topics, so that the node it is attached to keeps them on disk.
 
 The node writes the files, not this program: a logged topic is journalled on every node that subscribes it, as MCAP
-files that `mcap`, Foxglove and `spindle journal` open. What this program adds is the subscription, and counts to
-compare with. The node needs a directory for journals: `spindle daemon --journal-dir DIR`.
+files that `mcap` and `spindle journal` open; the topics of an order group are in one file, in their order. What this
+program adds is the subscription, and counts to compare with. The node needs a directory for journals:
+`spindle daemon --journal-dir DIR`.
 With --json each file is told as `journal`, and the last line is `final` with the count of each topic.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import threading
 
-from avionics import AIR_DATA_NAME, ATTITUDE_NAME, air_data_topic, attitude_topic
+from avionics import AIR_DATA_NAME, ATTITUDE_NAME, ORDER, air_data_topic, attitude_topic
 from programs import Output, on_end_signals, parser_for, participant_of, run
 
 from dds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
@@ -20,13 +21,12 @@ from dds.sub import DataReader
 from dds.util import duration
 
 BATCH = 1000
-LOGGED = (AIR_DATA_NAME, ATTITUDE_NAME)
 
 
 def journals_of(participant: DomainParticipant) -> dict[str, str]:
-    """The files that the node writes our topics to now, with their topics."""
+    """The files that the node writes our topics to now, with the node's name for them: that of their order group."""
     topics = participant.session.status()["topics"]
-    return {one["journal"]["path"]: one["name"] for one in topics if one["name"] in LOGGED and "journal" in one}
+    return {one["journal"]["path"]: one["name"] for one in topics if one["name"] == ORDER and "journal" in one}
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ class FlightState:
     def apply(self, values: Mapping[str, float | str], flight_time: float) -> None:
         """Takes over a sample's figures. NaN and empty texts mean "not heard" and change nothing."""
         if flight_time != flight_time:
-            return  # an empty sample that only says that time went on
+            return  # nobody knows how old they are
         if not self.flight_time >= flight_time:
             self.flight_time = flight_time
         for name, value in values.items():

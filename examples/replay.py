@@ -14,9 +14,6 @@ from collections.abc import Iterable, Iterator
 
 from flight_data import FlightRow
 
-CLOSING_S = 1.0
-"""A publisher's last, empty sample is stamped so far ahead: its stream then no longer holds a merge back."""
-
 
 class Replay:
     """Iterates over (row, due time in ns of the wall clock), sleeping until each is due.

@@ -20,7 +20,6 @@ class MonitorFinding:
 
     alerts: int
     digest: str
-    stepped_in: int  # empty samples it wrote because a topic had fallen silent
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class Findings:
     first_difference: dict[str, str] = field(default_factory=dict)  # by topic, where hashes differ
     latency_us: dict[int, dict[str, dict[str, float]]] = field(default_factory=dict)
     monitors: dict[int, MonitorFinding] = field(default_factory=dict)
-    expected_alerts: MonitorFinding | None = None
+    late_alerts: MonitorFinding | None = None  # of a monitor that started when all was over
     recorded: dict[str, int] = field(default_factory=dict)  # by topic
     journals: dict[int, JournalFinding] = field(default_factory=dict)
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -93,13 +92,13 @@ class Findings:
         digests = {node: (one.alerts, one.digest) for node, one in self.monitors.items()}
         if len(set(digests.values())) > 1:
             found.append(f"the alerts differ between the nodes: {digests}")
-        # Once a monitor has stepped in for a silent topic, the merge need no longer be that of the recording.
-        stepped_in = any(one.stepped_in for one in self.monitors.values())
-        expected = self.expected_alerts
-        if expected and not stepped_in:
-            for node, one in self.monitors.items():
-                if (one.alerts, one.digest) != (expected.alerts, expected.digest):
-                    found.append(f"the alerts on node {node} are not those of the recording ({expected.alerts})")
+        late = self.late_alerts
+        for node, one in self.monitors.items():
+            if late is None:
+                found.append("no monitor came late")
+                break
+            if (one.alerts, one.digest) != (late.alerts, late.digest):
+                found.append(f"the alerts on node {node} are not those of the recorded flight ({late.alerts})")
         return found
 
     def as_json(self, nodes: list[int]) -> dict[str, Any]:
@@ -151,11 +150,9 @@ def _alert_lines(found: Findings, nodes: list[int]) -> list[str]:
         return [f"  alerts DIFFER: {', '.join(f'node {n} {m.alerts} ({m.digest})' for n, m in monitors.items())}"]
     one = next(iter(monitors.values()))
     lines = [f"  {one.alerts} alerts raised or cleared, the same on every node ({one.digest})"]
-    if any(monitor.stepped_in for monitor in monitors.values()):
-        lines.append("  a topic fell silent, and a monitor stepped in")
-    elif found.expected_alerts:
+    if found.late_alerts:
         lines[0] += ","
-        lines.append("  and as computed from the recording alone")
+        lines.append("  and to a monitor that came late, from the recorded flight")
     return lines
 
 
