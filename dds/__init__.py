@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dds import builtin, core, idl
 
 # Imported when asked for: they are seldom used, or bring a library along.
-_MODULES = ("builtin", "core", "idl", "qos_provider", "types")
+_MODULES = ("builtin", "core", "idl", "qos_provider", "replicated", "rpc", "types")
 
 # What programs for other DDS implementations may ask for, and why it isn't there.
 _MISSING = {

@@ -174,9 +174,10 @@ def test_the_tutorial_runs(runtime_dir: Path, tmp_path: Path) -> None:
     assert printed == [text for _, text in steps]
 
 
-def test_the_programs_of_the_dds_page_run(runtime_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["dds.md", "calls.md"])
+def test_the_programs_of_a_page_run(runtime_dir: Path, tmp_path: Path, page: str) -> None:
     """Each is whole by itself, with a node in its process."""
-    programs = STEP.findall(read(ROOT / "docs" / "dds.md"))
+    programs = STEP.findall(read(ROOT / "docs" / page))
     assert programs
     for code, text in programs:
         program = tmp_path / "program.py"

@@ -1,0 +1,150 @@
+"""One thread that waits for a reader and some statuses, and hands on what comes.
+
+Rules: the owner is called on this thread only, one call at a time. What can't be decoded is skipped: anybody who may
+write to the topic may have written it. The thread ends when the reader is closed or no node will serve it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from dds.conditions import GuardCondition, ReadCondition, WaitSet
+from dds.entity import Entity, Participant
+from dds.exceptions import DDSException, DDSNodeLost
+from dds.internal import dds_infinity
+from dds.reader import ANY
+from dds.status import DDSStatus
+from dds.sub import DataReader
+
+T = TypeVar("T")
+
+TAKEN = 256  # samples at a time
+STATUSES = (DDSStatus.PublicationMatched | DDSStatus.SubscriptionMatched | DDSStatus.SampleLost
+            | DDSStatus.LivelinessLost)
+
+log = logging.getLogger("dds")
+
+
+class Owner(Protocol[T]):
+    """Whom a Pump works for."""
+
+    def samples_came(self, samples: list[T]) -> bool:
+        """Here they are. False: no more before wake()."""
+
+    def statuses_changed(self) -> None:
+        """Somebody came or went, or something was lost."""
+
+    def time_passed(self, now_ns: int) -> int | None:
+        """Do what is due; when is the next thing? On the monotonic clock; None = nothing is."""
+
+    def pump_ended(self, error: DDSException) -> None:
+        """Nothing comes any more; close what the pump has watched."""
+
+
+class Pump(Generic[T]):
+    """Start it with start(), end it with stop()."""
+
+    def __init__(self, participant: Participant, name: str, reader: DataReader[T], others: Sequence[Entity],
+                 owner: Owner[T]) -> None:
+        self._reader = reader
+        self._watched: list[Entity] = [reader, *others]
+        self._owner = owner
+        self._guard = GuardCondition(participant)
+        self._unread = ReadCondition(reader, ANY)
+        self._waitset = WaitSet(participant)
+        self._topic = reader.topic.name
+        for one in self._watched:
+            one.set_status_mask(STATUSES)
+            self._waitset.attach(one)
+        self._waitset.attach(self._guard)
+        self._waitset.attach(self._unread)
+        self._paused = False
+        self._stopping = False
+        self._due_ns: int | None = None  # when it will look at the time by itself; None = wake it to have it look
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_this_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def wake(self) -> None:
+        """Look at everything again. From any thread."""
+        try:
+            self._guard.set(True)
+        except DDSException:  # it has ended
+            pass
+
+    def due(self, at_ns: int) -> None:
+        """The owner has something to do then. From any thread; costs nothing if it looks before."""
+        due_ns = self._due_ns
+        if due_ns is None or at_ns < due_ns:
+            self.wake()
+
+    def stop_soon(self) -> None:
+        """End. For finalizers: takes no lock, waits for nobody."""
+        self._stopping = True
+        self.wake()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End, and return when the thread has ended."""
+        self.stop_soon()
+        if self._thread.ident is not None and not self.is_this_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._owner.statuses_changed()
+            while not self._stopping:
+                self._turn()
+            error = DDSException(DDSException.DDS_RETCODE_ALREADY_DELETED, f"topic {self._topic!r}: closed")
+        except DDSException as failed:
+            error = failed
+        for one in (self._waitset, self._guard, self._unread):
+            one.close()
+        self._owner.pump_ended(error)
+
+    def _turn(self) -> None:
+        self._due_ns = None  # before the owner looks: what it is given from now on may be too late for that
+        due_ns = self._due_ns = self._owner.time_passed(time.monotonic_ns())
+        self._waitset.wait(dds_infinity if due_ns is None else max(0, due_ns - time.monotonic_ns()))
+        if self._guard.take() and self._paused:
+            self._pause(False)
+        changed = 0
+        for one in self._watched:
+            changed |= one.take_status()
+        # What somebody said comes before the news that it has gone.
+        more = True
+        while more and not self._paused:
+            samples = self._take()
+            if samples and not self._owner.samples_came(samples):
+                self._pause(True)
+            more = bool(changed) and bool(samples)
+        if changed:
+            self._owner.statuses_changed()
+
+    def _pause(self, paused: bool) -> None:
+        if paused:
+            self._waitset.detach(self._unread)
+        else:
+            self._waitset.attach(self._unread)
+        self._paused = paused
+
+    def _take(self) -> list[T]:
+        try:
+            return self._reader.take(TAKEN)
+        except DDSNodeLost:
+            raise
+        except DDSException as error:
+            if error.code != DDSException.DDS_RETCODE_ERROR:
+                raise
+            log.debug("%s", error)
+            return []
+
+
+__all__ = ["Owner", "Pump"]
