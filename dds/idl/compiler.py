@@ -36,6 +36,7 @@ from dds.idl.layout import (
     Text,
     align,
 )
+from spindle.client.numbers import bytes_of, numbers_of
 
 _SIZES = {"b": 1, "h": 2, "i": 4, "q": 8, "B": 1, "H": 2, "I": 4, "Q": 8, "f": 4, "d": 8, "?": 1, "x": 1, "s": 1}
 
@@ -265,8 +266,10 @@ def _bytes_of(value: Any) -> Any:
 
 def _pack_sequence(value: Any, code: str, size: int) -> Any:
     """The elements of `value` in little endian. Takes what has a fitting buffer (bytes, array, NumPy) as it is."""
+    if value.__class__ is list and code != "?":
+        return bytes_of(value, code)
     if isinstance(value, (list, tuple)):
-        return bytes(value) if code == "B" else struct.pack(f"<{len(value)}{code}", *value)
+        return struct.pack(f"<{len(value)}{code}", *value)
     try:
         view = memoryview(value)
     except TypeError:
@@ -385,7 +388,8 @@ class _Decoder(_Writer):
             if node.code == "?":
                 self.line(f"{target} = [one != 0 for one in b[n + 4:n + 4 + {count}]]; n += {count}")
             else:
-                self.line(f"{target} = b[n + 4:n + 4 + {count} * {size}].cast({node.code!r}).tolist(); "
+                self.constants["numbers_of"] = numbers_of
+                self.line(f"{target} = numbers_of(b[n + 4:n + 4 + {count} * {size}], {node.code!r}); "
                           f"n += {count} * {size}")
         elif isinstance(node, (Array, Sequence)):
             self.elements(node, target)
@@ -463,4 +467,6 @@ def compile_decoder(layout: Struct, header: bytes, alignment_max: int) -> Callab
     if w.position is None:
         w.line("if n > end: raise ValueError('the sample is truncated')")
     w.line("return o")
-    return w.source("decode", "b", [f"if b[:4] != {header!r}: raise Evolved", "end = len(b) - 4"])
+    head = w.constant("H", struct.Struct("<I").unpack_from)
+    number = int.from_bytes(header, "little")  # compared as a number, which a slice of the view would take longer for
+    return w.source("decode", "b", [f"if {head}(b)[0] != {number}: raise Evolved", "end = len(b) - 4"])
