@@ -42,6 +42,7 @@ from dds.instances import (
 )
 from dds.internal import dds_infinity, is_relayed, publication_handle
 from dds.kept import Kept
+from dds.losses import Losses
 from dds.standing import Standing
 from dds.status import InstanceState
 
@@ -52,26 +53,6 @@ PULL = 256  # samples taken from the log at a time
 def handle_of_writer(live: Any) -> int:
     """The publication handle of the writer of a message."""
     return publication_handle(live.sender, live.writer, live.relay)
-
-
-class Losses:
-    """Counts what a reader lost by being overtaken: not what KeepLast(depth) would have replaced anyway."""
-
-    __slots__ = ("_depth", "_log", "_seen", "found")
-
-    def __init__(self, log: Any, depth: int) -> None:
-        """`depth` 0 = every sample that was overtaken is lost."""
-        self._log = log
-        self._depth = depth
-        self._seen = 0
-        self.found = 0  # lost samples that no status tells of yet
-
-    def look(self) -> None:
-        """Call it when the reader stands where it goes on, before it takes."""
-        overtaken = self._log.lost - self._seen
-        if overtaken:
-            self._seen += overtaken
-            self.found += min(overtaken, max(0, self._depth - self._log.pending)) if self._depth else overtaken
 
 
 class Intake(Kept):
@@ -615,4 +596,4 @@ class Intake(Kept):
         return min(times, default=None)
 
 
-__all__ = ["Intake", "Losses"]
+__all__ = ["Intake"]

@@ -31,12 +31,13 @@ from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
 from dds.filters.content import Both, ByFunction, Content
 from dds.instances import KEYLESS_HANDLE
-from dds.intake import Intake, Losses
+from dds.intake import Intake
 from dds.internal import dds_infinity
 from dds.kept import Unreadable
 from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
+from dds.losses import Losses
 from dds.matching import Matches, encode_qos
 from dds.qos import Qos
 from dds.reader_statuses import EVERYTHING, ReaderStatuses
@@ -393,7 +394,7 @@ class ReaderCore(ReaderStatuses):
         """Let samples in until `wanted` are kept, or all that has come is. Under the lock."""
         if self._access is not None:
             self._access.advance()
-            self._intake.pass_time(time.time_ns())
+            self._intake.pass_time()
         else:
             self._pull(self._intake.pull, wanted)
         following = self._intake.next_ns

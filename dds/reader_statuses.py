@@ -27,8 +27,9 @@ from dds.status import (
 
 if TYPE_CHECKING:
     from dds.access import GroupAccess
-    from dds.intake import Intake, Losses
+    from dds.intake import Intake
     from dds.links import ReaderLink
+    from dds.losses import Losses
     from dds.matching import Matches
     from dds.status import SubscriptionMatchedStatus
     from dds.wake import Hub
