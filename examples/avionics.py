@@ -9,6 +9,10 @@ alerts are dataclasses and travel as CDR. Why these levels:
 | `flight/attitude` | `flight`    | logged   | may start late and gets the flight so far; the recorder keeps it       |
 | `flight/alerts`   |             | volatile | a display that starts late must show what stands; nobody records it    |
 
+Air data and alerts have owners (Ownership.Exclusive): several publishers write the same, and of the strongest that is
+alive everybody hears. If that one dies, all go on with the next strongest from the same sample on. An alert is an
+instance, with its kind as key: it is written when it is raised, and disposed of when it clears.
+
 Rules: NaN and empty texts mean "not heard". `time_ns` is the time of measurement on the wall clock; `flight_time` is
 the recording's own clock, Unix seconds.
 """
@@ -27,6 +31,7 @@ from flight_data import FlightRow
 from dds.core import Policy, Qos
 from dds.domain import DomainParticipant
 from dds.idl import IdlStruct
+from dds.idl.annotations import key
 from dds.idl.types import float64, uint32, uint64
 from dds.topic import Topic
 from dds.util import duration
@@ -52,7 +57,8 @@ def _kept(depth: int) -> Any:
 
 
 LOGGED = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.Durability.Persistent)
-STANDING = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.Durability.TransientLocal, _kept(1000))
+OWNED = Qos(Policy.Ownership.Exclusive)
+STANDING = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.Durability.TransientLocal, _kept(1)) + OWNED
 NEWEST = Qos(Policy.History.KeepLast(256))
 """For displays: who falls behind is overtaken instead of holding the others back."""
 IN_ORDER = Qos(Policy.PresentationAccessScope.Group(coherent_access=False, ordered_access=True))
@@ -107,11 +113,11 @@ class Attitude(IdlStruct, typename="avionics.Attitude"):
 
 @dataclass
 class Alert(IdlStruct, typename="avionics.Alert"):
-    """An alert raised or cleared by one monitor; `number` counts them, equal on all monitors."""
+    """An alert that stands; `number` counts what was raised and cleared, equal on all monitors."""
 
-    number: uint32 = 0
     kind: str = ""
-    raised: bool = False
+    key("kind")
+    number: uint32 = 0
     flight_time: float64 = math.nan
     value: float64 = math.nan
     limit: float64 = math.nan
@@ -119,7 +125,7 @@ class Alert(IdlStruct, typename="avionics.Alert"):
 
 
 def air_data_topic(participant: DomainParticipant) -> Any:
-    return Topic(participant, AIR_DATA_NAME, AIR_DATA, qos=LOGGED, order=ORDER, history_bytes=HISTORY_BYTES)
+    return Topic(participant, AIR_DATA_NAME, AIR_DATA, qos=LOGGED + OWNED, order=ORDER, history_bytes=HISTORY_BYTES)
 
 
 def attitude_topic(participant: DomainParticipant) -> Any:
@@ -157,7 +163,7 @@ def attitude_of(time_ns: int, row: FlightRow, sequence: int) -> Attitude:
 
 
 def alert_of(event: AlertEvent) -> Alert:
-    return Alert(event.number, event.kind, event.raised, event.flight_time, event.value, event.limit, event.text)
+    return Alert(event.kind, event.number, event.flight_time, event.value, event.limit, event.text)
 
 
 def figures_in(sample: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -36,11 +36,11 @@ RATE_MARKS_FPM = (0.0, 500.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 5000.0, 60
 
 @dataclass(slots=True)
 class AlertLine:
-    """A standing alert and how many monitors raised it."""
+    """A standing alert, and the node whose monitor says so; 0: this program itself."""
 
     kind: str
     text: str
-    monitors: int = 1
+    node: int = 0
 
 
 @dataclass(slots=True)
@@ -369,8 +369,8 @@ def _alerts(screen: Screen, view: PfdView) -> None:
         caution = alert.kind == "LEVEL OFF"
         screen.put(row, 1, f" {alert.kind} ", BLACK, CYAN if caution else AMBER)
         screen.put(row, 22, alert.text, WHITE)
-        agreed = f"{alert.monitors} monitors agree" if alert.monitors > 1 else "1 monitor"
-        screen.put_right(row, WIDTH - 1, agreed, GREY)
+        source = f"monitor of node {alert.node}" if alert.node else ""
+        screen.put_right(row, WIDTH - 1, source, GREY)
 
 
 def _status(screen: Screen, view: PfdView) -> None:

@@ -3,7 +3,7 @@
 
 In a terminal of at least 80 by 24 it redraws ten times a second; elsewhere it prints a line a second. Its readers
 keep the newest samples only, so that a display that can't keep up never holds the others back. An alert is shown with
-the number of monitors that raised it. --offline shows the recording with no node at all.
+the node whose monitor says that it stands. --offline shows the recording with no node at all.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pfd_screen import HEIGHT, WIDTH, AlertLine, FeedStatus, line_of, render, vi
 from programs import on_end_signals, parser_for, participant_of, replay_of, replay_options, run
 from text_screen import ENTER, LEAVE
 
+from dds.core import InstanceState
 from dds.sub import DataReader
 
 FRAME_S = 0.1
@@ -66,8 +67,7 @@ class LiveSource:
         self._air_data = DataReader(participant, air_data_topic(participant), qos=NEWEST)
         self._attitude = DataReader(participant, attitude_topic(participant), qos=NEWEST)
         self._alerts = DataReader(participant, alerts_topic(participant), qos=NEWEST)
-        self._standing: dict[str, Any] = {}  # by kind
-        self._monitors: dict[int, set[int]] = {}  # number of an alert -> nodes whose monitors raised it
+        self._standing: dict[int, Any] = {}  # by instance
 
     def collect(self) -> bool:
         ages: list[int] = []
@@ -88,17 +88,15 @@ class LiveSource:
         return True
 
     def _take_alert(self, alert: Any) -> None:
-        # Every monitor publishes every alert; the first that comes is shown, the others confirm it.
-        nodes = self._monitors.setdefault(alert.number, set())
-        if not nodes:
-            if alert.raised:
-                self._standing[alert.kind] = alert
-            else:
-                self._standing.pop(alert.kind, None)
-        nodes.add(alert.sample_info.node)
+        # Every monitor publishes every alert, and one is heard. An alert that clears is an instance that has ended.
+        info = alert.sample_info
+        if info.instance_state == InstanceState.Alive:
+            self._standing[info.instance_handle] = alert
+        else:
+            self._standing.pop(info.instance_handle, None)
 
     def alerts(self) -> list[AlertLine]:
-        return [AlertLine(a.kind, a.text, len(self._monitors[a.number])) for a in self._standing.values()]
+        return [AlertLine(one.kind, one.text, one.sample_info.node) for one in self._standing.values()]
 
 
 class OfflineSource:

@@ -20,6 +20,8 @@ class MonitorFinding:
 
     alerts: int
     digest: str
+    heard: int = 0  # samples of the flight
+    owners: list[dict[str, int]] = field(default_factory=list)  # of the air data: node, and number of its first sample
 
 
 @dataclass(slots=True)
@@ -44,7 +46,8 @@ class Findings:
     latency_us: dict[int, dict[str, dict[str, float]]] = field(default_factory=dict)
     monitors: dict[int, MonitorFinding] = field(default_factory=dict)
     late_alerts: MonitorFinding | None = None  # of a monitor that started when all was over
-    recorded: dict[str, int] = field(default_factory=dict)  # by topic
+    recorded: int = 0  # samples that the recorder's readers got
+    killed_at: int | None = None  # samples that the publisher of the air data had written when it was killed
     journals: dict[int, JournalFinding] = field(default_factory=dict)
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
     views: dict[int, int] = field(default_factory=dict)
@@ -66,11 +69,9 @@ class Findings:
             if not count:
                 found.append(f"{topic}: nothing was published, so nothing is proven")
         found += self._alert_disagreements(nodes)
-        for topic, count in self.recorded.items():
-            if count != self.published.get(topic):
-                found.append(f"{topic}: the flight recorder got {count} of {self.published.get(topic)}")
-        if not self.recorded:
-            found.append("the flight recorder said nothing")
+        heard = {one.heard for one in self.monitors.values()}
+        if heard != {self.recorded}:
+            found.append(f"the flight recorder got {self.recorded} samples, the monitors {heard}")
         for node in nodes:
             journal = self.journals.get(node)
             if journal is None:
@@ -92,13 +93,18 @@ class Findings:
         digests = {node: (one.alerts, one.digest) for node, one in self.monitors.items()}
         if len(set(digests.values())) > 1:
             found.append(f"the alerts differ between the nodes: {digests}")
+        owners = {node: [(own["node"], own["sample"]) for own in one.owners] for node, one in self.monitors.items()}
+        if len({str(one) for one in owners.values()}) > 1:
+            found.append(f"who was heard of the air data differs between the nodes: {owners}")
+        elif self.killed_at is not None and any(len(one) < 2 for one in owners.values()):
+            found.append(f"no other publisher of the air data was heard after the one that was killed: {owners}")
         late = self.late_alerts
         for node, one in self.monitors.items():
             if late is None:
                 found.append("no monitor came late")
                 break
-            if (one.alerts, one.digest) != (late.alerts, late.digest):
-                found.append(f"the alerts on node {node} are not those of the recorded flight ({late.alerts})")
+            if one != late:
+                found.append(f"the alerts on node {node} are not those of a monitor that came late ({one}, {late})")
         return found
 
     def as_json(self, nodes: list[int]) -> dict[str, Any]:
@@ -153,6 +159,10 @@ def _alert_lines(found: Findings, nodes: list[int]) -> list[str]:
     if found.late_alerts:
         lines[0] += ","
         lines.append("  and to a monitor that came late, from the recorded flight")
+    if found.killed_at is not None and one.owners:
+        last = one.owners[-1]
+        lines.append(f"  the publisher of the air data was killed after {found.killed_at} samples;")
+        lines.append(f"  from sample {last['sample']} on everybody heard that of node {last['node']}")
     return lines
 
 

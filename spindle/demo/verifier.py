@@ -3,7 +3,8 @@
 Why below the DDS layer: it needs no types, and what it hashes are the very bytes and numbers that the node delivered.
 
 Rules: a message counts with its sender, writer, view, sequence number and payload, so equal hashes mean the same
-messages in the same order in the same views. Nothing is skipped: the readers are keep-all. Requests come on stdin,
+messages in the same order in the same views. Nothing is skipped: the readers are keep-all; what nodes say without a
+payload, the end of a writer, is hashed and not counted. Requests come on stdin,
 one a line: `report` prints counts, hashes and latencies as JSON; `dump PATH` also writes four bytes of each message's
 hash, by which the first difference between two nodes is found. The end of stdin ends it.
 """
@@ -68,7 +69,8 @@ class TopicOrder:
             part.update(payload)
             digest = part.digest()
             self._hash.update(digest)
-            self.payloads.add(payload)
+            if payload:
+                self.payloads.add(payload)
             self.marks += digest[:MARK_BYTES]
             if info.source_timestamp:
                 self.delivery_us.append((info.reception_timestamp - info.source_timestamp) / 1000)

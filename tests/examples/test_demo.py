@@ -35,8 +35,11 @@ def test_all_agree(temporary: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(run.stdout)
     assert found["agreed"] is True and found["disagreements"] == []
-    assert found["published"]["flight"] == 2 * 384
-    assert found["late_alerts"]["digest"] == found["monitors"]["1"]["digest"]
+    assert found["killed_at"] > 0 and found["published"]["flight"] == 2 * 384 + found["killed_at"]
+    assert found["late_alerts"] == found["monitors"]["1"] == found["monitors"]["3"]
+    *_, before, after = found["monitors"]["2"]["owners"]
+    assert (before["node"], after["node"]) == (1, 3) and after["sample"] >= found["killed_at"]
+    assert found["recorded"] == found["monitors"]["1"]["heard"]
     assert found["published"]["flight/alerts"] > 0
     for topic in found["published"]:
         assert len({found["delivered"][node][topic]["hash"] for node in "123"}) == 1

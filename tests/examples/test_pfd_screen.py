@@ -26,7 +26,7 @@ TURNING = PfdView(
 LOW = PfdView(
     speed_kt=254, altitude_ft=9850, selected_ft=9700, rate_fpm=-3100, roll_deg=4.0, path_deg=-4.0, heading_deg=1.0,
     latitude=-33.5, longitude=-70.25, flight_time=1720249530.0,
-    alerts=[AlertLine("OVERSPEED", "254 kt", 1), AlertLine("LEVEL OFF", "150 ft to go to 9700 ft", 2)],
+    alerts=[AlertLine("OVERSPEED", "254 kt"), AlertLine("LEVEL OFF", "150 ft to go to 9700 ft", 2)],
 )  # fmt: skip
 
 

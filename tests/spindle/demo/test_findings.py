@@ -12,6 +12,10 @@ from spindle.demo.findings import Findings, JournalFinding, MonitorFinding, firs
 NODES = [1, 2, 3]
 
 
+def monitor(digest: str = "d1", heard: int = 9, turned_at: int = 4) -> MonitorFinding:
+    return MonitorFinding(2, digest, heard, [{"node": 1, "sample": 0}, {"node": 3, "sample": turned_at}])
+
+
 def agreeing() -> Findings:
     topics = {"a": 10, "b": 4}
     return Findings(
@@ -22,9 +26,10 @@ def agreeing() -> Findings:
             n: {t: {"count": c, "hash": t * 8, "payload_hash": t, "lost": 0} for t, c in topics.items()} for n in NODES
         },
         latency_us={n: {"write to take": {"p50": 90.0, "p99": 1200.0, "max": 4000.0}} for n in NODES},
-        monitors={n: MonitorFinding(2, "d1") for n in NODES},
-        late_alerts=MonitorFinding(2, "d1"),
-        recorded={"a": 10},
+        monitors={n: monitor() for n in NODES},
+        late_alerts=monitor(),
+        recorded=9,
+        killed_at=3,
         journals={n: JournalFinding(True, {"a": 10}, {"a": "a"}) for n in NODES},
         counters={n: {"nulls": 3, "send_batches": 2, "send_messages": 5} for n in NODES},
         views=dict.fromkeys(NODES, 7),
@@ -38,6 +43,7 @@ def test_agreement_is_said_and_shown() -> None:
     text = text_of(found, NODES)
     assert "All agree: 14 messages" in text
     assert "same (aaaaaaaa)" in text
+    assert "killed after 3 samples" in text and "from sample 4 on everybody heard that of node 3" in text
     assert "90 us" in text and "1.2 ms" in text and "2.50" in text
     assert max(map(len, text.splitlines())) <= 80
     assert json.loads(json.dumps(found.as_json(NODES)))["agreed"] is True
@@ -49,12 +55,14 @@ SPOILED: list[tuple[str, Callable[[Findings], object]]] = [
     ("lost 1", lambda f: f.delivered[1]["a"].update(lost=1)),
     ("0 delivered on node 3", lambda f: f.delivered.pop(3)),
     ("nothing was published", lambda f: f.published.update(a=0)),
-    ("the alerts differ", lambda f: f.monitors.update({2: MonitorFinding(2, "d2")})),
+    ("the alerts differ", lambda f: f.monitors.update({2: monitor("d2")})),
     ("not every node's alert monitor", lambda f: f.monitors.pop(1)),
-    ("not those of the recorded flight", lambda f: setattr(f, "late_alerts", MonitorFinding(3, "d3"))),
+    ("not those of a monitor that came late", lambda f: setattr(f, "late_alerts", monitor("d3"))),
+    ("who was heard of the air data differs", lambda f: f.monitors.update({2: monitor(turned_at=5)})),
+    ("no other publisher", lambda f: [one.owners.pop() for one in f.monitors.values()]),
     ("no monitor came late", lambda f: setattr(f, "late_alerts", None)),
-    ("recorder got 9 of 10", lambda f: f.recorded.update(a=9)),
-    ("recorder said nothing", lambda f: f.recorded.clear()),
+    ("recorder got 8 samples", lambda f: setattr(f, "recorded", 8)),
+    ("the monitors {8, 9}", lambda f: f.monitors.update({2: monitor(heard=8)})),
     ("damaged: torn", lambda f: f.journals.update({1: JournalFinding(False, {"a": 10}, {"a": "a"}, "torn")})),
     ("9 of 10 in the journal of node 3", lambda f: f.journals.update({3: JournalFinding(True, {"a": 9})})),
     ("not what was delivered", lambda f: f.journals.update({3: JournalFinding(True, {"a": 10}, {"a": "b"})})),
