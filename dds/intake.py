@@ -47,6 +47,7 @@ from dds.standing import Standing
 from dds.status import InstanceState
 
 KEPT_MAX = 10_000  # samples
+UNKNOWN_NS = 10_000_000_000  # so long it is remembered that a writer is not alive whom nobody has announced
 PULL = 256  # samples taken from the log at a time
 
 
@@ -386,6 +387,9 @@ class Intake(Kept):
         if writer in self._lapsed:
             return
         self._lapsed.add(writer)
+        if not self.is_there(writer):  # its announcement is late, or it is for others, or this is the last of it
+            self._at(time.monotonic_ns() + UNKNOWN_NS, lambda: None if self.is_there(writer) else (
+                self.forget_lapse(writer)))
         self.standing.gone(writer)
         if self.instances is not None:
             self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)

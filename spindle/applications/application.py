@@ -426,10 +426,14 @@ class Application:
         await self._close_port(port)
         return pb.Reply(done=pb.Done()), []
 
-    async def _close_port(self, port: OpenPort) -> None:
+    def _withdraw(self, port: OpenPort) -> None:
+        """Idempotent."""
         if port.guid and self._all.announced.get(port.guid) == (self, port.number):
             del self._all.announced[port.guid]  # otherwise it has been announced anew since
             self._node.withdraw_endpoint(port.guid)
+
+    async def _close_port(self, port: OpenPort) -> None:
+        self._withdraw(port)
         self._give_back(port)
         if port.writer is not None:
             await self._node.close_writer(port.writer)

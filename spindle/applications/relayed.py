@@ -11,6 +11,8 @@ Rules:
 - Whatever is malformed, too much or out of order ends this connection and nothing else.
 - The end of the connection closes everything, like that of a local application: what has come is still sent. `flushed`
   is done when all of it is delivered everywhere.
+- Only a writer with a lease is kept until the application turns up again, here or elsewhere, or the lease has run out:
+  else nobody could say that the writer gives no sign of life.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ from spindle.group.levels import Level
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import ConnectionEnded
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from spindle.applications.application import Registry
+    from spindle.group.leases import Lease
     from spindle.security.access import Permissions
     from spindle.topics.ports import ReaderPort, WriterPort
     from spindle.transport.wire import Connection, Frame
@@ -92,6 +96,7 @@ class RelayedApplication(Application):
         self._work = asyncio.Event()  # for the pump
         self._size_max = 0
         self._newest_port = 0
+        self._over = asyncio.Event()  # the application has turned up again, or the node stops
         conn.last_word = lambda error: in_frame(last_word(error))
         self._adjust_limits(0)
 
@@ -165,6 +170,8 @@ class RelayedApplication(Application):
 
     def end(self, reason: SpindleError) -> None:
         """As Application.end."""
+        if isinstance(reason, NodeStopped):
+            self._over.set()
         if not self._conn.closed and not isinstance(reason, (ConnectionEnded, NodeStopped)):
             self._all.relayed.refused += 1
         super().end(reason)
@@ -368,8 +375,6 @@ class RelayedApplication(Application):
 
     async def _close_port(self, port: OpenPort) -> None:
         loop = asyncio.get_running_loop()
-        if port.writer is not None and self._ended:
-            port.writer.farewell = 0  # its application goes on at another node; this is no end
         intake = self._intakes.pop(port.number, None)
         if intake is not None:
             loop.remove_reader(intake.writer.fileno())
@@ -378,11 +383,26 @@ class RelayedApplication(Application):
         if feed is not None:
             loop.remove_reader(feed.reader.fileno())
             feed.reader.close()
+        if port.writer is not None and self._ended:
+            port.writer.farewell = 0  # its application goes on at another node; this is no end
+            if port.writer.lease is not None:
+                await self._outlive(port, port.writer, port.writer.lease)
         try:
             await super()._close_port(port)
         finally:
             if port.writer is not None and port.writer.draining is not None:
                 self._drains.add(port.writer.draining)
+
+
+    async def _outlive(self, port: OpenPort, writer: WriterPort, lease: Lease) -> None:
+        """Waits until its lease has run out, unless it turns out that the application goes on."""
+        self._withdraw(port)
+        while not self._node.has_lapsed(writer):
+            if self._over.is_set() or self._all.stopping:
+                return
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(min(STOPPING_POLL_S, lease.duration_ns / 1e9), self._over.wait())
+        writer.farewell = lease.lapse  # once more: what was said may not have gone yet
 
 
 def in_frame(body: bytes) -> bytes:

@@ -29,7 +29,7 @@ from spindle.errors import (
     shortage,
 )
 from spindle.group.endpoints import Endpoint
-from spindle.group.events import GONE, TOPIC_ADDED, TOPIC_REMOVED, VIEW, Event, ViewInfo
+from spindle.group.events import ENDPOINT_ADDED, GONE, TOPIC_ADDED, TOPIC_REMOVED, VIEW, Event, ViewInfo
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.group.view import SHM, Member, View, different
@@ -360,6 +360,10 @@ class Node:
         """Ends a reader. Idempotent."""
         self._changes.topics.close_reader(port)
 
+    def has_lapsed(self, port: WriterPort) -> bool:
+        """True if the writer has given no sign of life for its lease, and readers were told so."""
+        return self._changes.topics.leases.has_lapsed(port)
+
     def announce_endpoint(self, endpoint: Endpoint) -> None:
         """Tells the group of a reader or writer; replaces what was announced under the same guid."""
         self._announcements.announce(endpoint)
@@ -401,6 +405,8 @@ class Node:
         return self._changes.topics
 
     def _tell(self, event: Event) -> None:
+        if event.kind == ENDPOINT_ADDED and event.endpoint is not None and not event.endpoint.is_writer:
+            self._changes.topics.leases.repeat(event.endpoint.topic)
         for callback in list(self._listeners):
             callback(event)
 

@@ -90,7 +90,7 @@ class TopicTable:
         self._asked: dict[TopicSpec | Deletion, int] = {}  # wishes that are not answered yet, with their numbers
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
-        self._leases = Leases(engine)
+        self.leases = Leases(engine)
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._stopped: SpindleError | None = None
@@ -143,7 +143,7 @@ class TopicTable:
         port = WriterPort(name, local.topic_id, inbox, slots, relayed, farewell, lease)
         local.writers.append(port)
         if lease is not None:
-            self._leases.watch(port, lease)
+            self.leases.watch(port, lease)
         return port
 
     async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
@@ -194,7 +194,7 @@ class TopicTable:
 
     async def _drain(self, port: WriterPort) -> None:
         local = self.local[port.topic]
-        self._leases.forget(port)
+        self.leases.forget(port)
         with self._engine.parked():
             port.inbox.finish(port.farewell)  # later commits come from an application that writes on after closing
         pause = DRAIN_POLL_S
@@ -512,7 +512,7 @@ class TopicTable:
         if self._stopped is not None:
             return
         self._stopped = error
-        self._leases.stop()
+        self.leases.stop()
         self.questions.stop()
         for waiter in self._waiters:
             if not waiter.future.done():

@@ -7,6 +7,7 @@ Method: short leases on embedded nodes, daemons, and over TCP; programs that are
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -281,3 +282,89 @@ def test_who_was_not_alive_leaves_nothing_behind(participant, partition):
     DataWriter(participant, topic).close()
     wait_until(lambda: reader.take(9) == [] and reader._fast)
     assert counts(reader) == (0, 0) and not reader._intake._lapsed and not reader._matches._not_alive
+
+
+def test_who_comes_late_hears_who_is_not_alive(two_nodes):
+    here, there = two_nodes
+    topic = Topic(here, "topic", bytes)
+    early = DataReader(here, topic)
+    writer = DataWriter(here, topic, qos=Qos(BY_TOPIC(LEASE)))
+    wait_until(lambda: counts(early) == (0, 1))
+    late = [DataReader(here, topic), DataReader(there, Topic(there, "topic", bytes))]
+    wait_until(lambda: [counts(one) for one in late] == [(0, 1)] * 2)
+    writer.assert_liveliness()
+    wait_until(lambda: [counts(one) for one in (early, *late)] == [(1, 0)] * 3)
+
+
+OWNER = """
+import sys, time
+import dds
+from dds import Policy, Qos
+participant = dds.DomainParticipant(nodes=[sys.argv[1]])
+topic = dds.Topic(participant, "topic", bytes, qos=Qos(Policy.Ownership.Exclusive))
+lives = Policy.Liveliness.Automatic(dds.duration(seconds=2))
+writer = dds.DataWriter(participant, topic, qos=Qos(Policy.OwnershipStrength(2), lives))
+writer.write(b"owner")
+assert writer.wait_for_acks(dds.duration(seconds=30))
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_program_without_a_node_that_is_killed_owns_nothing_for_long(site):
+    """Goal: a lease outlives the connection of its program, since nobody else could tell that it was killed, and is not
+    cut short either. Method: the program is the owner; a standby beside a node is heard once the lease has run out."""
+    with beside(site[2]) as near:
+        topic = Topic(near, "topic", bytes, qos=Qos(Policy.Ownership.Exclusive))
+        reader, standby = DataReader(near, topic), DataWriter(near, topic)
+        process = subprocess.Popen([sys.executable, "-c", OWNER, site[0].address], stdout=subprocess.PIPE, text=True)
+        heard = []
+
+        def goes_on():
+            settled(standby, b"standby")
+            heard.extend(reader.take(9))
+            return heard[1:]
+
+        try:
+            assert process.stdout.readline() == "there\n"
+            killed = time.monotonic()
+            process.kill()
+            assert wait_until(goes_on, interval_s=0.05) == [b"standby"]
+            assert heard == [b"owner", b"standby"] and time.monotonic() - killed > 1.4  # 2 s from its last sign
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_who_lives_again_at_another_node_is_said_to_live(site):
+    """The one that had said that it doesn't is gone."""
+    with beside(site[2]) as near, remote(site) as far:
+        reader = DataReader(near, Topic(near, "topic", bytes))
+        writer = DataWriter(far, Topic(far, "topic", bytes), qos=Qos(BY_TOPIC(duration(seconds=1))))
+        wait_until(lambda: counts(reader) == (0, 1))
+        os.kill(site[0].running.pid, signal.SIGKILL)
+        wait_until(lambda: far.session.address != site[0].address)
+        handle = writer.instance_handle
+        wait_until(lambda: not reader._matches.has(handle) or counts(reader) == (1, 0), timeout_s=30)
+        wait_until(lambda: writer.assert_liveliness() or counts(reader) == (1, 0), timeout_s=30)
+
+
+def test_who_goes_on_in_time_was_alive_all_the_time(site):
+    """Goal: what waits with a dead connection for a lease to run out neither holds up the next node, nor says anything
+    of a program that goes on there. Method: a program turns to the next node while the first one still runs."""
+    with beside(site[2]) as near, remote(site) as far:
+        heard = []
+
+        class Hears(Listener):
+            def on_liveliness_changed(self, reader, status):
+                heard.append(status.not_alive_count)
+
+        reader = DataReader(near, Topic(near, "topic", bytes), listener=Hears())
+        qos = Qos(Policy.Liveliness.Automatic(duration(seconds=30)))
+        writer = DataWriter(far, Topic(far, "topic", bytes), qos=qos)
+        settled(writer, b"1")
+        begun = time.monotonic()
+        far.session._channel._link.conn._sock.shutdown(socket.SHUT_RDWR)
+        settled(writer, b"2")
+        assert time.monotonic() - begun < 20 and reader.take(9) == [b"1", b"2"]
+        assert not any(heard)

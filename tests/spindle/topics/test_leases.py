@@ -62,10 +62,10 @@ class Writer:
 
 
 @contextlib.contextmanager
-def watched(duration: Lease = LEASE) -> Iterator[tuple[Clock, Writer, Leases, WriterPort]]:
+def watched(duration: Lease = LEASE, relayed: int = 0) -> Iterator[tuple[Clock, Writer, Leases, WriterPort]]:
     loop, writer = Clock(), Writer()
     engine: Any = SimpleNamespace(parked=contextlib.nullcontext)
-    leases, port = Leases(engine), WriterPort("topic", 1, writer)  # type: ignore[arg-type]
+    leases, port = Leases(engine), WriterPort("topic", 1, writer, relayed=relayed, lease=duration)  # type: ignore[arg-type]
 
     async def begin() -> None:
         leases.watch(port, duration)
@@ -109,6 +109,74 @@ def test_a_node_that_was_busy_blames_nobody() -> None:
             writer.lives()
             loop.pass_time(DURATION_S / LOOKS)
         assert writer.said == []
+
+
+def test_a_node_that_was_stopped_with_its_writers_blames_nobody() -> None:
+    """The writer's next sign was due just when both were stopped, and comes a moment after both go on."""
+    with watched() as (loop, writer, _, _):
+        for _ in range(5):
+            loop.now += 30 * DURATION_S
+            loop.pass_time(DURATION_S / 4)
+            writer.lives()
+            loop.pass_time(DURATION_S / LOOKS)
+        assert writer.said == []
+        loop.now += 30 * DURATION_S
+        loop.pass_time(2 * DURATION_S)
+        assert writer.said == [64]
+
+
+def test_who_begins_to_read_is_told_who_is_not_alive() -> None:
+    with watched() as (loop, writer, leases, port):
+        leases.repeat("topic")
+        loop.pass_time(2 * DURATION_S)
+        assert writer.said == [64] and leases.has_lapsed(port)
+        leases.repeat("another")
+        loop.pass_time(DURATION_S)
+        assert writer.said == [64]
+        for _ in range(3):
+            leases.repeat("topic")
+        loop.pass_time(DURATION_S)
+        assert writer.said == [64, 64]
+        leases.repeat("topic")
+        writer.lives()
+        loop.pass_time(DURATION_S / 2)
+        assert writer.said == [64, 64, 65] and not leases.has_lapsed(port)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_who_comes_from_another_node_may_have_been_said_to_be_silent_there(says: bool) -> None:
+    with watched(relayed=1 << 20) as (loop, writer, _, _):
+        if says:
+            writer.commits()
+        else:
+            writer.lives()
+        loop.pass_time(DURATION_S / 2)
+        writer.lives()
+        loop.pass_time(DURATION_S / 2)
+        assert writer.said == ([] if says else [65])
+        loop.pass_time(2 * DURATION_S)
+        assert writer.said[-1] == 64
+
+
+def test_rounds_leave_time_for_other_work() -> None:
+    """Looking takes as long as a round may: the next one is put off, and nobody's lease ends early for it."""
+    with watched() as (loop, writer, _, _):
+        looks = []
+
+        class Slow(Writer):
+            @property  # type: ignore[misc]
+            def signs_of_life(self) -> tuple[int, int]:  # type: ignore[override]
+                looks.append(loop.now)
+                loop.now += DURATION_S / 5
+                return 0, 0
+
+            @signs_of_life.setter
+            def signs_of_life(self, _: tuple[int, int]) -> None:
+                pass
+
+        writer.__class__ = Slow
+        loop.pass_time(30 * DURATION_S)
+        assert len(looks) <= 17 and writer.said == [64]
 
 
 def test_who_is_forgotten_is_not_looked_at() -> None:
