@@ -2,7 +2,7 @@
 
 Rules: what is called here is short and takes no callbacks of the program: those run on the listeners' thread. The
 thread starts with the first that asks for it and holds nobody alive; it sleeps until the next moment that anybody
-has named.
+has named. It takes no more than a share of a core, however much is due: what is missed is counted later then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import weakref
 from typing import Protocol
 
 NEVER = float("inf")
+PAUSE = 4  # at least so many times as long as its last look took this thread
 
 
 class Timed(Protocol):
@@ -86,12 +87,14 @@ class Alarms:
                 self._at.pop(key, None)
                 return
             self._at[key] = NEVER  # a look() from here on counts
+        began_s = time.thread_time()
         try:
             again_s = timed._on_time()
         except Exception:  # nothing may end this thread
             logging.getLogger("dds").exception("what was due for %r failed", timed)
             again_s = None
         if again_s is not None:
+            again_s = max(again_s, PAUSE * (time.thread_time() - began_s))
             with self._changed:
                 if key in self._at:
                     self._at[key] = min(self._at[key], time.monotonic() + again_s)

@@ -1,4 +1,4 @@
-"""Deadlines: which instances were not written in time. DDS 1.4, 2.2.3.7.
+"""Deadlines: which instances were not written in time (DDS 1.4, 2.2.3.7), and delays.
 
 The same for both ends: a writer watches what it writes itself, a reader what comes to it.
 
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import collections
 import heapq
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class Deadlines:
@@ -60,4 +63,35 @@ class Deadlines:
         return found
 
 
-__all__ = ["Deadlines"]
+class Delays(Generic[T]):
+    """What is over a fixed time after it was put in. Times as for Deadlines."""
+
+    def __init__(self, delay_ns: int) -> None:
+        self._delay_ns = delay_ns
+        self._over_at: collections.OrderedDict[T, int] = collections.OrderedDict()  # what was put in last stands last
+
+    def __len__(self) -> int:
+        return len(self._over_at)
+
+    def put(self, what: T, now_ns: int) -> None:
+        """It begins now, also if it had begun before. Now is not earlier than at any call before."""
+        self._over_at[what] = now_ns + self._delay_ns
+        self._over_at.move_to_end(what)
+
+    def discard(self, what: T) -> None:
+        self._over_at.pop(what, None)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next one is over."""
+        return next(iter(self._over_at.values()), None)
+
+    def over(self, now_ns: int) -> list[T]:
+        """Those that are over by now; they are forgotten."""
+        found = []
+        while (due := self.next_ns) is not None and due <= now_ns:
+            found.append(self._over_at.popitem(last=False)[0])
+        return found
+
+
+__all__ = ["Deadlines", "Delays"]

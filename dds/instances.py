@@ -232,12 +232,14 @@ class Instances:
                 instance.state = InstanceState.NotAliveNoWriters
         return instance.state != before
 
-    def forget_if_over(self, instance: Instance) -> None:
-        """Call it when nothing of the instance is kept any more, or it has lost a writer."""
-        if not instance.kept and not instance.writers and instance.state != InstanceState.Alive:
-            self._by_key.pop(instance.key, None)
+    def forget_if_over(self, instance: Instance) -> bool:
+        """Call it when nothing of the instance is kept any more, or it has lost a writer. True if it was forgotten."""
+        over = not instance.kept and not instance.writers and instance.state != InstanceState.Alive
+        if over and self._by_key.get(instance.key) is instance:
+            del self._by_key[instance.key]
             self.by_handle.pop(instance.handle, None)
             self.table.forget(instance)
+        return over
 
 
 class Written:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dds.coherent import Member, Sets
-from dds.deadlines import Deadlines
+from dds.deadlines import Deadlines, Delays
 from dds.filters.content import Content
 from dds.inline_qos import NOTHING, InlineQos, split
 from dds.instances import (
@@ -48,6 +48,7 @@ from dds.status import InstanceState
 
 KEPT_MAX = 10_000  # samples
 UNKNOWN_NS = 10_000_000_000  # so long it is remembered that a writer is not alive whom nobody has announced
+_ENDED = InstanceState.NotAliveDisposed, InstanceState.NotAliveNoWriters
 PULL = 256  # samples taken from the log at a time
 
 
@@ -111,8 +112,9 @@ class Intake(Kept):
         self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
         self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (monotonic ns), a number, what
-        self._purges: dict[Instance, tuple[int, int]] = {}  # when each is looked at next, and when it goes
-        self._purged: set[Instance] = set()  # their time has come
+        delays = [(state, standing.purge_delay(state)) for state in _ENDED]
+        self._purges: dict[int, Delays[Instance]] = {  # by state: of which instances all that is kept goes
+            state: Delays(delay) for state, delay in delays if delay < dds_infinity}
         self._numbers = itertools.count()
 
     # --- coming in
@@ -161,7 +163,7 @@ class Intake(Kept):
         Raises what the log raises.
         """
         self._pull(wanted)
-        if self._later or self._next_expiry != NEVER:
+        if self._later or self._purges or self._next_expiry != NEVER:
             self.pass_time()
 
     def _pull(self, wanted: int) -> None:
@@ -448,7 +450,7 @@ class Intake(Kept):
             if changed:
                 self._ended(instance, live)
             else:
-                instances.forget_if_over(instance)
+                self._forget_if_over(instance)
 
     def _may_dispose(self, instance: Instance, live: Any, writer: int) -> bool:
         """False if somebody else has the last word about the instance."""
@@ -474,25 +476,20 @@ class Intake(Kept):
 
     def _purge_later(self, instance: Instance) -> None:
         """The instance isn't alive any more."""
-        delay = self.standing.purge_delay(instance.state)
-        planned, _ = self._purges.get(instance, (NEVER, 0))
-        at = time.monotonic_ns() + delay if delay < dds_infinity else NEVER
-        if at < planned:
-            self._at(at, lambda: self._look_at_purge(instance, at))
-        if planned != NEVER or at != NEVER:
-            self._purges[instance] = min(at, planned), at
+        self._forget_plans(instance)
+        plan = self._purges.get(instance.state)
+        if plan is not None:
+            plan.put(instance, time.monotonic_ns())
 
-    def _look_at_purge(self, instance: Instance, now: int) -> None:
-        planned, at = self._purges.get(instance, (NEVER, NEVER))
-        if planned != now:
-            return  # another look is planned, or there was one
-        if at <= now and instance.state != InstanceState.Alive:
-            self._purged.add(instance)
-        if at <= now or at == NEVER or instance.state == InstanceState.Alive:
-            del self._purges[instance]
-        else:  # it has ended once more meanwhile
-            self._purges[instance] = at, at
-            self._at(at, lambda: self._look_at_purge(instance, at))
+    def _forget_plans(self, instance: Instance) -> None:
+        for plan in self._purges.values():
+            plan.discard(instance)
+
+    def _forget_if_over(self, instance: Instance) -> bool:
+        forgotten = super()._forget_if_over(instance)
+        if forgotten:
+            self._forget_plans(instance)
+        return forgotten
 
     def learn(self, payload: bytes | None, live: Any, sample: Any) -> Instance:
         """An ordinary sample has come the fast way, and its instance may be new to us, or to its writer. Decoded, or
@@ -586,15 +583,17 @@ class Intake(Kept):
         now_ns = time.monotonic_ns()
         while self._later and self._later[0][0] <= now_ns:
             heapq.heappop(self._later)[2]()
-        if self._purged:
-            self.purge(self._purged)
-            self._purged.clear()
+        purged = {one for plan in self._purges.values() for one in plan.over(now_ns)
+                  if one.state != InstanceState.Alive}
+        if purged:
+            self.purge(purged)
         self.expire(time.time_ns())
 
     @property
     def next_ns(self) -> int | None:
         """When something comes by itself, or goes, or is missed, monotonic ns; None if nothing does."""
         times = [self._later[0][0]] if self._later else []
+        times += [one for plan in self._purges.values() if (one := plan.next_ns) is not None]
         if self.deadlines is not None and self.deadlines.next_ns is not None:
             times.append(self.deadlines.next_ns)
         return min(times, default=None)

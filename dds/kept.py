@@ -81,8 +81,11 @@ class Kept:
             instance.gone += 1
         if not instance.kept:
             instance.entries, instance.gone = None, 0
-            if self.instances is not None and instance is not self.single:
-                self.instances.forget_if_over(instance)
+            self._forget_if_over(instance)
+
+    def _forget_if_over(self, instance: Instance) -> bool:
+        """True if nobody has to know the instance any more."""
+        return self.instances is not None and instance is not self.single and self.instances.forget_if_over(instance)
 
     def matching(self, mask: int, content: Content | None, handle: int | None) -> Iterator[Entry]:
         """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""

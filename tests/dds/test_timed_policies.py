@@ -26,6 +26,7 @@ from dds import (
     Topic,
     WaitSet,
 )
+from dds.alarms import Alarms
 from dds.core import DDSStatus, ReadCondition
 from dds.deadlines import Deadlines
 from dds.idl import IdlStruct
@@ -340,8 +341,11 @@ def test_instances_that_end_again_and_again_leave_no_plans(participant):
         writer.write(Track(1, n))
         writer.dispose(Track(1))
     assert writer.wait_for_acks(LONG)
-    reader.take(999)
-    assert len(reader._intake._later) == len(reader._intake._purges) == 1
+    assert len(reader.read(999)) == 51
+    assert [len(one) for one in reader._intake._purges.values()] == [1]
+    writer.unregister_instance(Track(1))
+    assert writer.wait_for_acks(LONG) and len(reader.take(999)) == 51
+    assert [len(one) for one in reader._intake._purges.values()] == [0] and not reader._intake._later
 
 
 def test_many_instances_go_with_one_look_at_what_is_kept(participant):
@@ -356,3 +360,23 @@ def test_many_instances_go_with_one_look_at_what_is_kept(participant):
     assert writer.wait_for_acks(LONG)
     wait_until(lambda: reader.read(999) == [])
     assert sum(looks) == 300 and len(looks) < 30
+
+
+def test_what_takes_long_is_due_less_often():
+    """Goal: thousands of instances that miss their deadlines leave the program time to write. Method: looks that take
+    5 ms of a core each, and are always due."""
+    looks = []
+
+    class Busy:
+        def _on_time(self):
+            looks.append(time.monotonic())
+            until = time.thread_time() + 0.005
+            while time.thread_time() < until:
+                pass
+            return 0.0
+
+    alarms, busy = Alarms("busy"), Busy()
+    alarms.add(busy)
+    wait_until(lambda: len(looks) >= 15)
+    alarms.stop()
+    assert looks[14] - looks[0] >= 14 * 5 * 0.005 * 0.9
