@@ -18,8 +18,8 @@ import collections
 import heapq
 import itertools
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dds.coherent import Member, Sets
 from dds.deadlines import Deadlines, Delays
@@ -45,6 +45,9 @@ from dds.kept import Kept
 from dds.losses import Losses
 from dds.standing import Standing
 from dds.status import InstanceState
+
+if TYPE_CHECKING:
+    from spindle.group.position import Position
 
 KEPT_MAX = 10_000  # samples
 UNKNOWN_NS = 10_000_000_000  # so long it is remembered that a writer is not alive whom nobody has announced
@@ -101,6 +104,8 @@ class Intake(Kept):
         # Of a writer: its lease has run out, or it lives again; None: it has ended.
         self.on_lapse: Callable[[int, bool | None], None] = lambda writer, lapsed: None
         self.is_there: Callable[[int], bool] = lambda writer: True  # asked after a gap
+        self.ends: Callable[[], Sequence[Position]] = lambda: ()  # where the orders of earlier groups end
+        self._view = 0  # of the last message
         self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
         self._overtaken = False  # the log has told of them since
         self._lost_seen = 0  # of log.lost
@@ -218,10 +223,12 @@ class Intake(Kept):
     def let_in_next(self, step: int = 0) -> None:
         """Let in the first of what was taken from the log; `step`: its place among all messages of an order group."""
         self._step = step
-        if self._index >= self._gap_at:
-            self._gap_at = NEVER
-            self._go_on_behind_gap(self._arrived[0][1])
         payload, live = self._arrived[0]
+        if live is not None and self._index >= self._gap_at:
+            self._gap_at = NEVER
+            self._go_on_behind_gap(live)
+        if live is not None and live.view_id != self._view:
+            self._begin_view(live)
         if live is not None and live.tag == PACKET and not self._members:
             try:
                 self._members.extend(self.sets.take(handle_of_writer(live), payload, live))
@@ -258,8 +265,7 @@ class Intake(Kept):
         tag = live.tag
         if tag & DEPARTS:
             if not live.writer:
-                self.sets.departed(live.sender)
-                self._departed(live)
+                self._departed(live.sender, live, tag)
             return
         writer = handle_of_writer(live)
         if tag & FAREWELL:
@@ -365,14 +371,26 @@ class Intake(Kept):
                 if not is_relayed(writer) and not self.is_there(writer):
                     self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
 
-    def _departed(self, live: Any) -> None:
+    def _begin_view(self, live: Any) -> None:
+        """This is the first message of another view. If all nodes of the group had died before, and only their journals
+        were left, no message says that they have gone: the place does."""
+        before, self._view = self._view, live.view_id
+        place = live.view_id, live.sequence
+        if any(before <= end.view_id and end.place <= place for end in self.ends()):
+            registered = [] if self.instances is None else self.instances.writers()
+            writers = {*registered, *self._lapsed, *self.standing.owners()}
+            for node_id in sorted({one >> 16 for one in writers if not is_relayed(one)}):
+                self._departed(node_id, live, UNREGISTERS)
+
+    def _departed(self, node_id: int, live: Any, tag: int) -> None:
         """A node has gone, with all its writers."""
-        self.standing.departed(live.sender)
-        for gone in [one for one in self._lapsed if one >> 16 == live.sender]:
+        self.sets.departed(node_id)
+        self.standing.departed(node_id)
+        for gone in [one for one in self._lapsed if one >> 16 == node_id]:
             self.forget_lapse(gone)
         if self.instances is not None:
-            for gone in self.instances.writers_at(live.sender):
-                self._end_all(self.instances.of_writer(gone), live, gone, live.tag)
+            for gone in self.instances.writers_at(node_id):
+                self._end_all(self.instances.of_writer(gone), live, gone, tag)
 
     def has_lapsed(self, writer: int) -> bool:
         """True if it has given no sign of life in time, and none since. Any thread may ask."""

@@ -232,7 +232,8 @@ TABLE: tuple[Row, ...] = (
         "it itself",
         inherited="group", fits=_presents),
     Row("Deadline", _ENDS, 4,
-        f"both ends count the periods in which an instance got no sample; at least {DEADLINE_MIN // 1_000_000} ms",
+        f"both ends count the periods in which an instance got no sample; at least {DEADLINE_MIN // 1_000_000} ms. "
+        "Where thousands of instances are late, listeners hear of several periods at once",
         inherited="topic",
         impossible=_at_least("deadline", DEADLINE_MIN, f"be at least {DEADLINE_MIN // 1_000_000} ms"),
         fits=lambda offered, requested: _duration(offered, "deadline", dds_infinity) <= _duration(
@@ -270,7 +271,8 @@ TABLE: tuple[Row, ...] = (
     Row("DestinationOrder", _ENDS, 12,
         "`ByReceptionTimestamp`: samples come in the agreed order. `BySourceTimestamp`, at readers: of each instance, "
         "a sample that was written before one that came already is kept out, and counts as lost; so the last is what "
-        "was written last. All readers keep out the same. Writers must offer it",
+        "was written last. All readers keep out the same. Writers must offer it. A sample stamped in the future keeps "
+        "all others out until then: the hosts' clocks must agree, and access rules say who may write",
         inherited="topic", fits=lambda offered, requested: is_by_source(offered) or not is_by_source(requested)),
     Row("History", _ENDS, 13,
         "what a reader keeps, [above](#slow-readers), and how much [late joiners](#late-joiners) get",

@@ -129,6 +129,8 @@ class ReaderCore(ReaderStatuses):
         self._matches = Matches(self, info.spec.name, False, self._qos, channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._intake.is_there = self._matches.has
+        link = self._link
+        self._intake.ends = lambda: link.handle.ends
         self._closer = functools.partial(
             _close_reader, self._ref, self._hub, self._link, self._runtime, self._matches)
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):

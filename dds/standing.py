@@ -90,6 +90,10 @@ class Standing:
         for instance in list(self._owned.get(writer, ())):
             self._release(instance, writer)
 
+    def owners(self) -> list[int]:
+        """Publication handles of all that own anything."""
+        return list(self._owned)
+
     def begin_anew(self) -> None:
         """Nobody owns anything until he writes again."""
         for writer in list(self._owned):

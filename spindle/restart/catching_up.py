@@ -396,7 +396,7 @@ class CatchingUp:
                     self._questions.ask(node_id, self.local.spec.name, restorer.view_id)
 
     def _go_on(self, lives: tuple[Life, ...]) -> None:
-        self._lives = lives
+        self._lives = self.local.lives = lives
         self.until_view = max(self._entered, lives[-1].first_view)
         if lives[-1].after != NOTHING:
             LOG.warning("topic %r goes on after view %d, sequence %d, as its journals hold it", self.local.spec.name,

@@ -21,6 +21,7 @@ from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.util import duration
 from tests.dds.test_sub import LONG
+from tests.spindle.daemons import Daemon
 from tests.support import wait_until
 
 EXCLUSIVE = Qos(Policy.Ownership.Exclusive)
@@ -276,3 +277,33 @@ def test_who_has_missed_the_end_of_the_owner_hears_the_next_one(participant, key
     assert sample == second and reader.get_sample_lost_status().total_count > 0
     assert [one.key_sample.number for one in ends] == ([1] if keyed else [])
     assert sample.sample_info.no_writers_generation_count == (1 if keyed else 0)
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_all_nodes_of_the_owner_die(runtime_dir, tmp_path, keyed):
+    """Goal: whoever reads what the journals have takes no writer of a dead group for the owner, and finds the instances
+    without writers at the same place. Method: one daemon, killed twice; a reader that goes on, and one that is new."""
+    topic_qos = EXCLUSIVE + Qos(Policy.Durability.Persistent)
+    kind = Track if keyed else bytes
+    samples = [Track(1, n) for n in range(3)] if keyed else [b"%d" % n for n in range(3)]
+    arguments = ("--journal-dir", str(tmp_path))
+    daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+    try:
+        with DomainParticipant(reattach=True) as stays:
+            lasting = DataReader(stays, Topic(stays, "topic", kind, qos=topic_qos))
+            for life, sample in enumerate(samples):
+                with DomainParticipant() as brief:
+                    topic = Topic(brief, "topic", kind, qos=topic_qos)
+                    late, writer = DataReader(brief, topic), DataWriter(brief, topic, qos=strong(9 - life))
+                    writer.write(sample)
+                    assert writer.wait_for_acks(LONG, persisted=True)
+                    seen = [[(type(one) is dds.InvalidSample, one.sample_info.view_id, one.sample_info.sequence)
+                             for one in reader.read(99)] for reader in (late, lasting)]
+                    assert seen[0] == seen[1] and len(seen[0]) == 1 + life + (keyed and life > 0)  # one end is kept
+                    got = [one for one in late.take(99) if not isinstance(one, dds.InvalidSample)]
+                    assert got == samples[:life + 1]
+                    daemon.kill()
+                daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+                wait_until(lambda n=life: stays.get_node_status().reattached_count == n + 1, 20)
+    finally:
+        daemon.stop()
