@@ -18,7 +18,7 @@ import collections
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from dds.coherent import Member, Sets
@@ -104,8 +104,9 @@ class Intake(Kept):
         # Of a writer: its lease has run out, or it lives again; None: it has ended.
         self.on_lapse: Callable[[int, bool | None], None] = lambda writer, lapsed: None
         self.is_there: Callable[[int], bool] = lambda writer: True  # asked after a gap
-        self.ends: Callable[[], Sequence[Position]] = lambda: ()  # where the orders of earlier groups end
-        self._view = 0  # of the last message
+        self.on_group: Callable[[], None] = lambda: None  # told when the last of `_ends` was passed
+        self._ends: collections.deque[tuple[int, int]] = collections.deque()  # see expect_ends(); those ahead
+        self._last_end = 0, 0  # that was ever among them
         self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
         self._overtaken = False  # the log has told of them since
         self._lost_seen = 0  # of log.lost
@@ -131,6 +132,15 @@ class Intake(Kept):
         self._counted_until = self._waiting_until = 0
         self._lost_seen, self._gap_at = log.lost, NEVER if continued else 0
 
+    def expect_ends(self, ends: Iterable[Position], view_id: int = 0) -> None:
+        """Where the orders of groups end, in their order, as the reader's node knows them; the reader stands in view
+        `view_id`, in whatever group. Any thread may say so."""
+        for end in ends:
+            if end.place > self._last_end:
+                self._last_end = end.place
+                if end.view_id >= view_id:
+                    self._ends.append(end.place)
+
     def expect_gap(self) -> None:
         """Something may be missing behind what the log has now. Any thread may say so."""
         self._gap_at = self.log.position_index + self.log.pending
@@ -144,7 +154,7 @@ class Intake(Kept):
     def chooses(self) -> bool:
         """The same, whoever writes."""
         return (self.content is not None or self.ignored is not None or self.deadlines is not None
-                or bool(self._lapsed) or self.standing.chooses or bool(self.sets.channel))
+                or bool(self._lapsed) or bool(self._ends) or self.standing.chooses or bool(self.sets.channel))
 
     def look_for_rejected(self) -> None:
         """Bring `rejected` up to date: samples in the log that `limit` leaves no room for.
@@ -227,8 +237,8 @@ class Intake(Kept):
         if live is not None and self._index >= self._gap_at:
             self._gap_at = NEVER
             self._go_on_behind_gap(live)
-        if live is not None and live.view_id != self._view:
-            self._begin_view(live)
+        if live is not None and self._ends and (live.view_id, live.sequence) >= self._ends[0]:
+            self._begin_group(live)
         if live is not None and live.tag == PACKET and not self._members:
             try:
                 self._members.extend(self.sets.take(handle_of_writer(live), payload, live))
@@ -371,16 +381,17 @@ class Intake(Kept):
                 if not is_relayed(writer) and not self.is_there(writer):
                     self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
 
-    def _begin_view(self, live: Any) -> None:
-        """This is the first message of another view. If all nodes of the group had died before, and only their journals
-        were left, no message says that they have gone: the place does."""
-        before, self._view = self._view, live.view_id
-        place = live.view_id, live.sequence
-        if any(before <= end.view_id and end.place <= place for end in self.ends()):
-            registered = [] if self.instances is None else self.instances.writers()
-            writers = {*registered, *self._lapsed, *self.standing.owners()}
-            for node_id in sorted({one >> 16 for one in writers if not is_relayed(one)}):
-                self._departed(node_id, live, UNREGISTERS)
+    def _begin_group(self, live: Any) -> None:
+        """This is the first message of another group: all nodes of the one before had died, and only their journals
+        were left. No message says that they have gone: the place does."""
+        while self._ends and (live.view_id, live.sequence) >= self._ends[0]:
+            self._ends.popleft()
+        registered = [] if self.instances is None else self.instances.writers()
+        writers = {*registered, *self._lapsed, *self.standing.owners()}
+        for node_id in sorted({one >> 16 for one in writers if not is_relayed(one)}):
+            self._departed(node_id, live, UNREGISTERS)
+        if not self._ends:
+            self.on_group()
 
     def _departed(self, node_id: int, live: Any, tag: int) -> None:
         """A node has gone, with all its writers."""

@@ -122,15 +122,15 @@ class ReaderCore(ReaderStatuses):
             self._log, self._codec, self._depth, limit, self._blocked, content, self._losses, standing, deadlines,
             not self._runtime.is_remote, None if channel is None else Sets(channel.number, channel.mark))
         self._intake.ignored = self._ignoring()
+        self._intake.expect_ends(self._link.handle.ends)
         self.read_own_writes = self._intake.ignored is None
         self._fast = False
         self._log.only_plain = True
         self._choose_way()
         self._matches = Matches(self, info.spec.name, False, self._qos, channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
+        self._intake.on_group = functools.partial(_group_begun, weakref.ref(self))
         self._intake.is_there = self._matches.has
-        link = self._link
-        self._intake.ends = lambda: link.handle.ends
         self._closer = functools.partial(
             _close_reader, self._ref, self._hub, self._link, self._runtime, self._matches)
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
@@ -175,6 +175,9 @@ class ReaderCore(ReaderStatuses):
             self._note("on_sample_lost")
             if not self._link.later:  # else the next log says so itself
                 self._intake.expect_gap()
+        if not self._link.later:
+            self._intake.expect_ends(self._link.handle.ends, self._log.next_view)
+            self._choose_way()
         self._hub.woken()
         self._wake_watchers()
 
@@ -187,7 +190,9 @@ class ReaderCore(ReaderStatuses):
             if not link.later or self._log.pending or self._intake.head is not None or not self._open:
                 return False
             self._look_for_lost()
+            view_id = self._log.next_view
             link.advance()
+            self._intake.expect_ends(link.handle.ends, view_id)
             self._log = link.handle.log
             self._log.only_plain = True
             self._losses = self._new_losses(self._intake.chooses)
@@ -238,6 +243,8 @@ class ReaderCore(ReaderStatuses):
                 self._intake.forget_lapse(handle)
 
     def _take_fast(self, n: int) -> list[Any]:
+        if not self._fast:  # any more: the log is another one now
+            return self._search(n, ANY, None, None, True)
         if self._limit:
             self._look_for_rejected()
         try:
@@ -555,6 +562,13 @@ def _writer_lapsed(reader_ref: weakref.ref[ReaderCore], handle: int, lapsed: boo
     if reader is not None:
         reader._choose_way()
         reader._matches.lapsed(handle, lapsed)
+
+
+def _group_begun(reader_ref: weakref.ref[ReaderCore]) -> None:
+    """The reader has passed the last place where the order of a group ends. Under its lock."""
+    reader = reader_ref()
+    if reader is not None:
+        reader._choose_way()
 
 
 def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matches: Matches) -> None:

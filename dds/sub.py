@@ -324,13 +324,13 @@ class DataReader(ReaderCore, Generic[T]):
                 n = min(n, self._limit)
             try:
                 block = self._take_block(n)
-                while block is None and self._log.is_gone and self._log_ended():
+                while block is None and self._log.is_gone and self._log_ended() and self._fast:
                     block = self._take_block(n)
             except ValueError:
                 if self._intake.instances is None:
                     raise
                 return self._copied_batch(n)  # the first one is no record of the type
-            if block is None and self._log.meets_tagged:
+            if block is None and (self._log.meets_tagged or not self._fast):
                 return self._copied_batch(n)
             if block is None:
                 return Batch.of_payloads(codec, [], [])

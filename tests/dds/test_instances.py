@@ -34,6 +34,7 @@ from dds.idl.annotations import key
 from dds.idl.types import array, sequence
 from dds.instances import DEPARTURE
 from tests.dds.test_sub import ANY, LONG, write_all
+from tests.spindle.daemons import Daemon
 from tests.support import wait_until
 
 ALIVE, DISPOSED, NO_WRITERS = InstanceState.Alive, InstanceState.NotAliveDisposed, InstanceState.NotAliveNoWriters
@@ -470,3 +471,32 @@ def test_readers_go_through_the_states_of_the_model(steps):
             info = last[number]
             total = info.disposed_generation_count + info.no_writers_generation_count
             assert total + info.absolute_generation_rank == sum(counts.values())
+
+
+def test_instances_of_a_group_that_has_died(runtime_dir, tmp_path):
+    """Goal: where the next group begins, what was written before has no writers, for who takes as it comes, who keeps
+    the last, and who comes late; and that is the last look at each message that such readers need. Method: a logged
+    topic whose only daemon is killed."""
+    qos, arguments = Qos(Policy.Durability.Persistent), ("--journal-dir", str(tmp_path))
+    daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+    try:
+        with DomainParticipant(reattach=True) as stays:
+            topic = Topic(stays, "tracks", Track, qos=qos)
+            lasting, last = DataReader(stays, topic), DataReader(stays, topic, qos=Qos(Policy.History.KeepLast(9)))
+            with DomainParticipant() as brief, DataWriter(brief, Topic(brief, "tracks", Track, qos=qos)) as writer:
+                write_all(writer, [Track(1, 1), Track(2, 2)])
+                assert writer.wait_for_acks(LONG, persisted=True)
+                assert len(lasting.take(9)) == len(last.take(9)) == 2 and lasting._fast
+                daemon.kill()
+            daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+            wait_until(lambda: stays.get_node_status().reattached_count == 1, 20)
+            late, writer = DataReader(stays, topic), DataWriter(stays, topic)
+            write_all(writer, [Track(2, 3)])
+            assert writer.wait_for_acks(LONG)
+            expected = [(-1, NO_WRITERS), (-2, ALIVE), (3, ALIVE)]
+            assert seen(lasting.take(9)) == seen(last.take(9)) == seen(late.take(9))[2:] == expected
+            write_all(writer, [Track(2, 4)])
+            assert writer.wait_for_acks(LONG)
+            assert seen(lasting.take(9)) == seen(late.take(9)) == [(4, ALIVE)] and lasting._fast and late._fast
+    finally:
+        daemon.stop()
