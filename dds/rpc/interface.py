@@ -27,6 +27,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import TypeVar
 
 from dds.rpc.values import Fields, Value
@@ -235,8 +236,10 @@ def interface_of(cls: type, attribute: str, decorator: str) -> Interface:
 
 
 def caller_scope(depth: int) -> dict[str, Value]:
-    """The names that are known where a class stands, for types of a class that stands in a function."""
-    return dict(sys._getframe(depth + 1).f_locals)
+    """The types and modules that are known where a class stands, for annotations of a class in a function."""
+    found = sys._getframe(depth + 1).f_locals
+    return {name: one for name, one in found.items() if isinstance(one, (type, ModuleType)) or (
+        type(one).__module__.partition(".")[0] in ("typing", "types", "cyclonedds_idl"))}
 
 
 def oneway(function: F) -> F:

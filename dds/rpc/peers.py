@@ -32,6 +32,11 @@ class Peers:
         self._strangers: set[int] = set()
         self._there: dict[bytes, Announcement] = {}
 
+    @property
+    def there(self) -> set[bytes]:
+        """The ids of those that were there at the last look."""
+        return set(self._there)
+
     def look(self) -> tuple[list[Announcement], list[Announcement]]:
         """Who has come and who has gone since the last look."""
         with self._lock:

@@ -1,0 +1,427 @@
+"""A replica as a state machine: entries of the order go in, entries to write and results come out. No thread, no clock,
+no topic: what drives it (`dds.replicated.replica`, or the simulator) reads and writes.
+
+How an object begins: a replica writes JOIN when it begins to read. When that comes back, it has read all that the topic
+has kept. If nothing of that says that there is an object, it writes GENESIS. The first GENESIS of the order begins the
+object, in the state that the class says, at everybody who reads it, also at those who read it later.
+
+How a replica gets the state: by that GENESIS and all commands behind it, or by a snapshot and all commands behind that.
+One that finds neither in what it reads writes WANT. Then the first of the live replicas writes SNAPSHOT; the state as
+it is where this comes back is the snapshot, and goes out in pieces. Whoever has no state keeps all entries behind a
+SNAPSHOT until its pieces are complete: so there is no gap and nothing twice. If the donor goes (GONE), whoever is the
+first then begins another one.
+
+Rules: whatever an entry does depends on the order alone. A command is carried out once, though it may be in the order
+twice: each replica numbers its own. A replica that isn't live writes nothing that others could take for the object's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any, Protocol
+
+from dds.replicated.agreed import CHECKS_MAX, Agreed, Check
+from dds.replicated.messages import ID_BYTES, NONE, Entry, Kind
+
+BACKLOG_MAX = 256 << 20  # bytes of entries that are kept for a snapshot that isn't complete
+CANDIDATES_MAX = 64  # snapshots that are followed at a time
+
+
+class Target(Protocol):
+    """The object, see `dds.replicated.object`."""
+
+    def begin(self) -> None:
+        """Into the state in which an object begins."""
+
+    def carry_out(self, name: str, body: bytes, context: Context) -> Result:
+        """A command. Raises nothing that the command raises: that belongs to the result."""
+
+    def tell_gone(self, replica: bytes, context: Context) -> None:
+        """A replica is there no more."""
+
+    def snapshot(self) -> bytes:
+        """Equal states have equal bytes."""
+
+    def restore(self, state: bytes) -> None:
+        """ValueError for what snapshot() doesn't make."""
+
+    def digest(self) -> bytes:
+        """Of the state."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a command may go by beside its arguments, alike at every replica.
+
+    index      number of the command in the order, from 1
+    timestamp  agreed time, UTC ns: when it was written by its sender's clock, but never before the one before it
+    sender     id of the replica that it comes from
+    seed       of random numbers
+    """
+
+    index: int
+    timestamp: int
+    sender: bytes
+    seed: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a command has returned, or raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Phase(enum.Enum):
+    """How far a replica is."""
+
+    READING = "reads what the topic has kept"
+    WAITING = "waits for a snapshot"
+    ENTERING = "has the state"
+    LIVE = "is live"
+    STOPPED = "has stopped"
+
+
+@dataclasses.dataclass
+class Effects:
+    """What follows from an entry.
+
+    send      entries to write
+    results   of commands of this replica, by number
+    snapshot  to give in pieces: its number and bytes
+    """
+
+    send: list[Entry] = dataclasses.field(default_factory=list)
+    results: list[tuple[int, Result]] = dataclasses.field(default_factory=list)
+    snapshot: tuple[int, bytes] | None = None
+
+
+@dataclasses.dataclass
+class _Candidate:
+    """A snapshot that isn't complete: where its place is in the backlog, and its pieces."""
+
+    begin: int
+    pieces: list[bytes] = dataclasses.field(default_factory=list)
+
+
+class Machine:
+    """One replica.
+
+    me              its id
+    check_every     commands after which all replicas compare their states; 0 = never
+    snapshot_every  bytes of commands after which the topic gets a snapshot; 0 = only if somebody needs one
+    """
+
+    def __init__(self, me: bytes, target: Target, check_every: int, snapshot_every: int) -> None:
+        self.me = me
+        self.phase = Phase.READING
+        self.why_stopped = ""
+        self.strangers = 0  # entries about another object of the same name
+        self.agreed: Agreed | None = None
+        self._target = target
+        self._check_every = check_every
+        self._snapshot_every = snapshot_every
+        self._joins = 0
+        self._read = False  # our JOIN has come back: we have had all that was kept
+        self._evidence = False  # something that we have had says that there is an object
+        self._number = 0  # of our last command
+        self._backlog: list[tuple[Entry, int, int]] = []
+        self._backlog_bytes = 0
+        self._candidates: dict[tuple[bytes, int], _Candidate] = {}
+        self._snapshots = 0
+        self._begins_snapshot = False  # our SNAPSHOT is on its way
+        self._buried: set[bytes] = set()  # whose GONE is on its way
+        self._effects = Effects()
+
+    # --- what the program and the world say
+
+    def join(self) -> Entry:
+        """The first entry to write."""
+        self._joins += 1
+        return self._entry(Kind.JOIN, number=self._joins)
+
+    def command(self, name: str, body: bytes) -> Entry:
+        """A command to write; commands must be written in the order in which they are made."""
+        self._number += 1
+        return self._entry(Kind.COMMAND, number=self._number, name=name, body=body)
+
+    def stamped(self, command: Entry) -> Entry:
+        """A command of ours, made again for the object as it is now."""
+        return dataclasses.replace(command, lineage=self._lineage)
+
+    def present(self, replicas: set[bytes]) -> list[Entry]:
+        """These replicas are there: what to write about those that should be and are not."""
+        if self.phase is not Phase.LIVE or self.agreed is None:
+            return []
+        gone = [one for one in (*self.agreed.live, *self.agreed.wants)
+                if one not in replicas and one not in self._buried and one != self.me]
+        self._buried.update(gone)
+        return [self._entry(Kind.GONE, body=one) for one in gone]
+
+    def leave(self) -> Entry:
+        """What to write last."""
+        self.phase = Phase.STOPPED
+        return self._entry(Kind.GONE, body=self.me)
+
+    def reattached(self) -> list[Entry]:
+        """Its node went away, and entries of it may be lost: what to write before its commands are written again.
+
+        Nobody can rely on what it had begun: to the others it goes, and comes back.
+        """
+        self._buried.clear()
+        self._begins_snapshot = False
+        return [self._entry(Kind.GONE, body=self.me), self.join()]
+
+    def lose_place(self) -> list[Entry]:
+        """Entries may be missing: the state can't be trusted any more. What to write to get one."""
+        self._forget_state()
+        self._read = False
+        return self.reattached()
+
+    def _forget_state(self) -> None:
+        self.agreed = None
+        self._evidence = True
+        self.phase = Phase.READING
+        self._forget_backlog()
+        self._begins_snapshot = False
+        self._buried.clear()
+
+    # --- the order
+
+    def deliver(self, entry: Entry, timestamp: int, size: int) -> Effects:
+        """The next entry of the order; `timestamp` of its sample (UTC ns), `size` in bytes."""
+        self._effects = effects = Effects()
+        if self.phase is Phase.STOPPED or not _is_sound(entry):
+            return effects
+        if self.agreed is not None:
+            self._carry_out(entry, timestamp, size)
+        if self.agreed is None:
+            self._look_for_state(entry, timestamp, size)
+        joined = entry.origin == self.me and entry.kind == Kind.JOIN and entry.number == self._joins
+        self._read = self._read or joined
+        if joined and self.agreed is None:
+            self._ask()
+        if self.agreed is not None and self._read and (
+                self.phase in (Phase.READING, Phase.WAITING) or (joined and self.phase is Phase.ENTERING)):
+            self.phase = Phase.ENTERING
+            self._send(Kind.LIVE)
+        return effects
+
+    def _ask(self) -> None:
+        if self._evidence:
+            self.phase = Phase.WAITING
+            self._send(Kind.WANT)
+        else:
+            self._send(Kind.GENESIS)
+
+    # --- without a state
+
+    def _look_for_state(self, entry: Entry, timestamp: int, size: int) -> None:
+        if entry.kind == Kind.GENESIS and not self._evidence:
+            self._target.begin()
+            self.agreed = Agreed(lineage=entry.origin)
+            self._forget_backlog()
+            return
+        if entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK):
+            self._evidence = True
+        if self._candidates:
+            self._backlog.append((entry, timestamp, size))
+            self._backlog_bytes += size + 256
+            if self._backlog_bytes > BACKLOG_MAX:
+                self._stop(f"more than {BACKLOG_MAX} bytes of entries came while a snapshot was on its way, the most "
+                           "that a replica keeps")
+                return
+        if entry.kind == Kind.SNAPSHOT and len(self._candidates) < CANDIDATES_MAX:
+            self._candidates[entry.origin, entry.number] = _Candidate(len(self._backlog))
+        elif entry.kind == Kind.PIECE:
+            self._take_piece(entry)
+        elif entry.kind == Kind.GONE:
+            for key in [one for one in self._candidates if one[0] == entry.body]:
+                del self._candidates[key]
+            if not self._candidates:
+                self._forget_backlog()
+
+    def _take_piece(self, entry: Entry) -> None:
+        candidate = self._candidates.get((entry.origin, entry.number))
+        if candidate is None or entry.part != len(candidate.pieces):
+            return
+        candidate.pieces.append(entry.body)
+        if len(candidate.pieces) < entry.parts:
+            return
+        try:
+            agreed, state = Agreed.decode(b"".join(candidate.pieces))
+            self._target.restore(state)
+        except ValueError:
+            del self._candidates[entry.origin, entry.number]  # not from a replica of this class; another one may come
+            return
+        rest = self._backlog[candidate.begin:]
+        self._forget_backlog()
+        self.agreed = agreed
+        for one in rest:
+            if self.agreed is None or self.phase is Phase.STOPPED:
+                return
+            self._carry_out(*one)
+
+    def _forget_backlog(self) -> None:
+        self._backlog = []
+        self._backlog_bytes = 0
+        self._candidates = {}
+
+    # --- with one
+
+    def _carry_out(self, entry: Entry, timestamp: int, size: int) -> None:
+        agreed = self.agreed
+        assert agreed is not None
+        if entry.kind in (Kind.JOIN, Kind.GENESIS):
+            return
+        if entry.lineage != agreed.lineage and entry.kind not in (Kind.WANT, Kind.GONE):
+            self.strangers += 1
+            if self.phase is Phase.READING and entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT):
+                self._forget_state()  # the topic had forgotten how the object began, and somebody began another one
+            return
+        if entry.kind == Kind.COMMAND:
+            self._command(agreed, entry, timestamp, size)
+        elif entry.kind == Kind.LIVE:
+            self._live(agreed, entry.origin)
+        elif entry.kind == Kind.WANT:
+            if entry.origin not in agreed.wants and entry.origin not in agreed.live:
+                agreed.wants.append(entry.origin)
+        elif entry.kind == Kind.SNAPSHOT:
+            self._snapshot(agreed, entry)
+        elif entry.kind == Kind.PIECE:
+            if entry.part == entry.parts - 1 and agreed.serving.get(entry.origin, (None,))[0] == entry.number:
+                del agreed.serving[entry.origin]
+        elif entry.kind == Kind.GONE:
+            self._gone(agreed, entry.body, timestamp)
+        elif entry.kind == Kind.CHECK:
+            self._compare(agreed, entry)
+        self._do_duties(agreed)
+
+    def _command(self, agreed: Agreed, entry: Entry, timestamp: int, size: int) -> None:
+        if not agreed.is_new(entry.origin, entry.number):
+            return
+        agreed.note_done(entry.origin, entry.number)
+        agreed.index += 1
+        agreed.timestamp = max(agreed.timestamp, timestamp)
+        agreed.written += size + 128
+        result = self._target.carry_out(entry.name, entry.body, self._context(agreed, entry.origin))
+        if entry.origin == self.me:
+            self._effects.results.append((entry.number, result))
+        if self._check_every and agreed.index % self._check_every == 0:
+            agreed.checks = [*agreed.checks, Check(agreed.index, list(agreed.live))][-CHECKS_MAX:]
+            if self.me in agreed.live:
+                self._send(Kind.CHECK, number=agreed.index, body=self._target.digest())
+
+    def _context(self, agreed: Agreed, sender: bytes) -> Context:
+        return Context(agreed.index, agreed.timestamp, sender, agreed.lineage + agreed.index.to_bytes(8, "big"))
+
+    def _live(self, agreed: Agreed, origin: bytes) -> None:
+        if origin not in agreed.live:
+            agreed.live.append(origin)
+        if origin in agreed.wants:
+            agreed.wants.remove(origin)
+        self._buried.discard(origin)
+        if origin == self.me and self.phase is Phase.ENTERING:
+            self.phase = Phase.LIVE
+
+    def _snapshot(self, agreed: Agreed, entry: Entry) -> None:
+        if entry.origin == self.me:
+            self._begins_snapshot = False
+        if entry.origin not in agreed.live:
+            return  # it was taken for gone meanwhile
+        agreed.written = 0
+        earlier = agreed.serving.pop(entry.origin, (0, []))[1]
+        agreed.serving[entry.origin] = entry.number, [*earlier, *agreed.wants]
+        agreed.wants = []
+        if entry.origin == self.me:
+            self._effects.snapshot = entry.number, agreed.encode(self._target.snapshot())
+
+    def _gone(self, agreed: Agreed, replica: bytes, timestamp: int) -> None:
+        self._buried.discard(replica)
+        if replica in agreed.wants:
+            agreed.wants.remove(replica)
+        for _, served in agreed.serving.values():
+            if replica in served:
+                served.remove(replica)
+        if replica not in agreed.live:
+            return
+        agreed.live.remove(replica)
+        agreed.timestamp = max(agreed.timestamp, timestamp)
+        _, served = agreed.serving.pop(replica, (0, []))
+        agreed.wants += [one for one in served if one not in agreed.wants]
+        for check in agreed.checks:
+            if replica in check.expected:
+                check.expected.remove(replica)
+        self._judge(agreed)
+        self._target.tell_gone(replica, self._context(agreed, replica))
+        if replica == self.me and self.phase is Phase.LIVE:
+            self.phase = Phase.ENTERING  # somebody took us for gone: our node was, or the news was late
+            self._send(Kind.LIVE)
+
+    def _do_duties(self, agreed: Agreed) -> None:
+        """What the first of the live replicas does for all."""
+        if self.phase is not Phase.LIVE or not agreed.live or agreed.live[0] != self.me or self._begins_snapshot:
+            return
+        too_long = self._snapshot_every and agreed.written >= self._snapshot_every
+        if (agreed.wants or too_long) and self.me not in agreed.serving:
+            self._begins_snapshot = True
+            self._snapshots += 1
+            self._send(Kind.SNAPSHOT, number=self._snapshots)
+
+    def _compare(self, agreed: Agreed, entry: Entry) -> None:
+        for check in agreed.checks:
+            if check.index == entry.number and entry.origin in check.expected and (
+                    entry.origin not in dict(check.said)):
+                check.said.append((entry.origin, entry.body))
+        self._judge(agreed)
+
+    def _judge(self, agreed: Agreed) -> None:
+        left = []
+        for check in agreed.checks:
+            verdict = check.verdict()
+            if verdict is None:
+                left.append(check)
+                continue
+            mine = dict(check.said).get(self.me)
+            if mine is not None and mine != verdict:
+                self._send(Kind.GONE, body=self.me)
+                self._stop(f"after command {check.index} its state differs from that of the others: a command goes by "
+                           "something that isn't the same everywhere (a clock, a random number, the order of a set), "
+                           "or the state was changed without a command")
+        agreed.checks = left
+
+    # --- inside
+
+    def _stop(self, why: str) -> None:
+        self.phase = Phase.STOPPED
+        self.why_stopped = why
+
+    @property
+    def _lineage(self) -> bytes:
+        return NONE if self.agreed is None else self.agreed.lineage
+
+    def _entry(self, kind: Kind, **more: Any) -> Entry:
+        return Entry(kind, self.me, self._lineage, **more)
+
+    def _send(self, kind: Kind, **more: Any) -> None:
+        self._effects.send.append(self._entry(kind, **more))
+
+    def pieces(self, number: int, snapshot: bytes, size: int) -> list[Entry]:
+        """A snapshot as entries with bodies of `size` bytes at most."""
+        parts = max(1, -(-len(snapshot) // size))
+        return [self._entry(Kind.PIECE, number=number, part=k, parts=parts, body=snapshot[k * size : (k + 1) * size])
+                for k in range(parts)]
+
+
+def _is_sound(entry: Entry) -> bool:
+    """False for what no replica writes: anybody who may write to the topic may have written it."""
+    if entry.kind == Kind.GONE:
+        return len(entry.body) == ID_BYTES
+    if entry.kind == Kind.PIECE:
+        return 0 <= entry.part < entry.parts
+    return Kind.JOIN <= entry.kind <= Kind.CHECK and entry.number >= 0
+
+
+__all__ = ["Context", "Effects", "Machine", "Phase", "Result", "Target"]

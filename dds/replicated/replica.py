@@ -1,0 +1,542 @@
+"""A replica: an object here that is the same in every program that has one of its name.
+
+    counter = Replica(participant, "visitors", Counter)
+    counter.add(1)          # a command: returns when this replica has carried it out, with what that returned
+    counter.value()         # a query: from this replica, which has every command that returned here
+
+How it works: the thread of the caller writes the command into the object's topic; the replica's own thread reads the
+topic, carries out all commands in its order, and gives the caller the result of its own. `dds.replicated.machine`
+decides what each entry means. What the replica has to write besides, another thread writes: the one that reads must
+never wait for room, since it is the one that makes room.
+
+Rules: a command whose node dies is written again by the replica itself if its participant goes on at another node, and
+is carried out once. A replica is closed by close(), by leaving a `with` block, or with its participant.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from dds.entity import Participant
+from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
+from dds.pub import DataWriter, Publisher
+from dds.qos import Policy, Qos
+from dds.replicated.errors import ReplicaDiverged, ReplicaError, StateLost
+from dds.replicated.machine import Effects, Machine, Phase
+from dds.replicated.messages import ID_BYTES, ROOM, Entry
+from dds.replicated.object import COMMAND, Carrier, Object, interface_of
+from dds.rpc.errors import CallTimeout, InvalidArguments, OutcomeUnknown
+from dds.rpc.interface import Operation
+from dds.rpc.messages import Announcement
+from dds.rpc.peers import Peers
+from dds.rpc.pump import Pump
+from dds.rpc.topics import close_ends
+from dds.sub import DataReader, Subscriber
+from dds.topic import Topic
+from dds.util import duration
+from dds.wake import Deadline
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+O = TypeVar("O", bound=Object)  # noqa: E741  an Object
+R = TypeVar("R")
+
+TIMEOUT_NS = duration(seconds=10)
+JOIN_NS = duration(seconds=30)
+CHECK_EVERY = 1000
+COMMANDS_MAX = 1000
+HISTORY_BYTES = 16 << 20
+HISTORY_BYTES_MIN = 1 << 20  # of a logged object
+NAME_MAX = 200  # bytes
+SLOTS_MAX = 1024
+LOOK_S = 0.2  # how often a replica that waits for the state looks around
+LONELY_S = 2.0  # how long it waits if nobody is there who could have it
+
+log = logging.getLogger("dds")
+
+
+class Replica(Generic[O]):
+    """A replica of an object. The commands and queries of its class are attributes of the replica.
+
+    name      of the object in the group
+    cls       its class, the same in every program
+    logged    True: the object survives the death of all nodes, on disk; False: it lasts as long as one replica does
+    make      makes an object in the state in which it begins; None = the class
+    timeout   ns that a command may take
+    join_timeout  ns that becoming a replica may take
+    check_every   commands after which all replicas compare their states; 0 = never. The same in every program
+    commands_max  commands of this replica in flight
+    size_max  bytes of the largest command, with about 100 bytes for its head; 0 = as the group has it, else 16 KiB
+    history_bytes  what a node keeps of the topic. For a logged object at least 1 MiB, and four times the bytes of its
+               largest snapshot
+    Returns when the replica has the state. Raises TypeError for a class that can't be replicated, DDSTimeout,
+    StateLost, DDSException as making a Topic does.
+
+    A command raises what it raises, CallTimeout, OutcomeUnknown, ReplicaDiverged, InvalidArguments, DDSSampleTooLarge.
+    """
+
+    def __init__(self, participant: Participant, name: str, cls: type[O], *, logged: bool = False,
+                 make: Callable[[], O] | None = None, timeout: int = TIMEOUT_NS, join_timeout: int = JOIN_NS,
+                 check_every: int = CHECK_EVERY, commands_max: int = COMMANDS_MAX, size_max: int = 0,
+                 history_bytes: int = HISTORY_BYTES) -> None:
+        if not (isinstance(cls, type) and issubclass(cls, Object)):
+            raise TypeError(f"{cls!r} is no class of replicated objects: derive it from dds.replicated.Object")
+        if not name or len(name.encode()) > NAME_MAX:
+            raise ValueError(f"the name of an object has 1 to {NAME_MAX} bytes, not {name!r}")
+        for what, value in (("timeout", timeout), ("join_timeout", join_timeout), ("commands_max", commands_max)):
+            if value <= 0:
+                raise ValueError(f"{what} must be positive, not {value!r}")
+        if logged and history_bytes < HISTORY_BYTES_MIN:
+            raise ValueError(f"history_bytes {history_bytes}: a logged object needs {HISTORY_BYTES_MIN} or more")
+        interface = interface_of(cls)
+        self._timeout_ns = timeout
+        self._operations = interface.operations
+        self._core = _Core(participant, name, Carrier(cls, make or cls), logged, check_every, commands_max, size_max,
+                           history_bytes, timeout)
+        self._core.start()
+        try:
+            self._core.wait_live(join_timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        operation = self.__dict__.get("_operations", {}).get(name)
+        if operation is None:
+            raise AttributeError(f"the object has neither a command nor a query {name!r}")
+        made: Any
+        if operation.mark == COMMAND:
+            made = ReplicatedCommand(self._core, operation, self._timeout_ns)
+        else:
+            core = self._core
+
+            def made(*arguments: Any, **keywords: Any) -> Any:
+                return core.ask(operation, arguments, keywords)
+
+            made.__name__, made.__doc__ = operation.name, operation.__doc__
+        self.__dict__[name] = made
+        return made
+
+    @property
+    def typed(self) -> O:
+        """The replica itself, for type checkers: its commands and queries have the types of the class's methods."""
+        return cast(O, self)
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes: the `sender` of its commands."""
+        return self._core.machine.me
+
+    @property
+    def phase(self) -> str:
+        """"is live", or what it does instead."""
+        return self._core.machine.phase.value
+
+    def replicas(self) -> list[bytes]:
+        """The ids of the replicas that have the state, in the order in which they got it."""
+        return self._core.live_replicas()
+
+    def synchronize(self, timeout: int = TIMEOUT_NS) -> None:
+        """Return when this replica has carried out every command that any replica had written when this was called.
+
+        Raises CallTimeout after `timeout` ns.
+        """
+        self._core.synchronize(timeout)
+
+    def wait_for(self, condition: Callable[[O], bool], timeout: int | None = None) -> bool:
+        """Return True as soon as `condition` of the object is true; False after `timeout` ns (None = never).
+
+        It is asked after commands were carried out, on this thread; it must change nothing.
+        """
+        return self._core.wait_for(cast(Callable[[Any], bool], condition), timeout)
+
+    def close(self) -> None:
+        """End it; commands in flight raise OutcomeUnknown. Idempotent."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<dds.replicated.Replica of {self._core.name!r}, which {self.phase}>"
+
+
+class ReplicatedCommand(Generic[R]):
+    """One command of a replica: call it, or choose how. One of a logged object returns when it is on disk as well, at
+    every node that has the object; a future says nothing of that."""
+
+    def __init__(self, core: _Core, operation: Operation, timeout_ns: int) -> None:
+        self._core = core
+        self._operation = operation
+        self._timeout_ns = timeout_ns
+        self.__doc__ = operation.__doc__
+        self.__name__ = operation.name
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> R:
+        """Have it carried out, and wait for its result."""
+        deadline = Deadline(self._timeout_ns)
+        future = self._core.begin(self._operation, arguments, keywords)
+        if not concurrent.futures.wait([future], deadline.left_s()).done:
+            raise self._late()
+        self._keep(deadline)
+        return future.result()
+
+    def future(self, *arguments: Any, **keywords: Any) -> Future[R]:
+        """Have it carried out, and don't wait; there is no deadline."""
+        return self._core.begin(self._operation, arguments, keywords)
+
+    async def aio(self, *arguments: Any, **keywords: Any) -> R:
+        """Have it carried out, and wait in a coroutine."""
+        import asyncio
+
+        # Writing may have to wait for room, and the loop must not.
+        deadline = Deadline(self._timeout_ns)
+        future = await asyncio.to_thread(self._core.begin, self._operation, arguments, keywords)
+        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=deadline.left_s())
+        if not done:
+            raise self._late()
+        if self._core.logged:
+            await asyncio.to_thread(self._keep, deadline)
+        return cast(R, done.pop().result())
+
+    def _keep(self, deadline: Deadline) -> None:
+        """Wait until the command of a logged object is on disk, at every node that has the object."""
+        if self._core.logged and not self._core.persisted(deadline):
+            raise self._late()
+
+    def within(self, timeout: int) -> ReplicatedCommand[R]:
+        """The same with another timeout, in ns."""
+        if timeout <= 0:
+            raise ValueError(f"timeout must be positive, not {timeout!r}")
+        return ReplicatedCommand(self._core, self._operation, timeout)
+
+    def _late(self) -> CallTimeout:
+        return CallTimeout(f"{self._core.name}: {self._operation.name}() was not carried out within "
+                           f"{self._timeout_ns / 1e9:g} s; it may be yet")
+
+
+class Again:
+    """In the queue of the scribe: the node went away."""
+
+
+class _Core:
+    """What the threads of a replica hold."""
+
+    def __init__(self, participant: Participant, name: str, carrier: Carrier, logged: bool, check_every: int,
+                 commands_max: int, size_max: int, history_bytes: int, timeout_ns: int) -> None:
+        self.name = name
+        self.machine = Machine(os.urandom(ID_BYTES), carrier, check_every, history_bytes // 8 if logged else 0)
+        self._carrier = carrier
+        self.logged = logged
+        self._history_bytes = history_bytes
+        self._commands_max = commands_max
+        self._lock = threading.RLock()  # of the machine and the object; a command may ask its own object
+        self._changed = threading.Condition(self._lock)
+        self._writing = threading.Lock()  # commands are numbered and written in one order
+        self._pending: dict[int, tuple[Entry, Future[Any]]] = {}
+        self._ended: DDSException | None = None
+        durable = Policy.Durability.Persistent if logged else Policy.Durability.TransientLocal
+        reliable = Policy.Reliability.Reliable(timeout_ns)
+        topic: Topic[Entry] = Topic(participant, f"{name}_Replicated", Entry, Qos(reliable, durable), size_max=size_max,
+                      history_bytes=history_bytes)
+        me = Qos(Policy.Userdata(Announcement("replica", self.machine.me).encode()))
+        spec = topic.spec
+        assert spec is not None
+        # What waits in the writer's ring comes before a snapshot that is due. A logged object lives on what the topic
+        # keeps, so a snapshot must come before too much of that is overwritten.
+        slots = min(SLOTS_MAX, max(8, history_bytes // (16 * spec.size_max))) if logged else 0
+        self._writer = DataWriter(Publisher(participant), topic, Qos(reliable, durable) + me, slots=slots)
+        try:
+            self._reader = DataReader(Subscriber(participant), topic, Qos(durable, Policy.History.KeepAll) + me)
+        except BaseException:
+            close_ends(self._writer)
+            raise
+        self._reader.read_own_writes = False
+        self._piece_bytes = spec.size_max - ROOM
+        if self._piece_bytes < 256:
+            close_ends(self._reader, self._writer)
+            raise ValueError(f"size_max {spec.size_max}: an object needs {ROOM + 256} or more")
+        self._peers = Peers(self._reader, self._writer, "replica")
+        self._pump: Pump[Entry] = Pump(participant, f"dds replica of {name}", self._reader, [self._writer], self)
+        self._to_write: queue.SimpleQueue[Entry | Again | None] = queue.SimpleQueue()
+        self._scribe = threading.Thread(target=self._write_all, name=f"dds entries of {name}", daemon=True)
+
+    def start(self) -> None:
+        self._to_write.put(self.machine.join())
+        self._scribe.start()
+        self._pump.start()
+
+    def wait_live(self, timeout_ns: int) -> None:
+        """Raises StateLost, DDSTimeout, or why it has ended."""
+        deadline = Deadline(timeout_ns)
+        lonely_since = None
+        others: set[bytes] = set()
+        with self._changed:
+            while not self._changed.wait_for(
+                    lambda: self._ended is not None or self.machine.phase is Phase.LIVE, LOOK_S):
+                others = self._peers.there - {self.machine.me}
+                phase, now = self.machine.phase, time.monotonic()
+                lonely_since = None if others or phase is not Phase.WAITING else lonely_since or now
+                if deadline.left_s() == 0 or (lonely_since is not None and now - lonely_since > LONELY_S):
+                    break
+            else:
+                self._check()
+                return
+        waited = f"within {timeout_ns / 1e9:g} s"
+        if phase is Phase.WAITING and not others:
+            raise StateLost(f"{self.name}: the object exists, and nobody who has its state is left, nor is there a "
+                            "whole snapshot in what its topic has kept. Close all that is left of it, and it begins "
+                            "anew")
+        raise DDSTimeout(f"{self.name}: the replica did not get the state {waited}: it {phase.value}; "
+                         f"{len(others)} other replicas are there")
+
+    # --- the program
+
+    def begin(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Future[Any]:
+        """Write a command. Raises as a write, and for wrong arguments."""
+        values = operation.bind(arguments, keywords)
+        try:
+            body = operation.arguments.encode(values)
+        except (TypeError, ValueError) as error:
+            raise InvalidArguments(f"{operation.describe()}: {error}") from None
+        if self._pump.is_this_thread():
+            raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION,
+                               f"{operation.name}(): a command that another command waits for would wait for ever; "
+                               "call the method of the object itself")
+        future: Future[Any] = Future()
+        with self._writing:
+            with self._lock:
+                self._check()
+                if len(self._pending) >= self._commands_max:
+                    raise DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
+                                       f"{self.name}: {self._commands_max} commands of this replica are in flight, the "
+                                       "most that it may have (commands_max): wait for some")
+                entry = self.machine.command(operation.name, body)
+                self._pending[entry.number] = entry, future
+            try:
+                self._write_command(entry)
+            except BaseException:
+                with self._lock:
+                    self._pending.pop(entry.number, None)
+                raise
+        return future
+
+    def _write_command(self, entry: Entry) -> None:
+        while True:
+            try:
+                self._writer.write(entry)
+                return
+            except DDSUnacknowledged:
+                # What is in doubt was a part of what is pending: all of that is written again, in its order.
+                self._write_again()
+                return
+
+    def _write_again(self) -> None:
+        """After a node has gone. Whoever calls it holds `_writing`. What had come is told by its number."""
+        with self._lock:
+            entries = [*self.machine.reattached(),
+                       *(self.machine.stamped(one) for one, _ in self._pending.values())]
+        written = 0
+        while written < len(entries):
+            try:
+                self._writer.write(entries[written])
+                written += 1
+            except DDSUnacknowledged:
+                written = 0  # another node has gone
+
+    def ask(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Answer a query here."""
+        values = operation.bind(arguments, keywords)
+        with self._lock:
+            self._check()
+            return operation.call(self._carrier.object, values)
+
+    def persisted(self, deadline: Deadline) -> bool:
+        """True when all that was written is on disk everywhere. Raises OutcomeUnknown."""
+        left_s = deadline.left_s()
+        try:
+            return self._writer.wait_for_acks(duration(infinite=True) if left_s is None else int(left_s * 1e9),
+                                              persisted=True)
+        except DDSUnacknowledged as error:
+            raise OutcomeUnknown(f"{self.name}: the node of this program went away: the command was carried out here, "
+                                 "and is not known to be on disk") from error
+        except DDSException as error:
+            raise OutcomeUnknown(f"{self.name}: the command was carried out here, and is not known to be on disk: "
+                                 f"{error}") from error
+
+    def wait_for(self, condition: Callable[[Any], bool], timeout_ns: int | None) -> bool:
+        with self._changed:
+            found = self._changed.wait_for(lambda: self._ended is not None or condition(self._carrier.object),
+                                           None if timeout_ns is None else timeout_ns / 1e9)
+            self._check()
+            return found
+
+    def live_replicas(self) -> list[bytes]:
+        with self._lock:
+            self._check()
+            return [] if self.machine.agreed is None else list(self.machine.agreed.live)
+
+    def synchronize(self, timeout_ns: int) -> None:
+        """An entry that does nothing, and is pending as commands are."""
+        future: Future[Any] = Future()
+        with self._writing:
+            with self._lock:
+                self._check()
+                entry = self.machine.command("", b"")
+                self._pending[entry.number] = entry, future
+            self._write_command(entry)
+        error = None
+        try:
+            error = future.exception(timeout_ns / 1e9)
+        except concurrent.futures.TimeoutError:
+            raise CallTimeout(f"{self.name}: the order did not get here within {timeout_ns / 1e9:g} s") from None
+        if isinstance(error, DDSException):
+            raise error
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def close(self) -> None:
+        with self._lock:
+            over = self._ended is not None
+            if not over:
+                self._to_write.put(self.machine.leave())
+        self._to_write.put(None)
+        if self._scribe.ident is not None and threading.current_thread() is not self._scribe:
+            self._scribe.join(2.0)
+        if not over:
+            try:
+                self._writer.wait_for_acks(duration(milliseconds=500))
+            except DDSException:
+                pass
+        self._end(closed(f"the replica of {self.name!r}"))
+        self._pump.stop()
+
+    # --- writing what isn't a command
+
+    def _write_all(self) -> None:
+        while (entry := self._to_write.get()) is not None:
+            try:
+                while True:
+                    try:
+                        if isinstance(entry, Again):
+                            with self._writing:
+                                self._writer.take_unacknowledged()
+                                self._write_again()
+                        else:
+                            self._writer.write(entry)
+                        break
+                    except DDSUnacknowledged:
+                        with self._writing:
+                            self._write_again()
+                    except DDSTimeout as error:
+                        log.warning("a replica of %r: %s; it goes on trying", self.name, error)
+            except DDSException as error:
+                log.debug("a replica of %r writes no more: %s", self.name, error)
+                return
+
+    def _follow(self, effects: Effects) -> list[tuple[Future[Any], Any]]:
+        """Under the lock: have written what follows, and say which futures are settled."""
+        for entry in effects.send:
+            self._to_write.put(entry)
+        if effects.snapshot is not None:
+            number, snapshot = effects.snapshot
+            if self.logged and len(snapshot) > self._history_bytes // 4:
+                log.error("a snapshot of %r has %d bytes, more than a quarter of history_bytes (%d): after the death "
+                          "of all nodes it may not be found. Make its replicas with more history_bytes", self.name,
+                          len(snapshot), self._history_bytes)
+            for entry in self.machine.pieces(number, snapshot, self._piece_bytes):
+                self._to_write.put(entry)
+        found = ((self._pending.pop(number, None), result) for number, result in effects.results)
+        return [(one[1], result) for one, result in found if one is not None]
+
+    # --- what comes, on the pump's thread
+
+    def samples_came(self, samples: list[Entry]) -> bool:
+        settled: list[tuple[Future[Any], Any]] = []
+        with self._changed:
+            for entry in samples:
+                timestamp = entry.sample_info.source_timestamp  # type: ignore[attr-defined]
+                size = len(entry.body) + len(entry.name)
+                settled += self._follow(self.machine.deliver(entry, timestamp, size))
+            self._changed.notify_all()
+            for entry in self._missing():
+                self._to_write.put(entry)
+        for future, result in settled:
+            _set(future, result.error, result.value)
+        if self.machine.why_stopped and self._ended is None:
+            error = ReplicaDiverged(f"{self.name}: {self.machine.why_stopped}")
+            log.error("%s", error)
+            self._end(error)
+            self._pump.stop_soon()
+        return True
+
+    def _missing(self) -> list[Entry]:
+        """What to write of replicas that are live in the order and not there."""
+        agreed = self.machine.agreed
+        if self.machine.phase is not Phase.LIVE or agreed is None:
+            return []
+        there = self._peers.there
+        if there.issuperset(agreed.live) and there.issuperset(agreed.wants):
+            return []
+        self._peers.look()
+        return self.machine.present(self._peers.there)
+
+    def statuses_changed(self) -> None:
+        self._peers.look()
+        if self._writer.get_liveliness_lost_status().total_count_change:
+            self._to_write.put(Again())
+        lost = bool(self._reader.get_sample_lost_status().total_count_change)
+        with self._lock:
+            if lost and self._ended is None:
+                log.warning("a replica of %r may have missed commands; it asks for the state anew", self.name)
+                for entry in self.machine.lose_place():
+                    self._to_write.put(entry)
+                self._fail(OutcomeUnknown(f"{self.name}: commands may be missing here: nobody can say whether this one "
+                                          "was carried out"))
+            for entry in self._missing():
+                self._to_write.put(entry)
+
+    def time_passed(self, now_ns: int) -> int | None:
+        return None
+
+    def pump_ended(self, error: DDSException) -> None:
+        self._end(error)
+        self._to_write.put(None)
+        close_ends(self._reader, self._writer)
+
+    def _end(self, error: DDSException) -> None:
+        with self._changed:
+            if self._ended is None:
+                self._ended = error
+            self._changed.notify_all()
+            self._fail(error if isinstance(error, ReplicaError) else OutcomeUnknown(f"{self.name}: {error}"))
+
+    def _fail(self, error: DDSException) -> None:
+        pending, self._pending = self._pending, {}
+        for _, future in pending.values():
+            _set(future, error, None)
+
+
+def _set(future: Future[Any], error: BaseException | None, value: Any) -> None:
+    if future.set_running_or_notify_cancel():
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+
+__all__ = ["Replica", "ReplicatedCommand"]

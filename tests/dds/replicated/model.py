@@ -1,0 +1,153 @@
+"""An order without nodes: replicas' machines that read one list of entries, each at its own pace, while replicas come,
+die in the middle of what they write, lose their node or their place, and begin anew.
+
+What the order guarantees is all that is guaranteed here: what one replica writes comes in that order, or its rest is
+lost with the replica; everybody reads the same.
+"""
+
+from __future__ import annotations
+
+import random
+
+from dds.replicated.machine import Effects, Machine, Phase
+from dds.replicated.messages import Entry, Kind
+from dds.replicated.object import Carrier, Object, command
+
+PIECE = 40  # bytes: a snapshot has several
+
+
+class Tape(Object):
+    """Whatever comes, in the order in which it came."""
+
+    marks: list[tuple[int, str, int]]
+    gone: list[bytes]
+
+    def __init__(self) -> None:
+        self.marks = []
+        self.gone = []
+
+    @command
+    def mark(self, text: str) -> int:
+        self.marks.append((self.order.index, text, self.order.random.randrange(1 << 30)))
+        if len(self.marks) % 7 == 0:
+            raise ValueError(text)
+        return len(self.marks)
+
+    def replica_gone(self, replica: bytes) -> None:
+        self.gone.append(replica)
+
+
+class Reader:
+    """One replica: a machine, where it stands in the order, and what it has written that isn't in the order yet."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.carrier = Carrier(Tape, Tape)
+        self.machine = Machine(number.to_bytes(16, "big"), self.carrier, world.check_every, world.snapshot_every)
+        self.at = world.kept_from
+        self.outbox: list[Entry] = [self.machine.join()]
+        self.pending: dict[int, tuple[Entry, str]] = {}
+        self.results: dict[str, object] = {}
+        self.alive = True
+        self.clock = number * 1000
+
+    def command(self, text: str) -> None:
+        entry = self.machine.command("mark", self.world.mark.arguments.encode((text,)))
+        self.pending[entry.number] = entry, text
+        self.outbox.append(entry)
+
+    def read(self, most: int) -> None:
+        while most and self.at < len(self.world.order):
+            entry, timestamp = self.world.order[self.at]
+            self.at += 1
+            most -= 1
+            self.follow(self.machine.deliver(entry, timestamp, len(entry.body)))
+            self.world.compare(self)
+
+    def follow(self, effects: Effects) -> None:
+        self.outbox += effects.send
+        if effects.snapshot is not None:
+            self.outbox += self.machine.pieces(*effects.snapshot, PIECE)
+        for number, result in effects.results:
+            found = self.pending.pop(number, None)
+            assert found is not None, "a command was carried out twice"
+            self.results[found[1]] = result.value if result.error is None else str(result.error)
+
+    def write(self, most: int) -> None:
+        for _ in range(min(most, len(self.outbox))):
+            self.clock += 1
+            self.world.order.append((self.outbox.pop(0), self.clock))
+
+    def look_around(self) -> None:
+        self.outbox += self.machine.present({one.machine.me for one in self.world.readers if one.alive})
+
+    def lose_node(self) -> None:
+        """Some of what it wrote is lost; what is pending is written again, also what had come."""
+        self.outbox = [*self.machine.reattached(), *(self.machine.stamped(one) for one, _ in self.pending.values())]
+
+    def lose_place(self) -> None:
+        self.outbox += self.machine.lose_place()
+        self.pending.clear()
+        self.at = max(self.at, self.world.random.randrange(self.at, len(self.world.order) + 1))
+
+
+class World:
+    """The order and all replicas. keeps: entries that a newcomer finds at least; None = all."""
+
+    def __init__(self, seed: int, check_every: int = 5, snapshot_every: int = 0, keeps: int | None = None) -> None:
+        self.random = random.Random(seed)
+        self.check_every = check_every
+        self.snapshot_every = snapshot_every
+        self.keeps = keeps
+        self.order: list[tuple[Entry, int]] = []
+        self.readers: list[Reader] = []
+        self.states: dict[int, tuple[bytes, bytes]] = {}  # by place of the order: what all must have there
+        self.count = 0
+        from dds.replicated.object import interface_of
+
+        self.mark = interface_of(Tape).operations["mark"]
+
+    @property
+    def kept_from(self) -> int:
+        return 0 if self.keeps is None else max(0, len(self.order) - self.keeps)
+
+    @property
+    def alive(self) -> list[Reader]:
+        return [one for one in self.readers if one.alive]
+
+    def come(self) -> Reader:
+        one = Reader(self, len(self.readers) + 1)
+        self.readers.append(one)
+        return one
+
+    def compare(self, reader: Reader) -> None:
+        """Wherever two replicas have a state at the same place of the order, it is the same one."""
+        machine = reader.machine
+        if machine.agreed is None or machine.phase is Phase.STOPPED:
+            return
+        first = next(entry.origin for entry, _ in self.order if entry.kind == Kind.GENESIS)
+        if machine.phase is Phase.READING and machine.agreed.lineage != first:
+            return  # what began the object is not kept any more; the next entry about it says so
+        mine = (machine.agreed.encode(b""), reader.carrier.snapshot())
+        found = self.states.setdefault(reader.at, mine)
+        assert found == mine, f"two states after entry {reader.at}"
+
+    def settle(self) -> None:
+        """Everybody reads and writes until nothing happens any more."""
+        for _ in range(200):
+            before = len(self.order), [one.at for one in self.alive]
+            for one in self.alive:
+                one.look_around()
+                one.write(1 << 30)
+                one.read(1 << 30)
+            if (len(self.order), [one.at for one in self.alive]) == before:
+                return
+        raise AssertionError("it never comes to rest")
+
+    def commands(self) -> list[str]:
+        """The texts of all commands that are in the order, each once, in the order."""
+        found: dict[str, None] = {}
+        for entry, _ in self.order:
+            if entry.kind == Kind.COMMAND:
+                found.setdefault(self.mark.arguments.decode(entry.body)[0])
+        return list(found)
