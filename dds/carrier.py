@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dds import coherent
 from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout
-from dds.instances import DISPOSES, FAREWELL, PACKET, UNREGISTERS
+from dds.instances import DISPOSES, FAREWELL, PACKET, UNREGISTERS, handle_of
 from dds.internal import publication_handle
 from dds.links import WriterLink
 from dds.order_groups import Channel
@@ -43,6 +43,7 @@ class Said(NamedTuple):
     data: bytes
     tag: int
     source_ns: int
+    key: int = 0  # handle of its instance
 
     def encoded(self) -> bytes:
         port = self.port
@@ -223,7 +224,7 @@ class Carrier:
         """As a message of its own, not in a packet. Raises as a write."""
         timeout_s = said.port.timeout_s
         with self._turn(Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))):
-            send(self.link, said.data, said.source_ns, timeout_s, said.tag)
+            send(self.link, said.data, said.source_ns, timeout_s, said.tag, said.key)
 
     def say_aside(self, said: Said) -> None:
         """What isn't a sample, if there is room at once; uses up no doubts. Raises what the inbox raises."""
@@ -267,7 +268,9 @@ class Carrier:
                     if at == len(parts) - 1:
                         link.torn.discard(number)
                     left_s = deadline.left_s()
-                    handle.inbox.write(part, 0, -1.0 if left_s is None else left_s, PACKET)
+                    # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
+                    key = 1 << 63 | handle_of((number, at))
+                    handle.inbox.write(part, 0, -1.0 if left_s is None else left_s, PACKET, key)
                 return
             except ConnectionError as error:
                 if isinstance(error, DDSException):
@@ -321,12 +324,13 @@ class Port:
         self.writers.add(number)
         return number
 
-    def put(self, data: bytes, tag: int, timestamp: int | None) -> None:
+    def put(self, data: bytes, tag: int, timestamp: int | None, key: int) -> None:
         """Say something, or collect it if a set is open. Raises as a write."""
-        said = Said(self, data, tag, timestamp or time.time_ns())
+        said = Said(self, data, tag, timestamp or time.time_ns(), key)
         if self.carrier.coherence.collect(self.carrier, said):
             return
-        if self.channel is None:
+        # Where nodes keep the last samples of each instance, what ends one that is in a packet has to be in a packet, too.
+        if self.channel is None and not self.link.spec.effects:
             self.carrier.say_plainly(said)
         else:
             self.carrier.say([said])

@@ -46,6 +46,29 @@ def end_tag(autodispose: bool) -> int:
     return UNREGISTERS | DISPOSES if autodispose else UNREGISTERS
 
 
+def _effect(tag: int) -> int:
+    """What a message with this tag does to its key at a node that keeps the last samples of each: as Intake has it."""
+    from spindle.group.topics import EFFECT_ENDS, EFFECT_LEAVES, EFFECT_OF_NODE, EFFECT_OF_WRITER, EFFECT_SAMPLE
+
+    does = (EFFECT_LEAVES if tag & UNREGISTERS else 0) | (EFFECT_ENDS if tag & DISPOSES else 0)
+    if tag & DEPARTS:
+        return does | EFFECT_OF_NODE
+    if tag == PACKET:
+        return EFFECT_SAMPLE
+    if tag & LAPSES:
+        return EFFECT_OF_WRITER if tag == REVIVES else EFFECT_LEAVES | EFFECT_OF_WRITER
+    if not tag or tag & WRITES:
+        return does | EFFECT_SAMPLE
+    if tag & FAREWELL:
+        return does | EFFECT_OF_WRITER
+    return 0 if tag & MISSES_DEADLINE else does
+
+
+def effects() -> bytes:
+    """Of each tag, for TopicSpec."""
+    return bytes(map(_effect, range(256)))
+
+
 def handle_of(key: Any) -> int:
     """The handle of the instance with this key: the same at every reader and writer, in every program."""
     digest = blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -264,6 +287,24 @@ class Written:
         for row in codec.one_of_each_key(rows):
             self.add(row, row.tobytes())
 
+    def key_and_handle(self, sample: Any) -> tuple[Any, int]:
+        """Of the sample's instance, which need not have been written before."""
+        key = self.key_of(sample)
+        return key, self._handles.get(key) or handle_of(key)
+
+    def keep(self, key: Any, handle: int, payload: bytes) -> None:
+        """As add(), with what key_and_handle() has said."""
+        if key not in self._handles:
+            self._handles[key] = handle
+            self._payloads[handle] = payload
+
+    def handles_of_rows(self, rows: Any, codec: Any) -> Any:
+        """Of a NumPy array of records the handles of their instances, as an array."""
+        import numpy as np
+
+        ones, which = codec.instances_of(rows)
+        return np.array([self.key_and_handle(one)[1] for one in ones], np.uint64)[which]
+
     def find(self, sample: Any) -> int | None:
         return self._handles.get(self.key_of(sample))
 
@@ -277,5 +318,5 @@ class Written:
             self._payloads.pop(handle, None)
 
 
-__all__ = ["DEPARTURE", "Entry", "Instance", "Instances", "Written", "end_tag", "farewell_tag", "handle_of",
+__all__ = ["DEPARTURE", "Entry", "Instance", "Instances", "Written", "effects", "end_tag", "farewell_tag", "handle_of",
            "operation"]

@@ -256,7 +256,7 @@ class WriterLink:
         except ValueError:
             raise closed("this writer") from None
 
-    def write(self, data: Any, timestamp: int, timeout_s: float, tag: int = 0) -> None:
+    def write(self, data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
         """Write `data`, which no node has taken, through the next one. Raises as a write."""
         from spindle.errors import NodeGone
 
@@ -269,7 +269,7 @@ class WriterLink:
                 raise
             left_s = deadline.left_s()
             try:
-                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s, tag)
+                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s, tag, key)
             except NodeGone:
                 continue
             return

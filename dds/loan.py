@@ -16,13 +16,15 @@ class Loan:
     """
 
     def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int,
-                 again: Callable[[bytes, int], None] | None) -> None:
-        """`again` writes the sample through the next node if this one has gone; None if there can't be a next one."""
+                 again: Callable[[bytes, int, int], None] | None, key_of: Callable[[Any], int] | None = None) -> None:
+        """`again` writes the sample through the next node if this one has gone, with the same key; None if there can't
+        be a next one. `key_of`: handle of the sample's instance, where the node wants to know it."""
         self.data = data
         self._inbox: Any = inbox
         self._memory = memory
         self._timestamp = timestamp
         self._again = again
+        self._key_of = key_of
         self._spare = None if again is None else memory[:]  # stays readable when the loan has ended
 
     @property
@@ -31,13 +33,14 @@ class Loan:
 
     def commit(self, size: int | None = None, timestamp: int | None = None) -> None:
         """Send it; `size` may be less than was loaned, for topics of bytes. DDSException if the loan has ended."""
+        key = 0 if self._key_of is None or self._inbox is None else self._key_of(self.data)
         inbox = self._end()
         try:
-            inbox.commit(size, timestamp or self._timestamp)
+            inbox.commit(size, timestamp or self._timestamp, key)
         except Exception as error:
             if self._again is None or self._spare is None or not isinstance(error, ConnectionError):
                 raise translate(error, "committing a loan") from error
-            self._again(bytes(self._spare[:size]), timestamp or self._timestamp)
+            self._again(bytes(self._spare[:size]), timestamp or self._timestamp, key)
 
     def discard(self) -> None:
         """Give the memory back; nothing is sent. Nothing happens if the loan has ended."""

@@ -221,12 +221,13 @@ class DataWriter(Entity, Generic[T]):
             carrier.link = self._link
         return Port(carrier, self._link, self._topic.name, self._topic._channel, farewell, self._timeout_s)
 
-    def _put(self) -> Callable[[bytes, int, int | None], None]:
-        """What sends a message with a tag and a source timestamp, and knows nothing of the writer itself."""
+    def _put(self) -> Callable[[bytes, int, int | None, int], None]:
+        """What sends a message with a tag, a source timestamp and the handle of its instance, and knows nothing of the
+        writer itself."""
         if self._port is not None:
             return self._port.put
         link, timeout_s = self._link, self._timeout_s
-        return lambda data, tag, timestamp: send(link, data, timestamp, timeout_s, tag)
+        return lambda data, tag, timestamp, key: send(link, data, timestamp, timeout_s, tag, key)
 
     def _sayer(self) -> Callable[[bytes, int], None]:
         """What sends a message that isn't a sample, if there is room at once."""
@@ -309,11 +310,14 @@ class DataWriter(Entity, Generic[T]):
                 inbox: Any = link.handle.inbox
                 rest: Any = samples[written:] if written else samples  # type: ignore[index]
                 if kind == "numpy":
-                    written += inbox.write_array(rest.view("u1"), codec.size_max, timestamp or 0, self._timeout_s)
+                    keys = self._written.handles_of_rows(rest, codec) if self._written and link.spec.effects else None
+                    written += inbox.write_array(rest.view("u1"), codec.size_max, timestamp or 0, self._timeout_s, keys)
                 elif kind == "bytes":
                     written += inbox.write_many(rest, timestamp or 0, self._timeout_s)
                 else:
-                    written += inbox.write_many(map(self._encoded, rest), timestamp or 0, self._timeout_s)
+                    keyed = self._written is not None
+                    written += inbox.write_many(
+                        map(self._with_handle if keyed else codec.encode, rest), timestamp or 0, self._timeout_s, keyed)
                 if kind == "numpy" and self._written is not None:
                     self._written.add_rows(samples, codec)
                 return written
@@ -346,11 +350,11 @@ class DataWriter(Entity, Generic[T]):
             raise
         return written
 
-    def _encoded(self, sample: Any) -> Any:
+    def _with_handle(self, sample: Any) -> tuple[Any, int]:
+        """The sample as bytes, and the handle of its instance."""
+        assert self._written is not None
         data = self._codec.encode(sample)
-        if self._written is not None:
-            self._written.add(sample, data)
-        return data
+        return data, self._written.add(sample, data)
 
     def loan(self, size: int | None = None, timestamp: int | None = None) -> Loan:
         """Memory for the next sample, in place: `with writer.loan() as data: ...` fills it and sends it.
@@ -385,9 +389,13 @@ class DataWriter(Entity, Generic[T]):
         data = memory if kind == "bytes" else self._codec.view(memory)  # type: ignore[attr-defined]
         again = None
         if self._runtime.attachment.hopeful:
-            def again(payload: bytes, timestamp: int) -> None:
-                link.write(payload, timestamp, timeout_s)
-        return Loan(inbox, memory, data, timestamp or 0, again)
+            def again(payload: bytes, timestamp: int, key: int) -> None:
+                link.write(payload, timestamp, timeout_s, 0, key)
+        key_of = self._handle_of if self._written is not None and link.spec.effects else None
+        return Loan(inbox, memory, data, timestamp or 0, again, key_of)
+
+    def _handle_of(self, sample: Any) -> int:
+        return self._keyed().key_and_handle(sample)[1]
 
     def wait_for_acks(self, timeout: int, *, persisted: bool = False) -> bool:
         """True once every subscribing node has delivered all that was written so far; `persisted`: has it on disk.
@@ -513,14 +521,14 @@ class DataWriter(Entity, Generic[T]):
         """End the sample's instance: at every reader it isn't alive from here on in the order, until it is written
         again. Of `sample` only the key members matter. Raises as write()."""
         self._keyed()
-        self._send(self._codec.encode(sample), timestamp, DISPOSES)
+        self._send(self._codec.encode(sample), timestamp, DISPOSES, self._handle_of(sample))
         self._ended(sample)
 
     def write_dispose(self, sample: T, timestamp: int | None = None) -> None:
         """write() and dispose() as one message."""
         written = self._keyed()
         data = self._codec.encode(sample)
-        self._send(data, timestamp, WRITES | DISPOSES)
+        self._send(data, timestamp, WRITES | DISPOSES, self._handle_of(sample))
         written.add(sample, bytes(data))
         self._ended(sample)
 
@@ -528,20 +536,21 @@ class DataWriter(Entity, Generic[T]):
         """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
         alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
         written = self._keyed()
-        self._send(self._codec.encode(sample), timestamp, end_tag(policies.autodisposes(self._qos)))
+        self._send(self._codec.encode(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
+                   self._handle_of(sample))
         self._ended(sample)
         written.discard(sample)
 
     def dispose_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
         """As dispose(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
-        self._send(self._payload_of(handle), timestamp, DISPOSES)
+        self._send(self._payload_of(handle), timestamp, DISPOSES, handle)
         if self._vigil is not None:
             self._vigil.ended(handle)
 
     def unregister_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
         """As unregister_instance(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
         payload = self._payload_of(handle)
-        self._send(payload, timestamp, end_tag(policies.autodisposes(self._qos)))
+        self._send(payload, timestamp, end_tag(policies.autodisposes(self._qos)), handle)
         self._ended(sample := self._codec.decode(payload))
         self._keyed().discard(sample)
 
@@ -564,10 +573,10 @@ class DataWriter(Entity, Generic[T]):
                                f"{self!r} has no instance {handle!r}: handles are those of register_instance()")
         return payload
 
-    def _send(self, data: Any, timestamp: int | None, tag: int) -> None:
+    def _send(self, data: Any, timestamp: int | None, tag: int, key: int) -> None:
         if self._inline:
             data, tag = bytes(data) + self._inline, tag | ANNOUNCES_QOS
-        self._put()(bytes(data), tag, timestamp)
+        self._put()(bytes(data), tag, timestamp, key)
 
     def begin_coherent(self) -> None:
         """As Publisher.begin_coherent() of its publisher."""

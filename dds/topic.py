@@ -18,7 +18,7 @@ from dds import coherent, order_groups, policies
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
 from dds.inline_qos import ROOM
-from dds.instances import DEPARTURE
+from dds.instances import DEPARTURE, effects
 from dds.listener import Listener
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import InconsistentTopicStatus
@@ -135,12 +135,13 @@ class Topic(Entity, Generic[T]):
 
         largest = self._codec.size_max or 0
         size_max = self._size_max or (largest and largest + ROOM)
+        depth = self._history_depth(qos) if level >= Level.VOLATILE else 0
         departs = self._codec.key_of is not None or policies.is_exclusive(qos) or bool(policies.lease_ns(qos))
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
-            history_depth=self._history_depth(qos) if level >= Level.VOLATILE else 0,
-            history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0)
+            history_depth=depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
+            effects=effects() if depth and self._codec.key_of is not None else b"")
         if self._order:
             spec = dataclasses.replace(
                 spec, name=self._order, type_name=order_groups.TYPE_NAME, type_hash=b"",
@@ -172,9 +173,9 @@ class Topic(Entity, Generic[T]):
                 f"Lifespan, OwnershipStrength, Partition) another {inline}: declare the topic with a larger size_max")
 
     def _history_depth(self, qos: Qos) -> int:
-        """Samples to keep for late joiners; 0 = what fits."""
-        if self._codec.key_of is not None or self._order:
-            return 0  # KeepLast counts per instance, or this topic alone; the node counts all that it has in one order
+        """Samples to keep for late joiners, of types with a key of each instance; 0 = what fits."""
+        if self._order:
+            return 0  # KeepLast counts this topic alone; the node counts all that it has in one order
         service = self._own_qos[Policy.DurabilityService] or qos[Policy.DurabilityService]
         if service is not None:
             return policies.history_depth(Qos(service.history))

@@ -169,6 +169,10 @@ class NumpyCodec:
 
     def one_of_each_key(self, rows: Any) -> Any:
         """Of an array of records one for each key that is in it."""
+        return self.instances_of(rows)[0]
+
+    def instances_of(self, rows: Any) -> tuple[Any, Any]:
+        """Of an array of records: one for each key that is in it, and for each record which of these has its key."""
         fields = []
         for key in self._keys:
             place = rows
@@ -176,7 +180,8 @@ class NumpyCodec:
                 place = place[name]
             fields.append(place)
         keys = self._np.rec.fromarrays(fields)
-        return rows[self._np.unique(keys, return_index=True)[1]]
+        _, first, which = self._np.unique(keys, return_index=True, return_inverse=True)
+        return rows[first], which.reshape(-1)
 
     def encode(self, sample: Any) -> Any:
         np = self._np

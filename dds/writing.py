@@ -27,9 +27,9 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
     """write(sample, timestamp=None). When the inbox's node is gone it asks the link for the next one."""
     put, topic = link.handle.inbox.write, link.spec.name
     if link.doubtful:
-        def put(data: Any, timestamp: int, timeout_s: float) -> None:
+        def put(data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
             link.check()
-            link.handle.inbox.write(data, timestamp, timeout_s)
+            link.handle.inbox.write(data, timestamp, timeout_s, tag, key)
 
     if codec.kind == "bytes":
         def write(sample: Any, timestamp: int | None = None) -> None:
@@ -43,6 +43,19 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
                 if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
                     raise write_error(error, topic) from error
                 put(contiguous(sample), timestamp or 0, timeout_s)
+    elif written is not None and link.spec.effects:
+        encode = codec.encode
+
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            data = encode(sample)
+            key, handle = written.key_and_handle(sample)
+            try:
+                put(data, timestamp or 0, timeout_s, 0, handle)
+            except ConnectionError:
+                link.write(data, timestamp or 0, timeout_s, 0, handle)
+            except Exception as error:
+                raise write_error(error, topic) from error
+            written.keep(key, handle, data)
     else:
         encode = codec.encode
 
@@ -59,29 +72,31 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
     return write
 
 
-def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None], None], written: Written | None, inline: bytes,
+def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None, inline: bytes,
                     vigil: AVigil | None) -> Callable[..., None]:
-    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each. put(data, tag, timestamp)."""
+    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each. put(data, tag, timestamp, key)."""
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
         data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
-        put(data + inline, tag, timestamp)
-        instance = KEYLESS_HANDLE if written is None else written.add(sample, data)
+        key, instance = (None, KEYLESS_HANDLE) if written is None else written.key_and_handle(sample)
+        put(data + inline, tag, timestamp, 0 if written is None else instance)
+        if written is not None:
+            written.keep(key, instance, data)
         if vigil is not None:
             vigil.written(instance)
     return write
 
 
-def send(link: WriterLink, data: Any, timestamp: int | None, timeout_s: float, tag: int) -> None:
-    """One message with a tag. Raises as a write."""
+def send(link: WriterLink, data: Any, timestamp: int | None, timeout_s: float, tag: int, key: int = 0) -> None:
+    """One message with a tag; `key` is the handle of its instance. Raises as a write."""
     try:
         link.check()
-        link.handle.inbox.write(data, timestamp or 0, timeout_s, tag)
+        link.handle.inbox.write(data, timestamp or 0, timeout_s, tag, key)
     except DDSException:
         raise
     except ConnectionError:
-        link.write(data, timestamp or 0, timeout_s, tag)
+        link.write(data, timestamp or 0, timeout_s, tag, key)
     except Exception as error:
         raise write_error(error, link.spec.name) from error
 
@@ -109,7 +124,7 @@ class _Copied:
         self._memory = memory
         self._write = write
 
-    def commit(self, size: int | None, timestamp: int) -> None:
+    def commit(self, size: int | None, timestamp: int, key: int = 0) -> None:
         self._write(bytes(self._memory[:size]), timestamp)
 
     def abort(self) -> None:

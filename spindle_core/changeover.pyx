@@ -19,8 +19,10 @@ from spindle_core.hot_path cimport (
     deliver_trimmed,
     evaluate_whole,
     fill_header,
+    key_of,
     lock_subgroup,
     mark_ready,
+    payload_of,
     post_to_all,
     skip_null_rounds,
     slot_of,
@@ -176,8 +178,8 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
         epoch.node.counters[C_CORRUPT] += 1
         sender.null_until = <uint64_t>-1
     else:
-        kept.append(((<char *>h + sizeof(slot_header))[:size], sender.node_id, index * s.n_senders + k, source_ns,
-                     writer_id, run if kind == SLOT_RELAYED else 0, tag))
+        kept.append((payload_of(s, h)[:size], sender.node_id, index * s.n_senders + k, source_ns,
+                     writer_id, run if kind == SLOT_RELAYED else 0, tag, u64_load_relaxed(key_of(h)) if s.keyed else 0))
         if kind == SLOT_RELAYED and epoch.node.relayed != NULL:
             relayed_note(epoch.node.relayed, relayed_identity(<uint32_t>run, writer_id), source_ns)
     return 0
@@ -270,12 +272,12 @@ cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) noexcept:
                 continue
             i += 1
             index = claim(new, 1)
-            fill_header(new, index, h.size, h.writer_id, h.source_ns)
+            fill_header(new, index, h.size, h.writer_id, h.source_ns, key_of(h)[0] if old.keyed else 0)
             to = slot_of(new.senders[new.my_sender].slots, new, index)
             to.kind = h.kind
             to.tag = h.tag
             to.run = h.run
-            memcpy(<char *>to + sizeof(slot_header), <char *>h + sizeof(slot_header), h.size)
+            memcpy(payload_of(new, to), payload_of(old, h), h.size)
             mark_ready(new, index, 1)
             n += 1
     for inbox in inboxes:

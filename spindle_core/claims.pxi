@@ -105,7 +105,7 @@ cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int ti
 
 
 cdef char *slot_payload(subgroup_t *s, uint64_t index) noexcept nogil:
-    return <char *>slot_of(s.senders[s.my_sender].slots, s, index) + sizeof(slot_header)
+    return payload_of(s, slot_of(s.senders[s.my_sender].slots, s, index))
 
 
 cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t n, const uint32_t *sizes,
@@ -119,7 +119,7 @@ cdef bint commit_slots(driver_t *driver, subgroup_t *s, uint64_t first, uint64_t
     in_time = s.ready[first & (s.ring - 1)] != first + 1
     if in_time:
         for i in range(n):
-            fill_header(s, first + i, sizes[i], 0, source_ns)
+            fill_header(s, first + i, sizes[i], 0, source_ns, 0)
         mark_ready(s, first, n)
     unlock_subgroup(s)
     note(s.node, s)              # before the look whether the thread sleeps

@@ -2,6 +2,7 @@
 from libc.stdint cimport uint64_t
 
 from spindle_core.doorbell cimport Doorbell
+from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport cursor_page
 from spindle_core.log cimport log_t
 from spindle_core.memory cimport Mapping
@@ -15,6 +16,9 @@ cdef class Cursor(Doorbell):
     cdef public object after        # (view id, sequence) or None
     cdef readonly object next       # (view id, sequence) where it was placed, None in a log that never had a message
     cdef readonly object kept       # with `after`: KEPT_BEFORE, KEPT_WHOLE or KEPT_LATER
+    cdef readonly bint with_table
+    cdef public uint64_t since      # view id; in this view and later ones the log has had everything
+    cdef readonly Mapping table     # what the reader reads before the log; None: nothing
     cdef cursor_page *page
 
 
@@ -23,10 +27,12 @@ cdef class DeliveryLog:
     cdef readonly Mapping mapping
     cdef readonly uint64_t history_depth
     cdef list cursors
+    cdef object last_copy           # of the table: a weak reference to it, and the version that it has
     cdef object engine_lock
 
     cdef log_t *pointer(self) noexcept
     cdef int check_open(self) except -1
+    cdef lasts_t *table(self) except NULL
     cdef int locate(self, uint64_t index, uint64_t *position, uint64_t *offset, uint64_t *found) except -1
     cdef object locate_after(self, uint64_t view_id, uint64_t sequence, uint64_t *position, uint64_t *offset,
                              uint64_t *found)

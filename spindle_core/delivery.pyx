@@ -10,7 +10,9 @@ stays in the cache.
 
 Here is what the node makes and frees; log.pxi appends.
 """
+import os
 import threading
+import weakref
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -18,7 +20,19 @@ from libc.string cimport memcpy, memset
 from spindle_core.atomics cimport realtime_ns, u64_load_relaxed, u64_store_release
 from spindle_core.doorbell cimport Doorbell
 from spindle_core.events cimport end_ring
-from spindle_core.hot_path cimport log_commit, log_publish, log_reserve, log_take_armed
+from spindle_core.hot_path cimport (
+    lasts_clear,
+    lasts_copy,
+    lasts_free,
+    lasts_log_bytes,
+    lasts_make,
+    lasts_note,
+    log_commit,
+    log_publish,
+    log_reserve,
+    log_take_armed,
+)
+from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
@@ -37,12 +51,16 @@ from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
 from spindle_core.memory cimport Mapping
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
 # What a log still has for a reader that goes on from a place in the order (Cursor.kept).
 KEPT_BEFORE = 1   # a message before that place: everything from there on is or will be in this log
 KEPT_WHOLE = 2    # none, but everything that was ever appended: nothing is missing, if the log had begun by then
 KEPT_LATER = 3    # only later ones: some in between may be gone
+
+TABLE_BYTES_MIN = 4096
+TABLE_BYTES_MAX = (1 << 37) - 1
 
 
 cdef class Cursor(Doorbell):
@@ -53,9 +71,16 @@ cdef class Cursor(Doorbell):
     of the first message that the reader hasn't had, wherever it had the others from; starts there, or with the oldest
     retained one behind it, and `kept` says whether any may be missing. The log may still lag behind that place: then
     the reader itself drops what it has had (LogReader, `after`). within: see Doorbell.
+
+    with_table: of a log that keeps the last messages of each key, what is retained is that table: `table` becomes a copy
+    of it, for the reader to read first, and the cursor is placed at the end of the log. So too with `after`, unless the
+    log proves that it goes on from there without a gap; `since` says in which views nothing can be missing.
     """
 
-    def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None, bint within=False):
+    def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None, bint within=False,
+                 bint with_table=False, since=0):
+        self.with_table = with_table
+        self.since = since
         self.keep_all = keep_all
         self.from_history = from_history
         self.start_index = start_index
@@ -69,17 +94,27 @@ cdef class Cursor(Doorbell):
         """Frees the memory. Only after DeliveryLog.remove_reader. Idempotent."""
         self.hang_up()
         self.mapping.close()
+        self.table = None
+
+    def give_table_away(self):
+        """The reader has the copy of the table by now, or never will."""
+        self.table = None
 
 
 cdef class DeliveryLog:
     """The node's side of a topic's log. `capacity` and `hot` in bytes; `history_depth` 0 = all that fits.
 
+    effects: of each tag, what a message with it does to its key (lasts.pxd), 256 numbers. With it the log keeps the last
+    `history_depth` samples of each key, in `table_bytes` of memory beside the ring.
+
     The engine owns the appending side once the log is bound to a topic: its add_reader and remove_reader park the
     predicate thread. The methods here are for a log that no engine delivers into at the moment.
-    Raises ValueError for a capacity that is not between 4096 bytes and 1 TiB, or a negative hot part.
+    Raises ValueError for a capacity that is not between 4096 bytes and 1 TiB, a negative hot part, or a table without
+    depth or room; MemoryError.
     """
 
-    def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0):
+    def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0, bytes effects=b"",
+                 table_bytes=0):
         if not 4096 <= capacity <= 1 << 40:
             raise ValueError(f"a log of {capacity} bytes: must be between 4096 and {1 << 40}")
         if hot < 0:
@@ -101,6 +136,22 @@ cdef class DeliveryLog:
         s.header.hot = s.hot
         s.header.keeps_history = keep_history
         s.header.magic = LOG_MAGIC
+        if effects:
+            if len(effects) != 256 or not history_depth or not TABLE_BYTES_MIN <= table_bytes <= TABLE_BYTES_MAX:
+                raise ValueError(f"a table of the last {history_depth} messages of each key in {table_bytes} bytes: there"
+                                 f" must be at least one, in {TABLE_BYTES_MIN} to {TABLE_BYTES_MAX} bytes")
+            s.lasts = lasts_make(effects, history_depth, table_bytes, int.from_bytes(os.urandom(8), "little"))
+            if s.lasts == NULL:
+                raise MemoryError(f"there is no memory for a table of {table_bytes} bytes")
+
+    def __dealloc__(self):
+        lasts_free(self.state.lasts)
+
+    cdef lasts_t *table(self) except NULL:
+        self.check_open()
+        if self.state.lasts == NULL:
+            raise ValueError("this log keeps no table of keys")
+        return self.state.lasts
 
     cdef log_t *pointer(self) noexcept:
         return &self.state
@@ -175,6 +226,13 @@ cdef class DeliveryLog:
         if cursor.after is not None:
             view_id, sequence = cursor.after
             cursor.kept = self.locate_after(view_id, sequence, &position, &offset, &index)
+            if (cursor.with_table and s.lasts != NULL and cursor.kept != KEPT_BEFORE
+                    and not (cursor.kept == KEPT_WHOLE and view_id >= cursor.since)):
+                cursor.table, cursor.kept = self.copy_table(), KEPT_LATER
+                position, offset, index = s.tail, s.tail_offset, s.count
+        elif cursor.with_table and cursor.from_history and cursor.start_index < 0 and s.lasts != NULL:
+            cursor.table = self.copy_table()
+            position, offset, index = s.tail, s.tail_offset, s.count
         elif cursor.from_history:
             wanted = s.oldest_index
             if self.history_depth and s.count > self.history_depth:
@@ -218,8 +276,94 @@ cdef class DeliveryLog:
                 self.cursors.remove(cursor)
                 return
 
+    @property
+    def keeps_table(self):
+        """True if it keeps the last messages of each key."""
+        return self.state.lasts != NULL
+
+    def note(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
+             uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0):
+        """As append(), but only the table hears of the message: of one that comes before all that the log will have.
+        Never held back. ValueError without a table."""
+        cdef lasts_t *l = self.table()
+        cdef Py_buffer buffer
+        cdef object record = PyBytes_FromStringAndSize(NULL, sizeof(log_record) + len(payload))
+        cdef log_record *r = <log_record *>PyBytes_AS_STRING(record)
+        PyObject_GetBuffer(payload, &buffer, PyBUF_SIMPLE)
+        try:
+            r.size = buffer.len
+            r.tag = tag
+            r.writer_id = writer_id
+            r.key = key
+            r.sequence = sequence
+            r.source_ns = source_ns
+            r.reception_ns = reception_ns if reception_ns else realtime_ns()
+            r.sender = sender
+            r.relay = relay
+            r.view_id = view_id
+            memcpy(<char *>r + sizeof(log_record), buffer.buf, buffer.len)
+        finally:
+            PyBuffer_Release(&buffer)
+        lasts_note(l, r)
+
+    def table_stands_for(self, uint64_t view_id, uint64_t sequence, uint64_t given_up, uint64_t given_up_keys):
+        """The table is another member's: it stands for all before this place in the order, so what the log still gets of
+        that changes nothing. So many messages, and all of so many keys, had found no room in it."""
+        cdef lasts_t *l = self.table()
+        l.restoring = False
+        l.since_view, l.since_sequence = view_id, sequence
+        l.given_up, l.given_up_keys = given_up, given_up_keys
+        l.version += 1
+
+    def restore_table(self):
+        """As if no message had come. What is noted from here on is another member's table, up to table_stands_for()."""
+        cdef lasts_t *l = self.table()
+        lasts_clear(l)
+        l.restoring = True
+
+    def table_figures(self):
+        """keys: those of which something is kept; messages: all that is kept, ends included; bytes of bytes_max; given_up:
+        samples that found no room any more; given_up_keys: how often that was all of a key."""
+        cdef lasts_t *l = self.table()
+        return {"keys": l.keys, "messages": l.kept, "bytes": l.bytes, "bytes_max": l.bytes_max, "given_up": l.given_up,
+                "given_up_keys": l.given_up_keys}
+
+    def copy_table(self, bint shared=True):
+        """The table as it is, for readers (LogReader, `table`) or for table_messages(), in memory that others can map
+        unless `shared` is False. Readers that come one after the other, while nothing changes, get the same copy.
+        Raises OSError, MemoryError."""
+        cdef lasts_t *l = self.table()
+        cdef uint64_t size = lasts_log_bytes(l), capacity = align_up(size + 1, 4096)
+        cdef Mapping copy
+        cdef log_header *h
+        if shared and self.last_copy is not None and self.last_copy[1] == l.version:
+            copy = self.last_copy[0]()
+            if copy is not None and copy.fd >= 0:
+                return copy
+        if shared:
+            copy = Mapping.create("spindle-table", LOG_RING_OFFSET + capacity)
+        else:
+            copy = Mapping.private(LOG_RING_OFFSET + capacity)
+        copy.populate(0, copy.size)      # memory that has run out is an error here, and not a signal later
+        with nogil:
+            lasts_copy(l, copy.base + LOG_RING_OFFSET)
+        h = <log_header *>copy.base
+        h.capacity = capacity
+        h.keeps_history = 1
+        h.behind_view, h.behind_sequence = l.next_view, l.next_sequence
+        if (l.since_view, l.since_sequence) > (l.next_view, l.next_sequence):
+            h.behind_view, h.behind_sequence = l.since_view, l.since_sequence
+        h.given_up = l.given_up
+        h.tail = h.tail_offset = size
+        h.count = l.kept
+        h.magic = LOG_MAGIC
+        if shared:
+            copy.seal_writes()
+            self.last_copy = weakref.ref(copy), l.version
+        return copy
+
     def append(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
-               uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0):
+               uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0):
         """Appends and publishes one message; False while a keep-all reader holds it back.
 
         Raises ValueError if it is too large (a log must hold two such messages) or the log is closed.
@@ -242,6 +386,7 @@ cdef class DeliveryLog:
             r.sender = sender
             r.relay = relay
             r.tag = tag
+            r.key = key
             r.writer_id = writer_id
             r.view_id = view_id
             memcpy(<char *>r + sizeof(log_record), buffer.buf, buffer.len)
@@ -285,3 +430,21 @@ cdef class DeliveryLog:
         """Frees the memory on this side. Only when no engine delivers into it. Idempotent."""
         self.stop()
         self.mapping.close()
+
+
+def table_place(Mapping copy not None):
+    """Of a copy of a table: the place in the order (view id, sequence) behind all that it stands for."""
+    cdef log_header *h = <log_header *>copy.base
+    return h.behind_view, h.behind_sequence
+
+
+def table_messages(Mapping copy not None):
+    """The messages of a copy of a table, in the order; each as the arguments of DeliveryLog.append()."""
+    cdef log_header *h = <log_header *>copy.base
+    cdef log_record *r
+    cdef uint64_t at = 0
+    while at < h.tail:
+        r = <log_record *>(copy.base + LOG_RING_OFFSET + at)
+        payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), r.size)
+        yield (payload, r.sender, r.sequence, r.view_id, r.source_ns, r.writer_id, r.reception_ns, r.relay, r.tag, r.key)
+        at += record_stride(r.size)

@@ -288,8 +288,8 @@ cdef class Engine(Bindings):
         """After deliver_to_trim() returned False: takes what it could not deliver out of the slots, so that the view
         can change without waiting for a reader. Nothing below the trim is left in the epoch then.
 
-        Returns [(payload, sender node id, sequence, source_ns, writer_id, relay, tag), ...] in delivery order, to be
-        appended to the log before the topic's delivery is released. At most one window of each sender; of a sender
+        Returns [(payload, sender node id, sequence, source_ns, writer_id, relay, tag, key), ...] in delivery order, to
+        be appended to the log before the topic's delivery is released. At most one window of each sender; of a sender
         with a damaged slot, only what came before that slot. A trim without counts keeps nothing.
         """
         cdef Epoch epoch = self.installed()

@@ -19,8 +19,9 @@ from spindle_core.layout cimport (
     SUBGROUPS_MAX,
     WINDOW_MAX,
     align_up,
+    keyed_slot_header,
     ring_slots,
-    slot_stride,
+    slot_header,
     subgroup_columns,
 )
 from spindle_core.state cimport (
@@ -45,7 +46,8 @@ class SubgroupSpec:
     """The members of one topic in one view.
 
     members and senders: row ranks, ascending, senders among the members (a sender's place is its sender rank);
-    window in slots, size_max in bytes; level 0 unordered, 1 atomic, 2 volatile storage, 3 logged storage.
+    window in slots, size_max in bytes; level 0 unordered, 1 atomic, 2 volatile storage, 3 logged storage; keyed: messages
+    have keys.
     """
 
     topic_id: int
@@ -54,6 +56,7 @@ class SubgroupSpec:
     window: int
     size_max: int
     level: int = 1
+    keyed: bool = False
 
     def check(self, n_rows):
         """ValueError where the geometry is impossible; the limit is in the message."""
@@ -78,7 +81,7 @@ class SubgroupSpec:
     @functools.cached_property
     def text(self):
         """The part of a layout's description that is about this topic."""
-        return repr((self.topic_id, self.members, self.senders, self.window, self.size_max, self.level))
+        return repr((self.topic_id, self.members, self.senders, self.window, self.size_max, self.level, self.keyed))
 
 
 # From one view to the next nearly all specifications stay what they were.
@@ -106,7 +109,9 @@ cdef uint64_t build_subgroups(node_t *node, tuple specs, tuple node_ids) except 
         s.window = spec.window
         s.ring = ring_slots(s.window)
         s.size_max = spec.size_max
-        s.stride = slot_stride(spec.size_max)
+        s.keyed = spec.keyed
+        s.header_size = sizeof(keyed_slot_header) if s.keyed else sizeof(slot_header)
+        s.stride = align_up(s.header_size + s.size_max, CACHE_LINE)
         s.place = i
         s.n_members = len(spec.members)
         s.n_senders = len(spec.senders)

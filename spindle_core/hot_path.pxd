@@ -1,7 +1,8 @@
 """What the hot path offers to other modules: hot_path.pyx lists its parts, each of which says what its functions do."""
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from spindle_core.layout cimport bell_page, slot_header
+from spindle_core.lasts cimport lasts_t
+from spindle_core.layout cimport bell_page, log_record, slot_header
 from spindle_core.log cimport log_t
 from spindle_core.state cimport node_t, subgroup_t
 
@@ -55,10 +56,20 @@ cdef slot_header *slot_of(char *slots, subgroup_t *s, uint64_t index) noexcept n
 cdef uint64_t claimable(subgroup_t *s, uint64_t wanted) noexcept nogil
 cdef uint64_t claim(subgroup_t *s, uint64_t n) noexcept nogil
 cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t writer_id,
-                      uint64_t source_ns) noexcept nogil
+                      uint64_t source_ns, uint64_t key) noexcept nogil
+cdef char *payload_of(subgroup_t *s, slot_header *h) noexcept nogil
+cdef uint64_t *key_of(slot_header *h) noexcept nogil
 cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil
 cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil
 cdef void advance_committed(subgroup_t *s) noexcept nogil
+
+# lasts_memory.pxi, lasts.pxi
+cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil
+cdef void lasts_free(lasts_t *l) noexcept nogil
+cdef void lasts_clear(lasts_t *l) noexcept nogil
+cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil
+cdef uint64_t lasts_log_bytes(lasts_t *l) noexcept nogil
+cdef void lasts_copy(lasts_t *l, char *ring) noexcept nogil
 
 # log.pxi
 cdef void log_refresh_cursors(log_t *log) noexcept nogil

@@ -8,6 +8,8 @@ what each promises stands at its beginning, and what other modules may call in h
 include "activity.pxi"
 include "sst.pxi"
 include "smc.pxi"
+include "lasts_memory.pxi"
+include "lasts.pxi"
 include "log.pxi"
 include "predicates/send.pxi"
 include "predicates/receive.pxi"

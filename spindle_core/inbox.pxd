@@ -87,4 +87,4 @@ cdef class InboxWriter:
     cdef int usable(self) except -1
     cdef void publish(self) noexcept
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
-                 uint8_t tag=?) except -1
+                 uint8_t tag=?, uint64_t key=?) except -1

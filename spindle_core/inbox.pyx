@@ -316,7 +316,7 @@ cdef class InboxWriter:
                 publish_for(driver)
 
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
-                 uint8_t tag=0) except -1:
+                 uint8_t tag=0, uint64_t key=0) except -1:
         cdef char *slot
         cdef slot_header *h
         if size > self.size_max:
@@ -327,13 +327,15 @@ cdef class InboxWriter:
         h.size = <uint32_t>size
         h.kind = SLOT_DATA
         h.tag = tag
+        h.run = key
         h.source_ns = timestamp_ns
         memcpy(slot + sizeof(slot_header), data, size)
         self.next += 1
         return 0
 
-    def write(self, data, uint64_t timestamp_ns=0, double timeout_s=-1.0, uint8_t tag=0):
-        """Copies one message in and commits it. `timestamp_ns` 0 = now (UTC); readers find `tag` in its info.
+    def write(self, data, uint64_t timestamp_ns=0, double timeout_s=-1.0, uint8_t tag=0, uint64_t key=0):
+        """Copies one message in and commits it. `timestamp_ns` 0 = now (UTC); readers find `tag` in its info, and `key`
+        where the topic has keys.
 
         Raises MessageTooLarge, WriteTimeout (nothing was written), NodeGone, TypeError without a buffer.
         """
@@ -342,37 +344,40 @@ cdef class InboxWriter:
         if timestamp_ns == 0:
             timestamp_ns = realtime_ns()
         if PyBytes_CheckExact(data):
-            self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s, tag)
+            self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s, tag, key)
         else:
             PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
             try:
-                self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s, tag)
+                self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s, tag, key)
             finally:
                 PyBuffer_Release(&buffer)
         self.publish()
 
-    def write_many(self, buffers, uint64_t timestamp_ns=0, double timeout_s=-1.0):
-        """Copies many messages in, publishing whenever the ring is full and at the end; returns how many.
+    def write_many(self, buffers, uint64_t timestamp_ns=0, double timeout_s=-1.0, bint keyed=False):
+        """Copies many messages in, publishing whenever the ring is full and at the end; returns how many. `keyed`: they
+        are pairs of a message and its key.
 
         On an error the messages before it are published and counted in the exception's `written` attribute.
         """
         cdef Py_buffer buffer
-        cdef uint64_t first = self.next
+        cdef uint64_t first = self.next, key = 0
         if timestamp_ns == 0:
             timestamp_ns = realtime_ns()
         try:
             self.usable()
             for data in buffers:
+                if keyed:
+                    data, key = data
                 if self.gone:
                     self.alive()   # the node died while the caller made the next message: nobody takes it
                 if self.next >= self.limit:
                     self.publish()
                 if PyBytes_CheckExact(data):
-                    self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s)
+                    self.put(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timestamp_ns, timeout_s, 0, key)
                 else:
                     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
                     try:
-                        self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s)
+                        self.put(<const char *>buffer.buf, buffer.len, timestamp_ns, timeout_s, 0, key)
                     finally:
                         PyBuffer_Release(&buffer)
         except BaseException as e:
@@ -382,10 +387,12 @@ cdef class InboxWriter:
         self.publish()
         return self.next - first
 
-    def write_array(self, data, uint64_t item_size, uint64_t timestamp_ns=0, double timeout_s=-1.0):
-        """Writes a contiguous buffer of records of `item_size` bytes, one message each; returns how many.
+    def write_array(self, data, uint64_t item_size, uint64_t timestamp_ns=0, double timeout_s=-1.0,
+                    const uint64_t[::1] keys=None):
+        """Writes a contiguous buffer of records of `item_size` bytes, one message each; returns how many. `keys`: one of
+        each record.
 
-        Raises ValueError unless the buffer holds whole records; otherwise as write_many.
+        Raises ValueError unless the buffer holds whole records, as many as keys; otherwise as write_many.
         """
         cdef Py_buffer buffer
         cdef uint64_t first = self.next, i, n
@@ -397,10 +404,13 @@ cdef class InboxWriter:
             if item_size == 0 or buffer.len % item_size:
                 raise ValueError(f"a buffer of {buffer.len} bytes doesn't hold whole records of {item_size} bytes")
             n = buffer.len // item_size
+            if keys is not None and <uint64_t>keys.shape[0] != n:
+                raise ValueError(f"{keys.shape[0]} keys for {n} records")
             for i in range(n):
                 if self.next >= self.limit:
                     self.publish()
-                self.put(<const char *>buffer.buf + i * item_size, item_size, timestamp_ns, timeout_s)
+                self.put(<const char *>buffer.buf + i * item_size, item_size, timestamp_ns, timeout_s, 0,
+                         keys[i] if keys is not None else 0)
         except BaseException as e:
             e.written = self.next - first
             raise
@@ -428,7 +438,7 @@ cdef class InboxWriter:
         self.claim_view = self.ring_view[at:at + <Py_ssize_t>size]
         return self.claim_view
 
-    def commit(self, size=None, uint64_t timestamp_ns=0):
+    def commit(self, size=None, uint64_t timestamp_ns=0, uint64_t key=0):
         """Publishes the open claim; `size` may be smaller than claimed. ValueError without one."""
         cdef slot_header *h
         if not self.claimed:
@@ -443,6 +453,7 @@ cdef class InboxWriter:
         h.index = self.next
         h.kind = SLOT_DATA
         h.tag = 0
+        h.run = key
         h.source_ns = timestamp_ns if timestamp_ns else realtime_ns()
         self.next += 1
         self.publish()

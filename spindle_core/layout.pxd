@@ -48,6 +48,10 @@ cdef extern from "layout.h" nogil:
         uint64_t run
         uint64_t source_ns
 
+    cdef struct keyed_slot_header:
+        slot_header slot
+        uint64_t key
+
     cdef struct bell_page:
         uint64_t magic
         uint32_t node_id
@@ -78,7 +82,7 @@ cdef extern from "layout.h" nogil:
         uint8_t kind
         uint8_t tag
         uint16_t writer_id
-        uint64_t index
+        uint64_t key
         uint64_t sequence
         uint64_t source_ns
         uint64_t reception_ns
@@ -91,6 +95,9 @@ cdef extern from "layout.h" nogil:
         uint64_t capacity
         uint64_t hot
         uint64_t keeps_history
+        uint64_t behind_view
+        uint64_t behind_sequence
+        uint64_t given_up
         uint64_t tail
         uint64_t count
         uint64_t stopped

@@ -1,6 +1,7 @@
 """The state of a delivery log's one writer. See log.pxi."""
 from libc.stdint cimport uint64_t, uint32_t
 
+from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport cursor_page, log_header
 
 
@@ -30,5 +31,6 @@ cdef struct log_t:
     uint64_t oldest_position
     uint64_t oldest_offset
     uint64_t oldest_index
+    lasts_t *lasts               # the last messages of each key; NULL: not kept
     cursor_t cursors[CURSORS_MAX]
     uint32_t n_cursors

@@ -158,7 +158,7 @@ cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
         r.size = 0
     r = <log_record *>(log.ring + log.tail_offset)
     r.position = log.tail
-    r.index = log.count
+    r.key = 0
     r.size = <uint32_t>size
     r.kind = LOG_DATA
     r.tag = 0
@@ -168,6 +168,8 @@ cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil:
 cdef void log_commit(log_t *log, uint64_t size) noexcept nogil:
     """The reserved record is filled; readers see it with the next log_publish()."""
     cdef uint64_t stride = record_stride(size)
+    if log.lasts != NULL:
+        lasts_note(log.lasts, <log_record *>(log.ring + log.tail_offset))
     log.last_offset = log.tail_offset
     log.tail += stride
     log.tail_offset += stride

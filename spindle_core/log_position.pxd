@@ -19,8 +19,17 @@ cdef class LogPosition:
     cdef bint frozen                         # nothing beyond the next two is read any more
     cdef uint64_t frozen_tail, frozen_count
     cdef bint gone                           # the node is gone
+    # A late reader of a topic whose messages have keys first reads a copy of what was kept of each, then the log.
+    cdef Mapping following                   # the log, while it reads that copy; None otherwise
+    cdef uint64_t following_position, following_offset, following_index
+    cdef uint64_t copied                     # messages of that copy: counted before those of the log
+    cdef readonly object behind              # place in the order behind all that the copy stands for; None without one
 
-    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips) except -1
+    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips, Mapping table=?) except -1
+    cdef int enter(self, Mapping log) except -1
+    cdef void turn_to_following(self) noexcept
+    cdef log_header *proper(self) noexcept
+    cdef uint64_t delivered(self) noexcept
     cdef uint64_t last_tail(self) noexcept
     cdef bint look(self) noexcept
     cdef log_record *peek(self, uint64_t *size) except? NULL

@@ -30,16 +30,10 @@ cdef int UNSETTLED_MAX_MS = 1000
 cdef class LogPosition:
     """The base of LogReader: where it stands; see the module."""
 
-    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips) except -1:
-        """Starts where the node has placed the cursor. Raises ValueError for what is no log, or no place in one."""
-        self.log = log
-        self.header = <log_header *>log.base
-        if self.header.magic != LOG_MAGIC:
-            raise ValueError("this mapping is not a delivery log of this version")
-        self.capacity = self.header.capacity
-        if log.size < LOG_RING_OFFSET or not CACHE_LINE <= self.capacity <= log.size - LOG_RING_OFFSET:
-            raise ValueError("the log is smaller than it says")
-        self.ring = log.base + LOG_RING_OFFSET
+    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips, Mapping table=None) except -1:
+        """Starts where the node has placed the cursor; with `table`, a copy of what is kept of each key, in that. Raises
+        ValueError for what is no log, or no place in one."""
+        self.enter(log)
         self.position = start.position
         self.offset = start.offset
         self.index = start.index
@@ -49,10 +43,56 @@ cdef class LogPosition:
         self.skips = skips
         if self.offset > self.capacity or self.offset % CACHE_LINE or self.capacity % CACHE_LINE:
             raise ValueError("the cursor doesn't point to a record: the node has to place it first")
+        if table is not None:
+            self.enter(table)
+            self.following, self.following_position, self.following_offset = log, self.position, self.offset
+            self.position = self.offset = self.tail = 0
+            self.copied = self.header.count
+            self.following_index = self.index + self.copied
+            self.behind = self.header.behind_view, self.header.behind_sequence
+            if not skips:
+                self.lost = self.header.given_up
         return 0
+
+    cdef int enter(self, Mapping log) except -1:
+        """Reads in this mapping from now on."""
+        cdef log_header *header = <log_header *>log.base
+        if header == NULL or header.magic != LOG_MAGIC:
+            raise ValueError("this mapping is not a delivery log of this version")
+        if log.size < LOG_RING_OFFSET or not CACHE_LINE <= header.capacity <= log.size - LOG_RING_OFFSET:
+            raise ValueError("the log is smaller than it says")
+        self.log = log
+        self.header = header
+        self.capacity = header.capacity
+        self.ring = log.base + LOG_RING_OFFSET
+        return 0
+
+    cdef void turn_to_following(self) noexcept:
+        """The copy has been read: on to the log. That may still have messages that the copy stands for."""
+        self.log, self.following = self.following, None
+        self.header = <log_header *>self.log.base
+        self.capacity = self.header.capacity
+        self.ring = self.log.base + LOG_RING_OFFSET
+        self.position = self.tail = self.following_position
+        self.offset = self.following_offset
+        if (self.next_view, self.next_sequence) < self.behind:
+            self.next_view, self.next_sequence = self.behind
+        self.skips = True
+
+    cdef log_header *proper(self) noexcept:
+        """Of the log itself, also while its copy is being read."""
+        return self.header if self.following is None else <log_header *>self.following.base
+
+    cdef uint64_t delivered(self) noexcept:
+        """Messages that are there, those that were read included, as this reader counts them."""
+        return self.frozen_count if self.frozen else u64_load_acquire(&self.proper().count) + self.copied
 
     cdef uint64_t last_tail(self) noexcept:
         """How far the log has got, or had got when it was frozen for this reader."""
+        if self.following is not None:
+            if self.position < self.header.tail:
+                return self.header.tail
+            self.turn_to_following()
         return self.frozen_tail if self.frozen else u64_load_acquire(&self.header.tail)
 
     cdef bint look(self) noexcept:
@@ -131,6 +171,7 @@ cdef class LogPosition:
         if position <= self.position or offset > self.capacity or offset % CACHE_LINE:
             raise CoreError("the delivery log is damaged: a record isn't where its predecessor says; restart the"
                             " daemon")
+        index += self.copied
         self.lost += index - self.index
         self.position = position
         self.offset = offset
@@ -169,10 +210,18 @@ cdef class LogPosition:
         cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
         cdef uint64_t next_view = self.next_view, next_sequence = self.next_sequence, tail = self.tail
         cdef bint skips = self.skips
+        cdef Mapping table = None
+        if self.following is not None:
+            table = self.log
+            self.index = self.following_index
+            self.turn_to_following()
         try:
             self.skip_until(<uint64_t>-1)
             count[0], view_id[0], sequence[0] = self.index, self.next_view, self.next_sequence
         finally:
+            if table is not None:
+                self.following = self.log
+                self.enter(table)
             self.position, self.offset, self.index, self.lost, self.tail = position, offset, index, lost, tail
             self.next_view, self.next_sequence, self.skips = next_view, next_sequence, skips
         return 0

@@ -7,6 +7,7 @@ cdef uint32_t forks
 
 
 cdef class Mapping:
+    cdef object __weakref__
     cdef char *base               # NULL once closed
     cdef readonly uint64_t size   # bytes
     cdef readonly int fd          # -1 once closed

@@ -3,6 +3,8 @@
 A message type (message_type) is bytes with the record header hidden behind the payload (message_bytes.h): one object
 per message. The info object is made when somebody asks for it.
 """
+from libc.stdint cimport uint64_t
+
 from spindle_core.layout cimport log_record
 
 cdef extern from "Python.h":
@@ -57,6 +59,11 @@ cdef class MessageInfo:
         return self._tag
 
     @property
+    def key(self):
+        """Of what it is about, as the layer above gave it; 0: of nothing in particular, or the topic has no keys."""
+        return self._key
+
+    @property
     def sequence(self):
         """Sequence number: place in the delivery order of its epoch; the same on every node."""
         return self._sequence
@@ -68,7 +75,7 @@ cdef class MessageInfo:
 
     @property
     def index(self):
-        """Messages delivered into this log before it: dense, of this node only."""
+        """Messages delivered before it, as its reader counts them: dense, of this node only."""
         return self._index
 
     def __repr__(self):
@@ -76,7 +83,7 @@ cdef class MessageInfo:
                 f" index={self.index}>")
 
 
-cdef object make_info(type info_type, const log_record *r):
+cdef object make_info(type info_type, const log_record *r, uint64_t index):
     # Straight to what calling the type would call first; a type may override __new__.
     cdef MessageInfo info = <MessageInfo?>(<PyTypeObject *>info_type).tp_new(
         <PyTypeObject *>info_type, NO_ARGUMENTS, NULL)
@@ -84,11 +91,12 @@ cdef object make_info(type info_type, const log_record *r):
     info._reception_ns = r.reception_ns
     info._sequence = r.sequence
     info._view_id = r.view_id
-    info._index = r.index
+    info._index = index
     info._sender = r.sender
     info._relay = r.relay
     info._writer = r.writer_id
     info._tag = r.tag
+    info._key = r.key
     return info
 
 
@@ -96,8 +104,11 @@ cdef bint is_message_type(object kind):
     return isinstance(kind, type) and message_bytes_is_type(kind)
 
 
-cdef object new_message(object kind, const char *payload, size_t size, const log_record *r, object info_type):
-    return message_bytes_new(kind, payload, size, r, info_type)
+cdef object new_message(object kind, const char *payload, size_t size, const log_record *r, uint64_t index,
+                        object info_type):
+    cdef object message = message_bytes_new(kind, payload, size, r, info_type)
+    message_tail_of(message).record.position = index
+    return message
 
 
 def message_info(message):
@@ -106,7 +117,7 @@ def message_info(message):
     if not is_message_type(type(message)):
         raise TypeError(f"a {type(message).__name__} carries no info: only messages that readers made do")
     tail = message_tail_of(message)
-    return make_info(<type>tail.info_type, &tail.record)
+    return make_info(<type>tail.info_type, &tail.record, tail.record.position)
 
 
 def message_type(str name, str module, str info_attribute, str doc):

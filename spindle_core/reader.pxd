@@ -10,7 +10,7 @@ from spindle_core.memory cimport Mapping
 cdef class LogReader(LogPosition):
     cdef readonly Mapping cursor
     cdef readonly Mapping bell
-    cdef object log_view                     # of the whole log, read-only
+    cdef object log_view, viewed             # a read-only view, and the mapping that it is of
     cdef cursor_page *page
     cdef bell_page *node_bell
     cdef int data_end, bell_fd
@@ -27,7 +27,7 @@ cdef class LogReader(LogPosition):
     cdef int refuse_child(self) except -1
     cdef bint is_not_plain(self, const log_record *r) noexcept
     cdef Keyed under_key(self, KeyTable keys, object learn, const char *payload, uint64_t size, const log_record *r,
-                         type info_type)
+                         uint64_t index, type info_type)
     cdef int fill_in(self, Block b, KeyTable keys, object learn) except -1
     cdef bint ended(self)
     cdef raise_gone(self)

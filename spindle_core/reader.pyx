@@ -54,7 +54,8 @@ cdef class LogReader:
 
     `bell` and `bell_fd` let a keep-all reader wake a node that waits for it; without them (a log without an engine)
     nobody is rung. `place`: (view id, sequence) where it stands in the order; with `skips` it has had everything before
-    that from somewhere else, and drops such messages if the log still brings them.
+    that from somewhere else, and drops such messages if the log still brings them. `table`: a copy of what is kept of each
+    key of the topic, which is read first.
 
     only_plain: attribute; True: take(), take_with() and take_block() go no further than the next message that has a
     tag, and skip_to_last() skips nothing while there is one. Only take_pairs() gives it out: what it is, or whether it
@@ -66,7 +67,7 @@ cdef class LogReader:
         self.bell_fd = -1
 
     def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1,
-                 place=(0, 0), bint skips=False):
+                 place=(0, 0), bint skips=False, Mapping table=None):
         self.cursor = cursor
         self.bell = bell
         self.data_end = end_of(data_fd)
@@ -81,8 +82,7 @@ cdef class LogReader:
             self.node_bell = <bell_page *>bell.base
             if self.node_bell.magic != BELL_MAGIC:
                 raise ValueError("this mapping is not a doorbell of this version")
-        self.begin(log, <cursor_start *>(cursor.base + CURSOR_START_OFFSET), place, skips)
-        self.log_view = memoryview(log).toreadonly()
+        self.begin(log, <cursor_start *>(cursor.base + CURSOR_START_OFFSET), place, skips, table)
 
     cdef int usable(self) except -1:
         if self.forks != forks:
@@ -100,7 +100,9 @@ cdef class LogReader:
     cdef void publish_position(self) noexcept:
         if self.forks != forks:
             return               # the page is the parent's
-        u64_store_relaxed(&self.page.index, self.index)
+        if self.following is not None:
+            return               # of the log itself nothing has been read
+        u64_store_relaxed(&self.page.index, self.index - self.copied)
         # SYNC POINT: read. Pairs with log_refresh_cursors(): we are done with everything before.
         u64_store_release(&self.page.position, self.position)
         if self.keep_all and self.node_bell != NULL:
@@ -132,7 +134,7 @@ cdef class LogReader:
             if plain:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
             else:
-                payload = new_message(payload_type, <char *>r + sizeof(log_record), size, r, info_type)
+                payload = new_message(payload_type, <char *>r + sizeof(log_record), size, r, self.index, info_type)
             if self.position != position:
                 continue   # making an object let the garbage collector run code, and that took this message
             if not self.still_there(position):
@@ -159,7 +161,7 @@ cdef class LogReader:
             position = self.position
             view_id, sequence = r.view_id, r.sequence
             payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
-            info = make_info(info_type, r)
+            info = make_info(info_type, r, self.index)
             if self.position != position:
                 continue   # as in take
             if not self.still_there(position):
@@ -201,11 +203,13 @@ cdef class LogReader:
                     break
                 position = self.position
                 record = r[0]
-                info = make_info(info_type, &record)
+                info = make_info(info_type, &record, self.index)
                 payload = <const char *>r + sizeof(log_record)
                 if self.keep_all and not self.gone:
                     # A slice of a view of the mapping: whoever keeps a part of it keeps that mapped.
                     at = <char *>r - self.log.base + sizeof(log_record)
+                    if self.viewed is not self.log:
+                        self.log_view, self.viewed = memoryview(self.log).toreadonly(), self.log
                     view = self.log_view[at:at + <Py_ssize_t>size]
                 else:
                     # It could be overwritten under decode(): give it a copy that has been checked.
@@ -217,7 +221,7 @@ cdef class LogReader:
                         continue
                 try:
                     if keys is not None and keys.places is not None:
-                        keyed = self.under_key(keys, learn, payload, size, &record, info_type)
+                        keyed = self.under_key(keys, learn, payload, size, &record, self.index, info_type)
                     try:
                         sample = decode(view)
                     finally:
@@ -246,11 +250,11 @@ cdef class LogReader:
         return out
 
     cdef Keyed under_key(self, KeyTable keys, object learn, const char *payload, uint64_t size, const log_record *r,
-                         type info_type):
+                         uint64_t index, type info_type):
         """What is under the key of a message, after it has come."""
         cdef Keyed keyed = keys.find_settled(payload, size, r)
         if keyed is None:
-            keyed = learn(PyBytes_FromStringAndSize(payload, size), make_info(info_type, r), None)
+            keyed = learn(PyBytes_FromStringAndSize(payload, size), make_info(info_type, r, index), None)
             settle(keyed, r)
         return keyed
 
@@ -320,7 +324,7 @@ cdef class LogReader:
                 r = <log_record *>(self.ring + b.end_offset)
                 try:
                     keyed = self.under_key(keys, learn, <const char *>r + sizeof(log_record), b.payload_size, r,
-                                           b.info_type)
+                                           b.first_index + k, b.info_type)
                 except Exception:
                     if k == 0:
                         raise
@@ -340,7 +344,7 @@ cdef class LogReader:
         cdef uint64_t count, skipped
         self.usable()
         self.look()
-        count = self.frozen_count if self.frozen else u64_load_relaxed(&self.header.count)
+        count = self.delivered()
         if self.only_plain and self.tagged_ahead:
             return 0
         skipped = self.skip_until(count - depth if count > depth else 0)
@@ -361,6 +365,8 @@ cdef class LogReader:
         cdef log_record *r
         if self.log.base == NULL or self.closed or self.block is not None:
             return False
+        if self.following is not None:
+            return True          # a copy is read one by one: it isn't worth a look at two logs
         if self.scan_found and self.scanned_index >= self.index:
             return True
         if self.scanned_position > self.position:
@@ -384,7 +390,7 @@ cdef class LogReader:
 
     def tagged_within(self, uint64_t n):
         """True if one of the next `n` messages is there and has a tag, or had one and was overwritten since."""
-        return self.tagged_ahead and self.scanned_index - self.index < n
+        return self.tagged_ahead and (self.following is not None or self.scanned_index - self.index < n)
 
     @property
     def meets_tagged(self):
@@ -402,7 +408,7 @@ cdef class LogReader:
         cdef uint64_t count
         if self.log.base == NULL or self.closed:
             return 0
-        count = self.frozen_count if self.frozen else u64_load_acquire(&self.header.count)
+        count = self.delivered()
         return count - self.index if count > self.index else 0
 
     @property
@@ -420,7 +426,7 @@ cdef class LogReader:
         return self.last_tail() > self.position or self.ended()
 
     cdef bint ended(self):
-        return self.gone or u64_load_relaxed(&self.header.stopped) != 0
+        return self.gone or u64_load_relaxed(&self.proper().stopped) != 0
 
     def wait(self, double timeout_s=-1.0):
         """True when there is data; False on timeout. Blocks without the GIL. Raises NodeGone when no more can come."""
@@ -497,7 +503,7 @@ cdef class LogReader:
             return view_id, sequence
         if not self.frozen:
             self.gone = True
-            self.frozen_tail = u64_load_acquire(&self.header.tail)
+            self.frozen_tail = u64_load_acquire(&self.proper().tail)
             self.frozen = True
         self.find_end(&self.frozen_count, &view_id, &sequence)
         return view_id, sequence
@@ -555,8 +561,8 @@ cdef class Block:
             raise IndexError(i)
         r = <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record))
         if self.given is None:
-            return make_info(info_type, r)
-        info = make_info(self.info_type, r)
+            return make_info(info_type, r, self.first_index + i)
+        info = make_info(self.info_type, r, self.first_index + i)
         info.given = self.given[i]
         for k in range(i):
             info.place += self.given[k] is info.given

@@ -95,7 +95,7 @@ cdef class Outbox(Inbox):
         self.keep = keep
 
     def take(self, uint64_t until, Py_ssize_t bytes_max):
-        """[(payload, source timestamp, tag)] of the next messages below index `until`, in their order: at least one if
+        """[(payload, source timestamp, tag, key)] of the next messages below index `until`, in their order: at least one if
         there is any, then no more than `bytes_max` bytes."""
         cdef inbox_t *s = &self.state
         cdef slot_header *h
@@ -114,7 +114,7 @@ cdef class Outbox(Inbox):
                 h.source_ns = self.last_ns + 1
             self.last_ns = h.source_ns
             payload = PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)
-            out.append((payload, h.source_ns, h.tag))
+            out.append((payload, h.source_ns, h.tag, h.run))
             self.taken += 1
         return out
 
@@ -186,7 +186,7 @@ cdef class RelayWriter(InboxWriter):
     """A node's own end of the inbox of a writer elsewhere: never waits, and tells what becomes of its messages."""
 
     def relay(self, messages):
-        """Commits messages, each with `payload`, `source_ns` and `tag`; publishes them together.
+        """Commits messages, each with `payload`, `source_ns`, `tag` and `key`; publishes them together.
 
         Raises ValueError if their timestamps don't increase or a tag has more than 8 bits, WriteTimeout if there is no
         room, MessageTooLarge.
@@ -201,7 +201,7 @@ cdef class RelayWriter(InboxWriter):
                     raise ValueError(f"source timestamp {source_ns} comes after {self.last_ns}")
                 if one.tag > 255:
                     raise ValueError(f"a message can't have the tag {one.tag}; 255 is the largest")
-                self.put(payload, len(payload), source_ns, 0.0, one.tag)
+                self.put(payload, len(payload), source_ns, 0.0, one.tag, one.key)
                 self.last_ns = source_ns
         finally:
             self.publish()

@@ -16,12 +16,21 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
     u64_store_release,
 )
-from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, slot_header
+from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, keyed_slot_header, slot_header
 from spindle_core.state cimport LEVEL_UNORDERED, node_t, subgroup_t
 
 
 cdef slot_header *slot_of(char *slots, subgroup_t *s, uint64_t index) noexcept nogil:
     return <slot_header *>(slots + (index & (s.ring - 1)) * s.stride)
+
+
+cdef char *payload_of(subgroup_t *s, slot_header *h) noexcept nogil:
+    return <char *>h + s.header_size
+
+
+cdef uint64_t *key_of(slot_header *h) noexcept nogil:
+    """Of a slot of a topic with keys."""
+    return &(<keyed_slot_header *>h).key
 
 
 cdef uint64_t delivered_min(subgroup_t *s) noexcept nogil:
@@ -61,7 +70,7 @@ cdef uint64_t claim(subgroup_t *s, uint64_t n) noexcept nogil:
 
 
 cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t writer_id,
-                      uint64_t source_ns) noexcept nogil:
+                      uint64_t source_ns, uint64_t key) noexcept nogil:
     cdef slot_header *h = slot_of(s.senders[s.my_sender].slots, s, index)
     h.index = index
     h.size = size
@@ -70,6 +79,8 @@ cdef void fill_header(subgroup_t *s, uint64_t index, uint32_t size, uint16_t wri
     h.writer_id = writer_id
     h.run = 1
     h.source_ns = source_ns
+    if s.keyed:
+        key_of(h)[0] = key
 
 
 cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil:

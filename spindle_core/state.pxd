@@ -65,6 +65,8 @@ cdef struct subgroup_t:
     uint64_t window              # messages that may be claimed and not delivered everywhere yet
     uint64_t ring                # slots in each sender's row: ring_slots(window)
     uint64_t size_max, stride    # bytes
+    uint64_t header_size         # bytes of a slot before its payload
+    bint keyed                   # the headers have keys
     uint32_t place               # position in the view's list: where its columns are
     uint32_t *members            # row ranks, ascending
     subgroup_columns **member_columns

@@ -310,6 +310,7 @@ class Application:
             port.writer.inbox.hand_over()
         elif port is not None and port.reader is not None:
             port.reader.cursor.hand_over()
+            port.reader.cursor.give_table_away()
 
     async def _declare_topic(self, request: pb.Request) -> Answer:
         spec = spec_from_wire(request.declare_topic.spec)
@@ -324,7 +325,7 @@ class Application:
                 known.spec.check_same(wanted)
                 return known
             config = self._node.config
-            spec = wanted.with_window(config.default_size_max, config.default_window)
+            spec = wanted.with_window(config.default_size_max, config.default_window, config.log_capacity)
             try:
                 if self.quota is None:
                     return await self._node.declare_topic(spec)
@@ -392,8 +393,9 @@ class Application:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
-            continued=port.continued, ends=map(position_to_wire, port.ends)))
-        return reply, [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.their_fd]
+            continued=port.continued, ends=map(position_to_wire, port.ends), table=port.cursor.table is not None))
+        fds = [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.their_fd]
+        return reply, fds if port.cursor.table is None else [*fds, port.cursor.table.fd]
 
     async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
         """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""

@@ -419,5 +419,6 @@ def reader_of(engine: Engine, port: ReaderPort, skips: bool) -> LogReader:
     log = Mapping.attach(os.dup(port.log_mapping.fd))
     cursor = Mapping.attach(os.dup(port.cursor.mapping.fd), writable=True)
     bell = Mapping.attach(os.dup(engine.bell.fd))
+    table = port.cursor.table and Mapping.attach(os.dup(port.cursor.table.fd))
     with Loose.copies(port.cursor.their_fd, engine.bell_fd) as fds:
-        return LogReader(log, cursor, fds.take(), bell, fds.take(), port.start.place, skips)
+        return LogReader(log, cursor, fds.take(), bell, fds.take(), port.start.place, skips, table)

@@ -317,7 +317,8 @@ class RemoteChannel:
                 if batch or (lives and port):
                     link.send(rb.ClientSide(messages=rb.Messages(
                         port=port, messages=[
-                            rb.Message(payload=payload, source_ns=ns, tag=tag) for payload, ns, tag in batch])))
+                            rb.Message(payload=payload, source_ns=ns, tag=tag, key=key)
+                            for payload, ns, tag, key in batch])))
                     moved = True
         return moved
 

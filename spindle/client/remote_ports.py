@@ -94,9 +94,10 @@ class RemoteWriter:
         if self._guid:  # an endpoint that was withdrawn with its node never comes back under the same guid
             self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
 
-    def batch(self) -> list[tuple[bytes, int, int]]:
-        """What may be sent now: payload, source timestamp and tag of each."""
-        found: list[tuple[bytes, int, int]] = self.outbox.take(self._base + self._consumed + self._window, BATCH_BYTES)
+    def batch(self) -> list[tuple[bytes, int, int, int]]:
+        """What may be sent now: payload, source timestamp, tag and key of each."""
+        until = self._base + self._consumed + self._window
+        found: list[tuple[bytes, int, int, int]] = self.outbox.take(until, BATCH_BYTES)
         return found
 
     def gives_sign(self) -> bool:

@@ -272,10 +272,12 @@ class Session:
         start = position_from_wire(reply.reader.start)
         info = topic_from_wire(reply.reader.topic)
         skips = after is not None and info.spec.level is not Level.UNORDERED
-        with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), _take_fds(frame, 3) as fds:
+        count = 4 if reply.reader.table else 3
+        with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), _take_fds(frame, count) as fds:
             mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
-            bell_fd = self._bell_fd.copy()
-            log = LogReader(mapping, cursor, fds.take(), self._bell, bell_fd, start.place, skips)
+            bell_fd, data_fd = self._bell_fd.copy(), fds.take()
+            table = Mapping.attach(fds.take()) if reply.reader.table else None
+            log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
         return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
                             [position_from_wire(one) for one in reply.reader.ends])
 

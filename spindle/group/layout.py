@@ -61,4 +61,5 @@ def _subgroup(topic: Topic, node_ids: tuple[int, ...]) -> SubgroupSpec:
         window=topic.spec.window,
         size_max=topic.spec.size_max,
         level=int(topic.spec.level),
+        keyed=bool(topic.spec.effects),
     )

@@ -22,6 +22,12 @@ SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says
 SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
 TAG_MAX = 0xFF  # of a message, what it is to the layer above; 0: an ordinary one
 WINDOW_MAX = 65536  # slots of one sender's ring
+EFFECTS = 256  # one for each tag
+EFFECT_SAMPLE, EFFECT_LEAVES, EFFECT_ENDS, EFFECT_OF_WRITER, EFFECT_OF_NODE = 1, 2, 4, 8, 16  # see the core's lasts.pxd
+EFFECT_MAX = 31
+TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says otherwise
+TABLE_MESSAGES_MIN = 4  # of the largest; as many have room whatever history_bytes says
+TABLE_OVERHEAD = 192  # bytes that a message takes there beside its payload, at most
 SLOT_OVERHEAD = 64  # bytes of a slot beside the payload: header, rounded up to a cache line
 RING_BYTES = 512 << 10  # what one sender's ring should take so that it stays in cache; the figure to tune
 WINDOW_CHOSEN_MIN = 8  # slots; below this a sender waits for every acknowledgement
@@ -63,6 +69,8 @@ class TopicSpec:
     history_bytes    memory for them at each subscribing node; 0 = the node's default
     departure        tag (1 to 255) of a message without payload that every member finds behind the last message of a
                      view for each sender that didn't live into the next one: its writers have all ended. 0 = none
+    effects          of each tag, what a message with it does to its key: 256 numbers, sums of EFFECT_...; messages have
+                     keys then, and history_depth (at least 1) counts the samples of each. Empty = messages have none
     Raises ConfigError if a value is impossible.
     """
 
@@ -75,6 +83,7 @@ class TopicSpec:
     history_depth: int = 0
     history_bytes: int = 0
     departure: int = 0
+    effects: bytes = b""
 
     def __post_init__(self) -> None:
         for label, text in (("topic name", self.name), ("type name", self.type_name)):
@@ -97,19 +106,34 @@ class TopicSpec:
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{label} {value} of topic {self.name!r} is out of range {low} to {high}")
+        if self.effects and (len(self.effects) != EFFECTS or max(self.effects) > EFFECT_MAX):
+            raise ConfigError(f"effects of topic {self.name!r} must be {EFFECTS} numbers from 0 to {EFFECT_MAX}")
+        if self.effects and not (self.history_depth and self.level.keeps_history):
+            raise ConfigError(f"topic {self.name!r} is to keep messages of each key: that takes a history_depth of at "
+                              "least 1, and a level that keeps history")
 
-    def with_window(self, size_max: int = SIZE_MAX_DEFAULT, window: int = 0) -> TopicSpec:
-        """The same specification with nothing left open: `size_max` and `window` are taken where it says 0, and where
-        that leaves no window it is chosen so that the ring stays in cache."""
+    @property
+    def table_bytes(self) -> int:
+        """Memory for the last messages of each key, at each member the same; 0 for topics without keys."""
+        if not self.effects:
+            return 0
+        return max(self.history_bytes or TABLE_BYTES, TABLE_MESSAGES_MIN * (self.size_max + TABLE_OVERHEAD))
+
+    def with_window(
+        self, size_max: int = SIZE_MAX_DEFAULT, window: int = 0, table_bytes: int = TABLE_BYTES
+    ) -> TopicSpec:
+        """The same specification with nothing left open: `size_max`, `window` and, for a topic with keys, `table_bytes`
+        are taken where it says 0, and where that leaves no window it is chosen so that the ring stays in cache."""
         size_max = self.size_max or size_max
         window = self.window or window or choose_window(size_max)
-        return dataclasses.replace(self, size_max=size_max, window=window)
+        history_bytes = self.history_bytes or (table_bytes if self.effects else 0)
+        return dataclasses.replace(self, size_max=size_max, window=window, history_bytes=history_bytes)
 
     def check_same(self, wanted: TopicSpec) -> None:
         """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
 
-        What is left open (`size_max`, `window` or `departure` 0) and the history limits are taken from the first
-        declarer without complaint.
+        What is left open (`size_max`, `window` or `departure` 0), the history limits and whether they count for each
+        key are taken from the first declarer without complaint.
         """
         differences = []
         for field in ("type_name", "type_hash", "level", "size_max"):

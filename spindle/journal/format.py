@@ -1,7 +1,7 @@
 """The journal's file format: standard MCAP, arranged so that the file is whole after every write.
 
     magic, Header, Schema, Metadata "spindle.journal"        the head, written once
-    { Chunk, Message Index..., Metadata "spindle.commit" }   one group commit
+    { Chunk, Message Index..., [Metadata "spindle.keys",] Metadata "spindle.commit" }   one group commit
     padding | DataEnd, Footer, magic                         while it is being written (live)
     DataEnd, Summary, Summary Offsets, Footer, magic         once it is closed
 
@@ -23,6 +23,8 @@ field for. Of each message:
     sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
     index            place in the node's delivery log: `index` of its commit plus its place in the chunk. Where a later
                      life goes on with a file, the index goes on, too
+    key              of a topic whose messages have keys: in the Metadata record "spindle.keys" of its commit, as 16 hex
+                     digits for each message, in their order. Without that record all are 0
     position         place in this journal, over all files: `position` of its commit plus its place in the chunk
     log_time         time of delivery at this node, never falling within a file, so that reading by time keeps the order
     publish_time     the writer's timestamp, or log_time if it had none
@@ -40,7 +42,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -68,6 +70,8 @@ MAGIC = b"\x89MCAP0\r\n"
 PADDING = 0x80  # opcode of the record that covers unused bytes
 HEAD_NAME = "spindle.journal"
 COMMIT_NAME = "spindle.commit"
+KEYS_NAME = "spindle.keys"
+KEY_DIGITS = 16
 SCHEMA_ID = 1
 SECTOR = 512  # bytes a disk writes whole or not at all
 PAGE = 4096  # bytes the kernel copies without looking for signals
@@ -162,6 +166,8 @@ class CommitLayout:
     channel_records: list[bytes]  # the new ones, whole
     record_length: int  # bytes of the commit record
     record: CommitRecord
+    keys_length: int = 0  # bytes of the record with the keys, just before the commit record; 0: there is none
+    keys: tuple[int, ...] = ()  # of the messages; empty if all are 0
 
     @property
     def chunk_length(self) -> int:
@@ -310,6 +316,23 @@ def parse_channel(data: bytes, offset: int) -> tuple[int, int, int]:
         raise Damage(offset, f"a Channel record is malformed ({error!r})") from None
 
 
+def encode_keys(keys: Sequence[int]) -> bytes:
+    """The record with the keys of a commit's messages; empty if all are 0."""
+    if not any(keys):
+        return b""
+    return encode(Metadata(KEYS_NAME, {"keys": "".join(f"{key:0{KEY_DIGITS}x}" for key in keys)}))
+
+
+def parse_keys(data: bytes, offset: int) -> tuple[int, ...]:
+    """The keys in the whole record `data`; Damage if it is malformed."""
+    text = parse_metadata(data, KEYS_NAME, offset).get("keys", "")
+    try:
+        packed = bytes.fromhex(text)
+        return struct.unpack(f">{len(packed) // 8}Q", packed)
+    except (ValueError, struct.error):
+        raise Damage(offset, "the keys of a commit are malformed") from None
+
+
 def encode_commit_record(head: Head, record: CommitRecord, offset: int, crc: int) -> bytes:
     """The commit record at `offset`; `crc` is that of the commit's chunk header and indexes."""
     values = {
@@ -362,6 +385,7 @@ class Summary:
         self._counts: dict[int, int] = {}
         self._start_time = 0
         self._end_time = 0
+        self._keyed = 0  # commits with keys
         self.commits = 0
         self.messages = 0
         self._add_metadata(HEAD_NAME, len(head_bytes) - head_record_length, head_record_length)
@@ -394,6 +418,9 @@ class Summary:
                 uncompressed_size=layout.body_size,
             )
         )
+        if layout.keys_length:
+            self._add_metadata(KEYS_NAME, layout.record_offset - layout.keys_length, layout.keys_length)
+            self._keyed += 1
         self._add_metadata(COMMIT_NAME, layout.record_offset, layout.record_length)
         self._channels += layout.channel_records
         for channel, count in layout.counts.items():
@@ -413,7 +440,7 @@ class Summary:
             message_count=self.messages,
             message_end_time=self._end_time,
             message_start_time=self._start_time,
-            metadata_count=self.commits + 1,
+            metadata_count=self.commits + self._keyed + 1,
             schema_count=1,
         )
         groups = (

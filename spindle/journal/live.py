@@ -44,6 +44,7 @@ from spindle.journal.format import (
     encode_channel,
     encode_commit_record,
     encode_head,
+    encode_keys,
     padding_header,
 )
 from spindle.journal.names import UNFINISHED_SUFFIX, file_name
@@ -71,6 +72,8 @@ class Info(Protocol):
     def relay(self) -> int: ...  # not 0: of a writer on a host without a node
     @property
     def tag(self) -> int: ...  # 0: an ordinary message
+    @property
+    def key(self) -> int: ...  # of what it is about; 0: of nothing in particular
     @property
     def sequence(self) -> int: ...
     @property
@@ -237,19 +240,23 @@ class JournalFile:
         indexes = b"".join(_index_record(channel, pairs) for channel, pairs in entries.items())
         if self._index_next is not None:
             self._index_shift, self._index_next = self._index_next - first_index, None
+        index_start = self.end + len(chunk) + len(body)
+        keys = tuple(info.key for _, info in run)
+        keys_record = encode_keys(keys)
         record = CommitRecord(view_id=view_id, sequence=first_sequence, last_sequence=sequence,
                               index=first_index + self._index_shift,
                               position=self.position, count=len(run), channels=len(channel_records),
-                              length=len(chunk) + len(body) + len(indexes))
-        index_start = self.end + len(chunk) + len(body)
-        seal = encode_commit_record(self.head, record, self.end + record.length, zlib.crc32(indexes, zlib.crc32(chunk)))
+                              length=len(chunk) + len(body) + len(indexes) + len(keys_record))
+        seal = encode_commit_record(self.head, record, self.end + record.length,
+                                    zlib.crc32(keys_record, zlib.crc32(indexes, zlib.crc32(chunk))))
         layout = CommitLayout(
             offset=self.end, body_size=len(body), body_crc=crc, start_time=start_time, end_time=log_time,
             index_offsets=_index_offsets(entries, index_start), index_length=len(indexes),
             counts={channel: len(pairs) // 2 for channel, pairs in entries.items()},
-            channel_records=channel_records, record_length=len(seal), record=record,
+            channel_records=channel_records, record_length=len(seal), record=record, keys_length=len(keys_record),
+            keys=keys if keys_record else (),
         )
-        self._show(chunk, [body, indexes, seal], layout.end)
+        self._show(chunk, [body, indexes, keys_record, seal], layout.end)
         self._summary.add(layout)
         self._last_layout = layout
         for channel, published in relayed.items():

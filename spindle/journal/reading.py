@@ -48,6 +48,7 @@ class JournalMessage:
     publish_time: int  # the writer's timestamp, UTC ns
     payload: bytes
     tag: int = 0  # what it was written with; 0: an ordinary message
+    key: int = 0  # of what it is about; 0: of nothing in particular, or its topic has no keys
 
 
 class JournalFiles(NamedTuple):
@@ -181,7 +182,8 @@ def messages_of(
         sequence = following
         tag, writer = (0, writer) if writer < 0 else (writer >> TAG_SHIFT, writer & WRITER_MASK)
         yield JournalMessage(topic, sender, writer, record.view_id, sequence, record.index + place,
-                             record.position + place, log_time, published, body[offset + MESSAGE.size : end], tag)
+                             record.position + place, log_time, published, body[offset + MESSAGE.size : end], tag,
+                             layout.keys[place] if layout.keys else 0)
         offset = end
     if offset != len(body) or sequence != record.last_sequence:
         raise Damage(layout.offset, "a chunk holds more than its commit says")

@@ -36,6 +36,7 @@ from spindle.journal.format import (
     HEAD_RECORD_MAX,
     INDEX,
     INDEX_ENTRY,
+    KEYS_NAME,
     LIVE_TRAILER,
     MAGIC,
     MESSAGE,
@@ -50,9 +51,11 @@ from spindle.journal.format import (
     parse_channel,
     parse_commit_record,
     parse_head,
+    parse_keys,
     parse_metadata,
 )
 
+METADATA_NAME = slice(RECORD.size + 4, RECORD.size + 4 + 64)  # where its name begins, in a record
 CHUNK_OPCODE = bytes([Opcode.CHUNK])
 SEARCH_BLOCK = 4 << 20  # bytes read at a time when looking for commits behind damage
 DATA_END_CONTENT = 4  # bytes
@@ -219,7 +222,7 @@ class Scan:
         counts: dict[int, int] = {}
         index_start = cursor
         while True:
-            opcode, data = self.record(cursor, max(size, COMMIT_RECORD_MAX))
+            opcode, data = self.record(cursor, max(size, COMMIT_RECORD_MAX))  # nor are keys longer than their messages
             if opcode != Opcode.MESSAGE_INDEX:
                 break
             if len(data) < INDEX.size:
@@ -231,11 +234,19 @@ class Scan:
             counts[channel] = entries // INDEX_ENTRY
             seal = zlib.crc32(data, seal)
             cursor += len(data)
+        index_end = cursor
+        keys: tuple[int, ...] = ()
+        if opcode == Opcode.METADATA and data[METADATA_NAME].startswith(KEYS_NAME.encode()):
+            keys = parse_keys(data, cursor)
+            seal = zlib.crc32(data, seal)
+            cursor += len(data)
+            opcode, data = self.record(cursor, COMMIT_RECORD_MAX)
         if opcode != Opcode.METADATA:
             raise Damage(cursor, f"a record with opcode {opcode:#04x} stands where a commit should end")
         check_seal(data, seal, offset)
         record = parse_commit_record(parse_metadata(data, COMMIT_NAME, cursor), self.head, cursor)
-        if record.length != cursor - offset or sum(counts.values()) != record.count:
+        if record.length != cursor - offset or sum(counts.values()) != record.count or len(keys) not in (
+                0, record.count):
             raise Damage(offset, "a commit does not agree with its chunk")
         channel_records = _leading_channels(body, record.channels, offset)
         if record.count * MESSAGE.size > size - sum(map(len, channel_records)):
@@ -247,11 +258,13 @@ class Scan:
             start_time=start_time,
             end_time=end_time,
             index_offsets=index_offsets,
-            index_length=cursor - index_start,
+            index_length=index_end - index_start,
             counts=counts,
             channel_records=channel_records,
             record_length=len(data),
             record=record,
+            keys_length=cursor - index_end,
+            keys=keys,
         )
         return layout, body
 

@@ -61,6 +61,7 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, A
     found["waits_for"] = local.catching_up.awaiting() if local.catching_up is not None else ""
     if local.log is not None:
         found["delivered"], found["oldest_index"] = local.log.delivered, local.log.oldest_index
+    found |= local.table_figures()
     if epoch is not None and epoch.has_topic(topic.topic_id):
         found["stability"] = epoch.stability(topic.topic_id)
     task = local.journal_task

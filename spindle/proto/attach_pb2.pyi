@@ -195,18 +195,20 @@ class WriterOpened(_message.Message):
     def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ..., slots: _Optional[int] = ..., sent_ns: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
-    __slots__ = ("port", "topic", "start", "continued", "ends")
+    __slots__ = ("port", "topic", "start", "continued", "ends", "table")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
     start: Position
     continued: bool
     ends: _containers.RepeatedCompositeFieldContainer[Position]
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
+    table: bool
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., table: bool = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ()
@@ -231,7 +233,7 @@ class Status(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
-    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure")
+    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -241,6 +243,7 @@ class TopicSpec(_message.Message):
     HISTORY_DEPTH_FIELD_NUMBER: _ClassVar[int]
     HISTORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEPARTURE_FIELD_NUMBER: _ClassVar[int]
+    EFFECTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type_name: str
     type_hash: bytes
@@ -250,7 +253,8 @@ class TopicSpec(_message.Message):
     history_depth: int
     history_bytes: int
     departure: int
-    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ...) -> None: ...
+    effects: bytes
+    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
     __slots__ = ("spec", "topic_id", "members", "senders")

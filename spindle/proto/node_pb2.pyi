@@ -322,16 +322,28 @@ class HistoryChunk(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class HistoryStart(_message.Message):
-    __slots__ = ("lives", "after", "until_view", "relayed")
+    __slots__ = ("lives", "after", "until_view", "relayed", "table")
     LIVES_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     UNTIL_VIEW_FIELD_NUMBER: _ClassVar[int]
     RELAYED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
     lives: _containers.RepeatedCompositeFieldContainer[Life]
     after: Order
     until_view: int
     relayed: _containers.RepeatedCompositeFieldContainer[RelayedWriter]
-    def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ..., relayed: _Optional[_Iterable[_Union[RelayedWriter, _Mapping]]] = ...) -> None: ...
+    table: KeyTable
+    def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ..., relayed: _Optional[_Iterable[_Union[RelayedWriter, _Mapping]]] = ..., table: _Optional[_Union[KeyTable, _Mapping]] = ...) -> None: ...
+
+class KeyTable(_message.Message):
+    __slots__ = ("behind", "given_up", "given_up_keys")
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_KEYS_FIELD_NUMBER: _ClassVar[int]
+    behind: Order
+    given_up: int
+    given_up_keys: int
+    def __init__(self, behind: _Optional[_Union[Order, _Mapping]] = ..., given_up: _Optional[int] = ..., given_up_keys: _Optional[int] = ...) -> None: ...
 
 class RelayedWriter(_message.Message):
     __slots__ = ("writer", "source_ns")
@@ -460,7 +472,7 @@ class RestartRecorded(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing", "tag")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing", "tag", "key")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -471,6 +483,7 @@ class HistoryMessage(_message.Message):
     RELAY_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -481,7 +494,8 @@ class HistoryMessage(_message.Message):
     relay: int
     missing: int
     tag: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ..., tag: _Optional[int] = ...) -> None: ...
+    key: int
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ..., tag: _Optional[int] = ..., key: _Optional[int] = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ("kind", "text", "cast_out")

@@ -45,14 +45,16 @@ class Messages(_message.Message):
     def __init__(self, port: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("payload", "source_ns", "tag")
+    __slots__ = ("payload", "source_ns", "tag", "key")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SOURCE_NS_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     source_ns: int
     tag: int
-    def __init__(self, payload: _Optional[bytes] = ..., source_ns: _Optional[int] = ..., tag: _Optional[int] = ...) -> None: ...
+    key: int
+    def __init__(self, payload: _Optional[bytes] = ..., source_ns: _Optional[int] = ..., tag: _Optional[int] = ..., key: _Optional[int] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("port", "bytes")

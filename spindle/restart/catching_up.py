@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 1 << 20  # bytes that wait for room in the log before the next chunk is taken
 TAIL_AT_ONCE = 64  # messages of the own journal's end that are put into the log before a look at what waits
+KEYED_AT_ONCE = 512  # the same of a topic with keys, of which all of the journal is read
+BEYOND_ALL: Order = (1 << 64, 0)
 ROOM_POLL_S = 0.002
 ASK_AGAIN_S = 0.25  # before a node is asked again whose disk failed or had no room; doubles up to the next
 ASK_AGAIN_MAX_S = 8.0
@@ -87,6 +89,7 @@ class CatchingUp:
         self._lives: tuple[Life, ...] = ()
         self._conformed = False
         self._tail: Iterator[JournalMessage] | None = None  # of the own journal: what is not in the log yet
+        self._tail_begin: Order = NOTHING  # messages before that are for the table of keys alone
         self._reading: asyncio.Future[list[Message]] | None = None  # the next part of it
         self._problem = ""
         self.last: Order = NOTHING  # message that this node has, in its journal or on its way there
@@ -222,6 +225,10 @@ class CatchingUp:
 
     async def _ask(self, guide: int) -> bool:
         """Takes what the guide has; False if it has to be asked again."""
+        if self.local.fills_table and self.last != NOTHING:
+            # A part of another's table: what another node keeps begins anew.
+            self.local.forget_history()
+            self.last = NOTHING
         request = pb.HistoryRequest(
             topic=self.local.spec.name, view_id=self._entered, empty=self.last == NOTHING,
             lives=lives_to_wire(self._lives), end=order_to_wire(self.last))
@@ -232,7 +239,10 @@ class CatchingUp:
             try:
                 while True:
                     chunk = await stream.take()
-                    if chunk.HasField("start"):
+                    if chunk.start.HasField("table"):
+                        table = chunk.start.table
+                        self.local.take_table(order_from_wire(table.behind), table.given_up, table.given_up_keys)
+                    elif chunk.HasField("start"):
                         agreed = order_from_wire(chunk.start.after)
                         if self.last > agreed:
                             await self._cut(agreed)
@@ -285,7 +295,7 @@ class CatchingUp:
         await self._append_tail()
 
     async def _begin_journal(self) -> None:
-        from spindle.restart.disk import begin_of_end, messages_from
+        from spindle.restart.disk import begin_of_end, messages_after, messages_from
 
         store, spec = self._questions.store(self.local.spec.name), self.local.spec
         end = self.last
@@ -293,7 +303,10 @@ class CatchingUp:
             begin_of_end, store, spec.history_depth, *self.local.retained_bytes)
         self.local.start_journal(self._group, end)
         self._conformed = True
-        self._tail = messages_from(store, begin, end)
+        self._tail, self._tail_begin = messages_from(store, begin, end), begin
+        if spec.effects:  # what is kept of each key follows from all of the journal
+            self._tail = messages_after(store, NOTHING, end)
+            self._tail_begin = begin if begin != NOTHING else BEYOND_ALL
 
     async def _append_tail(self) -> None:
         """Puts the end of the own journal into the log. If a newer view cancels this in the middle, the next attempt
@@ -302,18 +315,24 @@ class CatchingUp:
         if tail is None:
             return
         await self.local.journal()  # who reads the log is there, or the log would fill and stay full
+        at_once = KEYED_AT_ONCE if self.local.spec.effects else TAIL_AT_ONCE
         while True:
             await self._room()
             if self._reading is None:
                 self._reading = asyncio.ensure_future(
-                    in_thread(lambda: [plain(one) for one in itertools.islice(tail, TAIL_AT_ONCE)]))
+                    in_thread(lambda: [plain(one) for one in itertools.islice(tail, at_once)]))
                 self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
             part = await asyncio.shield(self._reading)
             self._reading = None
             if not part:
                 self._tail = None
                 return
-            self._append(part)
+            older = sum(one.order < self._tail_begin for one in part)
+            if older:
+                self.progress += 1
+                self.local.note_history(part[:older])
+            if older < len(part):
+                self._append(part[older:])
 
     async def _learn(self, start: pb.HistoryStart) -> None:
         """Tells the own journal how far relayed writers had got in the other one before the messages that come."""

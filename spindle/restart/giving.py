@@ -30,7 +30,9 @@ from spindle.restart.pieces import Cutter, Message
 from spindle.restart.streams import Unavailable, Window
 
 if TYPE_CHECKING:
+    from spindle.group.topics import TopicSpec
     from spindle.group.view import View
+    from spindle.restart.disk import Store
     from spindle.restart.topic import TopicHere
 
 WHOLE_POLL_S = 0.005  # first pause between two looks whether a topic is whole; doubles up to the next
@@ -159,6 +161,9 @@ class Giving:
         if source.spec.level is Level.LOGGED:
             async for chunk in self._from_journal(source, request):
                 yield chunk
+        elif source.fills_table:
+            async for chunk in _from_table(source):
+                yield chunk
         else:
             assert source.log is not None
             after = NOTHING if request.empty else order_from_wire(request.end)
@@ -197,14 +202,14 @@ class Giving:
     async def _from_journal(self, local: TopicHere, request: pb.HistoryRequest
     ) -> AsyncGenerator[pb.HistoryChunk, None]:
         """What this member has on disk beyond what the asker has, up to the asker's membership."""
-        from spindle.restart.disk import begin_of_end, first_message, messages_after, messages_from, relayed_before
+        from spindle.restart.disk import first_message, messages_after, messages_from, relayed_before
 
         await local.journal_is_durable()
         lives = self._archive.ledger(request.topic).read().lives
         until_view = max(request.view_id, lives[-1].first_view if lives else 0)
         after, store = NOTHING, self._archive.store(request.topic)
         if request.empty:
-            begin = await in_thread(begin_of_end, store, local.spec.history_depth, *local.retained_bytes)
+            begin = await in_thread(_begin_for, store, local.spec, *local.retained_bytes)
             messages = map(plain, messages_from(store, begin, (until_view, -1)))
             if begin == NOTHING or begin[0] >= until_view:
                 begin = until_view, -1
@@ -223,15 +228,14 @@ class Giving:
             yield chunk
 
     async def _from_disk(self, request: pb.HistoryRequest) -> AsyncGenerator[pb.HistoryChunk, None]:
-        from spindle.restart.disk import begin_of_end, first_message, messages_after, messages_from, relayed_before
+        from spindle.restart.disk import first_message, messages_after, messages_from, relayed_before
 
-        local = self._local(request.topic)
         if self._archive.directory is None:
             raise Unavailable(NO_JOURNALS)
         store, until = self._archive.store(request.topic), order_from_wire(request.until)
         if request.empty:
-            depth, capacity = (local.spec.history_depth if local is not None else 0), self._log_capacity
-            begin, after = await in_thread(begin_of_end, store, depth, capacity, 0), NOTHING
+            spec, after = self._spec_of(request.topic), NOTHING
+            begin = await in_thread(_begin_for, store, spec, self._log_capacity, 0)
             messages = map(plain, messages_from(store, begin, until))
             if begin == NOTHING or begin > until:
                 begin = until[0], until[1] + 1
@@ -244,6 +248,12 @@ class Giving:
         yield pb.HistoryChunk(start=pb.HistoryStart(relayed=relayed_to_wire(relayed), after=order_to_wire(after)))
         async for chunk in _in_chunks(messages):
             yield chunk
+
+    def _spec_of(self, name: str) -> TopicSpec | None:
+        """As the group has the topic."""
+        view = self._view()
+        topic = view.topic(name) if view is not None else None
+        return topic.spec if topic is not None else None
 
     # --- the end
 
@@ -272,6 +282,16 @@ def _without_hole(end: Order, begin: Order) -> Order:
     return NOTHING if begin > end else end
 
 
+def _begin_for(store: Store, spec: TopicSpec | None, bytes_max: int, overhead: int) -> Order:
+    """Where the history begins for a node that has nothing of the journal: as far back as late readers are given of it;
+    of a topic with keys at the beginning, for what is kept of each key follows from all messages, at whatever node."""
+    from spindle.restart.disk import begin_of_end, first_message
+
+    if spec is not None and spec.effects:
+        return first_message(store)
+    return begin_of_end(store, spec.history_depth if spec is not None else 0, bytes_max, overhead)
+
+
 def _pin_of(node_id: int, request: pb.HistoryRequest) -> Pin:
     return Pin(request.topic, node_id, request.view_id)
 
@@ -298,6 +318,21 @@ async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | 
             yield chunk
         else:
             await asyncio.sleep(LAG_POLL_S)
+
+
+async def _from_table(local: TopicHere) -> AsyncGenerator[pb.HistoryChunk, None]:
+    """What is kept of each key here, as it is now. It stands for all that came before the asker's membership, and
+    perhaps for more: whoever has this table, and then what comes after it, lacks nothing."""
+    from spindle_core.delivery import table_messages, table_place
+
+    assert local.log is not None
+    with local.engine.parked():
+        copy, figures = local.log.copy_table(shared=False), local.log.table_figures()
+    yield pb.HistoryChunk(start=pb.HistoryStart(table=pb.KeyTable(
+        behind=order_to_wire(table_place(copy)), given_up=figures["given_up"],
+        given_up_keys=figures["given_up_keys"])))
+    async for chunk in _in_chunks(map(Message._make, table_messages(copy))):
+        yield chunk
 
 
 async def _in_chunks(messages: Iterator[Message]) -> AsyncGenerator[pb.HistoryChunk, None]:

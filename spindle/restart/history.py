@@ -80,7 +80,7 @@ class Donation:
                 return None
         for payload, info in self._reader.take_pairs(1):
             return Message(payload, info.sender, info.sequence, info.view_id, info.source_timestamp, info.writer,
-                           info.reception_timestamp, info.relay, info.tag)
+                           info.reception_timestamp, info.relay, info.tag, info.key)
         return None
 
     @property

@@ -38,6 +38,7 @@ class Message(NamedTuple):
     reception_ns: int  # 0: now
     relay: int  # of a writer on a host without a node, else 0; see log_record
     tag: int  # what the layer above gave it; 0: an ordinary message
+    key: int = 0  # of what it is about
 
     @property
     def order(self) -> Order:
@@ -81,7 +82,7 @@ class Cutter:
                 chunk.messages.add(
                     payload=piece, missing=missing, sender=one.sender, sequence=one.sequence, view_id=one.view_id,
                     source_ns=one.source_ns, writer_id=one.writer_id, reception_ns=one.reception_ns, relay=one.relay,
-                    tag=one.tag)
+                    tag=one.tag, key=one.key)
             room -= len(piece)
             self._gone += len(piece)
             if not missing:
@@ -119,7 +120,7 @@ class Gatherer:
                 assert self._first is not None
                 one, payload = self._first, bytes(self._payload)
                 messages.append(Message(payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                                        one.reception_ns, one.relay, one.tag))
+                                        one.reception_ns, one.relay, one.tag, one.key))
                 self._first, self._payload = None, bytearray()
         if chunk.last and self._first is not None:
             raise WireError(f"a history of topic {self._topic!r} ends in the middle of a message")

@@ -61,6 +61,16 @@ class TopicHere(Protocol):
     def retained_bytes(self) -> tuple[int, int]:
         """What of a history is worth having in the log: bytes, and those that each message takes beside its payload."""
 
+    @property
+    def fills_table(self) -> bool:
+        """True if a history of it is what others keep of each key: it goes into the table, and not into the log."""
+
+    def note_history(self, messages: list[Message]) -> None:
+        """Messages that come before all that will be in the log, in their order, for the table of keys."""
+
+    def take_table(self, behind: Order, given_up: int, given_up_keys: int) -> None:
+        """The history was another member's table: it stands for all before the place `behind`."""
+
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
 

@@ -117,6 +117,10 @@ class NodeCollector(Collector):
 # figures of a topic in Session.status(), exported by topic
 TOPIC_GAUGES: dict[str, str] = {
     "delivered": "messages delivered into the topic's log on this node since it subscribed",
+    "given_up": "samples for late joiners that were given up because a topic's keys need more than history_bytes",
+    "given_up_keys": "how often all that was kept of a key was given up for that reason",
+    "kept_bytes": "bytes that the last samples of each key take, for late joiners",
+    "keys": "keys of which samples are kept for late joiners",
     "readers": "readers of applications on this node",
     "writers": "writers of applications on this node",
 }

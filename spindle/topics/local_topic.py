@@ -87,6 +87,9 @@ class LocalTopic:
         self._history: deque[Message] = deque()
         self._history_bytes = 0  # of the payloads in it
         self._history_of: int | None = None  # view id whose history is still coming
+        self.began_anew = False  # this membership's log: what was before it, if anything, no member has any more
+        self._restoring = False  # the log's table of keys is becoming another member's
+        self._table: tuple[Order, int, int] | None = None  # what that stands for, once all of it is here
         self.first_order: Order = NOTHING  # of this membership's log
         self.catching_up: CatchingUp | None = None  # while the topic isn't whole here
         self._noted: Holders | None = None  # whom the ledger is to name; None while this node isn't whole
@@ -114,9 +117,11 @@ class LocalTopic:
             self.make_log()
         self._entered = view.view_id
         self.first_order = NOTHING
+        self.began_anew = topic.donor is None
         if self.spec.level is Level.LOGGED or topic.donor is not None:
             self.engine.hold_delivery(self.topic_id)
             self._history_of = view.view_id
+            self._restore_table()
             self.catching_up = CatchingUp(self, self._questions, view, topic, entered=view.view_id, order=guides(topic))
         else:
             self._place_waiting()
@@ -159,6 +164,38 @@ class LocalTopic:
 
     # --- history and backlog
 
+    def table_figures(self) -> dict[str, int]:
+        """What is kept of each key: keys, messages and bytes of it, and what found no room any more. Empty without."""
+        if self.log is None or not self.log.keeps_table:
+            return {}
+        with self.engine.parked():
+            figures = self.log.table_figures()
+        return {"keys": figures["keys"], "kept": figures["messages"], "kept_bytes": figures["bytes"],
+                "kept_bytes_max": figures["bytes_max"], "given_up": figures["given_up"],
+                "given_up_keys": figures["given_up_keys"]}
+
+    @property
+    def fills_table(self) -> bool:
+        """True if a history of it is what others keep of each key: it goes into the table, and not into the log."""
+        return bool(self.spec.effects) and self.spec.level is Level.VOLATILE
+
+    def _restore_table(self) -> None:
+        """What comes is another member's table, from its beginning."""
+        self._restoring, self._table = self.fills_table, None
+        if self._restoring:
+            self.make_log().restore_table()
+
+    def note_history(self, messages: list[Message]) -> None:
+        """Messages that come before all that will be in the log, in their order, for the table of keys."""
+        log = self.make_log()
+        for message in messages:
+            log.note(*message)
+
+    def take_table(self, behind: Order, given_up: int, given_up_keys: int) -> None:
+        """The history was another member's table: it stands for all before the place `behind`. Takes effect when all of
+        it is here, with filled()."""
+        self._table = behind, given_up, given_up_keys
+
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
         self._history.extend(messages)
@@ -186,6 +223,7 @@ class LocalTopic:
         if self.log is not None and self.log.delivered:
             self._close_log()
             self.make_log()
+        self._restore_table()
 
     @property
     def history_waiting(self) -> int:
@@ -202,6 +240,11 @@ class LocalTopic:
             await self._append(self._history)
         if self._history_of is not None:
             return  # the next chunk starts it again
+        if self._restoring:
+            self.began_anew = self._table is None
+            behind, given_up, given_up_keys = self._table or ((0, 0), 0, 0)
+            self.make_log().table_stands_for(*behind, given_up, given_up_keys)
+            self._restoring, self._table = False, None
         self._place_waiting()
         while self._backlog:
             if isinstance(self._backlog[0], Donation):
@@ -217,7 +260,9 @@ class LocalTopic:
         taken = 0
         while queue and not isinstance(queue[0], Donation):
             message = queue[0]
-            if self.log is not None and not self.log.append(*message):
+            if queue is self._history and self.fills_table:
+                self.make_log().note(*message)
+            elif self.log is not None and not self.log.append(*message):
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
@@ -235,10 +280,12 @@ class LocalTopic:
         if self.log is None:
             from spindle_core.delivery import DeliveryLog
 
-            capacity = max(self.config.log_capacity, self.spec.history_bytes,
-                           LOG_MESSAGES_MIN * (self.spec.size_max + SLOT_OVERHEAD))
+            spec = self.spec
+            capacity = max(self.config.log_capacity, 0 if spec.effects else spec.history_bytes,
+                           LOG_MESSAGES_MIN * (spec.size_max + SLOT_OVERHEAD))
             self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
-                                   keep_history=self.spec.level.keeps_history, history_depth=self.spec.history_depth)
+                                   keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
+                                   effects=spec.effects, table_bytes=spec.table_bytes)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 
@@ -265,8 +312,11 @@ class LocalTopic:
                 if after and self.spec.level is not Level.UNORDERED:
                     # A reader that comes from another order has had nothing of this one: it gets all that is kept.
                     cursor.after = max(known, default=(0, 0))
+                cursor.since = max(self._entered, 0)
                 self.engine.add_reader(self.topic_id, cursor)
                 view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
+                if cursor.table is not None:
+                    view_id, sequence = cursor.after or (0, 0)  # all of the table is for it
                 future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
@@ -404,6 +454,7 @@ class LocalTopic:
         self._history_bytes = 0
         self._backlog.clear()
         self._history_of = None
+        self._restoring = False
         self.engine.forget_topic(self.topic_id)
         log, self.log = self.log, None
         if log is not None:

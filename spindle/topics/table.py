@@ -156,7 +156,8 @@ class TopicTable:
         await self._until_settled(local, sender=False)
         local.readers_wanted += 1
         try:
-            cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index, within=within)
+            cursor = Cursor(keep_all=keep_all, from_history=from_history, start_index=start_index, within=within,
+                            with_table=bool(local.spec.effects))
         except OSError as error:
             local.readers_wanted -= 1
             raise shortage(error, f"a reader of topic {name!r}") or SpindleError(
@@ -385,8 +386,8 @@ class TopicTable:
             topic = next(topic for topic in view.topics if topic.topic_id == topic_id)
             rest = self._engine.take_undelivered(topic_id, trims.get(topic_id, ()))
             self._local(topic).keep([
-                Message(payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay, tag)
-                for payload, sender, sequence, source_ns, writer_id, relay, tag in rest
+                Message(payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay, tag, key)
+                for payload, sender, sequence, source_ns, writer_id, relay, tag, key in rest
             ])
 
     def _say_who_departed(self, before: View, view: View) -> None:
@@ -418,8 +419,9 @@ class TopicTable:
             local = self._local(topic)
             if self._node_id in topic.fresh:
                 local.enter(view, topic)
-            # Of a logged topic the fresh members ask for what they lack, and get it from the journal.
-            if topic.donor == self._node_id and topic.spec.level is Level.VOLATILE:
+            # Of a logged topic the fresh members ask for what they lack, and get it from the journal. A table of keys
+            # is given as it is when it is asked for.
+            if topic.donor == self._node_id and topic.spec.level is Level.VOLATILE and not topic.spec.effects:
                 for node_id in topic.fresh:
                     self._keep_for(node_id, local, view)
 

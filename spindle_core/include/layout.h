@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 6u
+#define LAYOUT_VERSION 7u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -123,10 +123,18 @@ struct slot_header {
     uint8_t kind;              /* enum slot_kind */
     uint8_t tag;               /* what the message is to the layer above, which gave it; 0: an ordinary one */
     uint16_t writer_id;        /* writer on the sending node */
-    uint64_t run;              /* nulls: how many indices this slot stands for; relayed: see log_record */
+    uint64_t run;              /* nulls: how many indices this slot stands for; relayed: see log_record; inbox: the key */
     uint64_t source_ns;        /* source timestamp, UTC ns */
 };
 _Static_assert(sizeof(struct slot_header) == 32, "slot header");
+
+/* The header of a topic whose messages have keys. Others' slots stay as small as they were. */
+struct keyed_slot_header {
+    struct slot_header slot;
+    uint64_t key;              /* of what the message is about; opaque; 0: of nothing in particular */
+};
+_Static_assert(offsetof(struct keyed_slot_header, key) == 32, "the key follows the header");
+_Static_assert(sizeof(struct keyed_slot_header) == 40, "keyed slot header");
 
 /* Place of the lowest bit that is set, of a word that has one. */
 static inline uint32_t first_bit(uint64_t bits) { return (uint32_t)__builtin_ctzll(bits); }
@@ -196,7 +204,7 @@ struct log_record {
     uint8_t kind;              /* enum log_kind */
     uint8_t tag;               /* as in slot_header */
     uint16_t writer_id;
-    uint64_t index;            /* messages appended to this log before this one */
+    uint64_t key;              /* as in keyed_slot_header; 0 in topics without keys */
     uint64_t sequence;         /* sequence number in its epoch */
     uint64_t source_ns;
     uint64_t reception_ns;
@@ -205,6 +213,7 @@ struct log_record {
     uint64_t view_id;
 };
 _Static_assert(sizeof(struct log_record) == CACHE_LINE, "record header is one line");
+_Static_assert(offsetof(struct log_record, key) == 16, "the key of a record");
 
 /* Where the log stands; written by the node only. `oldest_*` change together under `version` (odd while changing). */
 struct log_header {
@@ -212,7 +221,11 @@ struct log_header {
     uint64_t capacity;         /* bytes of the ring that follows at LOG_RING_OFFSET */
     uint64_t hot;              /* bytes of its hot part */
     uint64_t keeps_history;
-    uint64_t reserved0[4];
+    /* Of a copy of the last messages of each key, which a late reader reads first: the place in the order behind all that
+     * it stands for, and the messages that found no room in it any more. */
+    uint64_t behind_view, behind_sequence;
+    uint64_t given_up;
+    uint64_t reserved0;
 
     uint64_t tail;             /* position behind the last whole record; guards the records */
     uint64_t count;            /* messages appended */

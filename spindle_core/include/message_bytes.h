@@ -17,7 +17,7 @@
 #include "layout.h"
 
 struct message_tail {
-    struct log_record record;   /* as it was delivered */
+    struct log_record record;   /* as it was delivered; but `position` is its index, as its reader counts */
     PyObject *info_type;        /* owned: type of the info object that is made on demand */
 };
 

@@ -107,13 +107,15 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         r.sender = sender.node_id
         r.relay = <uint32_t>run
         r.tag = h.tag
+        if s.keyed:
+            r.key = u64_load_relaxed(key_of(h))
         r.writer_id = h.writer_id
         r.view_id = node.epoch
-        memcpy(<char *>r + sizeof(log_record), <char *>h + sizeof(slot_header), size)
+        memcpy(<char *>r + sizeof(log_record), payload_of(s, h), size)
         log_commit(s.log, size)
     if s.upcall != NULL:
         d = &p.batch[p.n_batch]
-        d.payload = <char *>h + sizeof(slot_header)
+        d.payload = payload_of(s, h)
         d.size = size
         d.sequence = index * s.n_senders + rank
         d.source_ns = h.source_ns

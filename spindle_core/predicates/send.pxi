@@ -58,7 +58,7 @@ cdef inline void say(subgroup_t *s, inbox_t *box, uint8_t tag) noexcept nogil:
     """A message without payload in a writer's name. It has no timestamp: nobody of the application wrote it."""
     cdef uint64_t index = claim(s, 1)
     cdef slot_header *mine
-    fill_header(s, index, 0, box.writer_id, 0)
+    fill_header(s, index, 0, box.writer_id, 0, 0)
     mine = slot_of(s.senders[s.my_sender].slots, s, index)
     mine.tag = tag
     if box.relay:
@@ -107,14 +107,14 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
             u64_store_release(&box.progress.refused, box.progress.refused + 1)
             continue
         index = claim(s, 1)
-        fill_header(s, index, size, box.writer_id, theirs.source_ns)
+        fill_header(s, index, size, box.writer_id, theirs.source_ns, theirs.run)
         mine = slot_of(s.senders[s.my_sender].slots, s, index)
         stamp = u32_load_relaxed(<uint32_t *>&theirs.kind)   # with its neighbours, once as well
         mine.tag = <uint8_t>(stamp >> 8)
         if box.relay:
             mine.kind = SLOT_RELAYED
             mine.run = box.relay
-        memcpy(<char *>mine + sizeof(slot_header), <char *>theirs + sizeof(slot_header), size)
+        memcpy(payload_of(s, mine), <char *>theirs + sizeof(slot_header), size)
         mark_ready(s, index, 1)
         box.ack_next_index = index + 1
     if taken:
@@ -237,7 +237,7 @@ cdef bint push_used(node_t *node, subgroup_t *s, uint64_t end) noexcept nogil:
     while index < end:
         h = slot_of(s.senders[s.my_sender].slots, s, index)
         at = <uint64_t>(<char *>h - s.senders[s.my_sender].slots)
-        used = sizeof(slot_header)
+        used = s.header_size
         if h.kind != SLOT_NULL:
             used += align_up(h.size, sizeof(uint64_t))
         if length and begin + length <= at <= begin + length + node.fabric.range_cost:
@@ -263,7 +263,7 @@ cdef uint64_t piece_end(node_t *node, subgroup_t *s, uint64_t first, uint64_t en
         return end
     while index < end:
         h = slot_of(s.senders[s.my_sender].slots, s, index)
-        length += sizeof(slot_header) + h.size
+        length += s.header_size + h.size
         if length > node.fabric.push_bytes and index > first:
             return index
         index += h.run if h.kind == SLOT_NULL else 1

@@ -534,7 +534,7 @@ cdef void application(application_t *app) noexcept nogil:
             a.held_until_ps = ps
         clock_add(&run.net.clock, ps, EVENT_APPLICATION, app)
         return
-    fill_header(s, app.index, size_of(app), 0, app.claimed_ps // 1000)
+    fill_header(s, app.index, size_of(app), 0, app.claimed_ps // 1000, 0)
     mark_ready(s, app.index, 1)
     commit_ps = run.costs.commit + (run.costs.commit_shared if looked_since(app) else 0)
     a.held_until_ps = now_ps + commit_ps

@@ -292,7 +292,7 @@ class Life:
                 rest = self.engine.take_undelivered(topic.topic_id, trims.get(topic.topic_id, ()))
                 owed = [
                     (payload, sender, sequence, source_ns, writer_id, self.view.view_id)
-                    for payload, sender, sequence, source_ns, writer_id, _, _ in rest]
+                    for payload, sender, sequence, source_ns, writer_id, *_ in rest]
                 self.take_of(topic.topic_id, reader)
                 self.world.check.owed(self, topic.topic_id, owed)
                 reader.backlog += owed

@@ -77,6 +77,7 @@ class Checks:
         self.declarations: list[TopicSpec] = []  # topics in the order in which they became known
         self.deleted: dict[str, Deleted] = {}  # by topic: the last time
         self.deliveries = 0
+        self.on_taken: Callable[[Reading, Any, int], None] = lambda reading, info, size: None
         self._unsettled: Callable[[], str] | None = None  # what was lacking last: it is looked at first
         self.lied_to: set[str] = set()  # topics that a liar may write to
         # Writers without a node send again what they don't know to be delivered, or persisted. A message comes twice
@@ -100,6 +101,8 @@ class Checks:
     def took(self, reading: Reading, payload: bytes, info: Any) -> None:
         """A reader has taken a message."""
         self.deliveries += 1
+        self.on_taken(reading, info, len(payload))
+        in_table = reading.behind is not None and (info.view_id, info.sequence) < reading.behind
         if info.tag == FAREWELL and not payload:
             self._took_farewell(reading, info)
             return
@@ -109,7 +112,7 @@ class Checks:
         if info.tag in (LAPSE, REVIVAL) and not payload:
             if reading.ordered:
                 self._same_place(reading, info, b"")
-            if reading.topic not in self.lied_to:
+            if reading.topic not in self.lied_to and not in_table and not reading.compact:
                 self.lapses.took(reading, info)
             return
         if (reading.topic, payload) not in self.written_ns:
@@ -147,7 +150,8 @@ class Checks:
         elif known != (info.sender, payload):
             raise Violation("D6", f"{reading} takes {payload!r} at {at}, and others {known[1]!r}")
         self._in_writer_order(reading, name, int(number), payload)
-        self._without_hole(reading, name, int(number))
+        if not in_table and not reading.compact:
+            self._without_hole(reading, name, int(number))
         reading.taken.append(at)
 
     def _took_farewell(self, reading: Reading, info: Any) -> None:
@@ -272,22 +276,25 @@ class Checks:
     def gaps(self) -> None:
         """D7, D8."""
         for reading in self.readings:
-            if len(reading.taken) < 2 or reading.lost() or not reading.ordered:
+            taken = reading.taken
+            if reading.behind is not None:  # of what came before, it got what was kept
+                taken = taken[bisect.bisect_left(taken, reading.behind) :]
+            if len(taken) < 2 or reading.lost() or not reading.ordered or reading.compact:
                 continue
-            self._departures_of(reading)
+            self._departures_of(reading, taken)
             known = self.sorted[reading.group_id, reading.topic]
-            first = bisect.bisect_left(known, reading.taken[0])
-            last = bisect.bisect_right(known, reading.taken[-1])
-            missing = sorted(set(known[first:last]) - set(reading.taken)) if last - first != len(reading.taken) else []
+            first = bisect.bisect_left(known, taken[0])
+            last = bisect.bisect_right(known, taken[-1])
+            missing = sorted(set(known[first:last]) - set(taken)) if last - first != len(taken) else []
             if reading.logged:  # what was delivered and not persisted may be lost when all who have it die
                 missing = [one for one in missing if self.was_safe((reading.group_id, reading.topic), one)]
             if missing:
                 raise Violation("D8", f"{reading} took no {missing[:5]} ({len(missing)} in all) between "
-                                      f"{reading.taken[0]} and {reading.taken[-1]}; others did")
+                                      f"{taken[0]} and {taken[-1]}; others did")
 
-    def _departures_of(self, reading: Reading) -> None:
+    def _departures_of(self, reading: Reading, taken: list[Order]) -> None:
         """D8 of the nodes that have gone: who had a message of their last view and one of a later view was told."""
-        first, last = reading.taken[0][0], reading.taken[-1][0]
+        first, last = taken[0][0], taken[-1][0]
         for view, node_id in self.departures.get((reading.group_id, reading.topic), set()) - reading.departed:
             safe = not reading.logged or self.was_safe((reading.group_id, reading.topic), (view + 1, 0))
             if first <= view < last and reading.keep_all and safe:
@@ -323,8 +330,13 @@ class Checks:
     def _reader_lacks(self, reading: Reading) -> str:
         if reading.open and reading.keep_all and reading.ordered and not reading.lost():
             last = self._last(reading)
-            if reading.topic not in self.lied_to and (text := self.lapses.lacking(reading)):
+            plain = reading.behind is None and not reading.compact
+            if reading.topic not in self.lied_to and plain and (text := self.lapses.lacking(reading)):
                 return text
+            if reading.behind is not None and last < reading.behind:
+                return ""
+            if reading.compact and not self._after_it_opened(reading, last):
+                return ""
             if (reading.taken and reading.taken[-1] < last) or (
                     not reading.taken and last >= reading.start and self._after_it_opened(reading, last)):
                 return f"{reading} has not got {last}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 EXPECTED = (
     "a program without a node has found one",
     "a program without a node hears of turned",
+    "a late reader gets the last messages of each key",
+    "a table of keys is what it should be",
     "a reader goes on at the next node",
     "a reader may have missed something before the next node",
     "a writer sends again at the next node",

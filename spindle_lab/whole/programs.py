@@ -21,6 +21,7 @@ from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Deleted
 from spindle_lab.whole.shortage import SHORT
+from spindle_lab.whole.tables import key_of
 from spindle_lab.whole.tags import FAREWELL, LAPSE, REVIVAL, tag_of
 from spindle_lab.whole.violation import Violation
 from spindle_lab.whole.watching import Watching, difference
@@ -28,6 +29,7 @@ from spindle_lab.whole.watching import Watching, difference
 if TYPE_CHECKING:
     from spindle.client.session import ReaderHandle, Session, WriterHandle
     from spindle.group.view import View
+    from spindle_lab.whole.lasts import Said
     from spindle_lab.whole.system import Process
     from spindle_lab.whole.world import World
 
@@ -55,6 +57,12 @@ class Reading:
         self.came_of: dict[bytes, int] = {}  # the same of those without a hole before them
         self.names: dict[tuple[int, int, int], bytes] = {}  # writer, as messages have it -> the name of the last one
         self.ended: set[bytes] = set()  # writers that are said to have ended
+        # In a topic with keys: behind which place of the order its live messages begin, what came before that, and
+        # whether all of that has come. `compact`: messages may be missing because others of their keys came later.
+        self.behind: tuple[int, int] | None = handle.log.behind
+        self.table: list[Said] = []
+        self.table_seen = False
+        self.compact = bool(handle.topic.spec.effects) and program.outside
         self.departed: set[tuple[int, int]] = set()  # view, and a node that was said to have gone with it
         self.lapsed: set[bytes] = set()  # writers that are said to give no sign of life
         self.open = True
@@ -446,7 +454,8 @@ class Program:
     def _put(self, writing: Writing, data: bytes) -> bool:
         for _ in range(50):
             try:
-                writing.handle.inbox.write(data, timeout_s=0.0, tag=tag_of(data))
+                key = key_of(data) if writing.handle.topic.spec.effects else 0
+                writing.handle.inbox.write(data, timeout_s=0.0, tag=tag_of(data), key=key)
                 self.world.checks.written_ns[writing.topic, data] = self.world.system.now_ns
                 writing.shows(message=True)
                 return True

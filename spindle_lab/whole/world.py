@@ -35,6 +35,7 @@ from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.slots import EmbeddedSlot, NodeSlot
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
+from spindle_lab.whole.tables import EFFECTS, Tables
 from spindle_lab.whole.tags import DEPARTURE
 from spindle_lab.whole.turns import Stuck
 from spindle_lab.whole.violation import Violation
@@ -71,6 +72,7 @@ class Setup:
     crowded: bool = False  # tens of topics, which programs open many of at once
     late: int = 0  # of the nodes, those that are started in the middle, at one time
     embedded: int = 0  # of the nodes, those that programs have in their own processes
+    keyed: bool = False  # messages of some topics have keys, and nodes keep the last of each
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -100,6 +102,7 @@ class Setup:
             setup.late = min(setup.late, setup.nodes - 1)
         if apart.random() < 0.12:
             setup.embedded = min(setup.nodes, apart.choice((1, 1, 2, 8)))
+        setup.keyed = apart.random() < 0.3
         return setup
 
 
@@ -110,6 +113,8 @@ class World:
         self.system, self.setup, self._trace = system, setup, trace
         self.checks = Checks()
         self.checks.known = functools.partial(known, self)
+        self.tables = Tables(self)
+        self.checks.on_taken = self.tables.took
         self.uid = os.geteuid()
         self.base = Path(tempfile.mkdtemp(prefix="spindle-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
         self.lines = Lines(system)
@@ -153,10 +158,12 @@ class World:
     def _spec(self, number: int) -> TopicSpec:
         rng = self.system.random
         level = rng.choice((Level.ATOMIC, Level.ATOMIC, Level.VOLATILE, Level.LOGGED, Level.LOGGED, Level.UNORDERED))
+        keyed = self.setup.keyed and level.keeps_history and rng.random() < 0.8
         return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)),
                          window=rng.choice((1, 2, 8)),
                          history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0,
-                         departure=DEPARTURE if number % 3 else 0)
+                         departure=DEPARTURE if number % 3 else 0, history_depth=rng.choice((1, 1, 3)) if keyed else 0,
+                         effects=EFFECTS if keyed else b"")
 
     def runtime_dir(self, host: str) -> Path:
         """Where the nodes of a host have their sockets."""
@@ -218,6 +225,7 @@ class World:
 
     def _on_pass(self, engine: SimEngine) -> None:
         self.checks.on_pass(engine)
+        self.tables.look(engine)
         if self.agreed is not None and engine.node is not None:
             self.agreed.look(engine.node)
 
@@ -266,6 +274,7 @@ class World:
         self.note("from now on nobody writes")
         self._until(lambda: not self._unsettled(), 60_000, "everybody has everything")
         self.checks.gaps()
+        self.tables.end(self.checks.readings)
         histories.look(self.checks)
         self.settled = True
         self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is")

@@ -53,7 +53,7 @@ def test_messages_are_handed_out_in_order_with_stamps_that_stay(steps: list[tupl
             except WriteTimeout:
                 assert len(written) - settled == 8
         elif what == "take":
-            for payload, source_ns, _ in outbox.take(taken + n, 1 << 20):
+            for payload, source_ns, *_ in outbox.take(taken + n, 1 << 20):
                 assert payload == written[taken]
                 if taken < len(stamps):
                     assert source_ns == stamps[taken]
@@ -112,7 +112,7 @@ def test_what_is_kept_until_it_is_persisted_can_be_sent_again() -> None:
     assert index == 2
     outbox.settle(index, index)
     outbox.rewind(index)
-    assert outbox.take(9, 100) == [(b"2", 1002, 0), (b"3", 1003, 0), (b"4", 2000, 0)]
+    assert outbox.take(9, 100) == [(b"2", 1002, 0, 0), (b"3", 1003, 0, 0), (b"4", 2000, 0, 0)]
     outbox.settle(5, 5)
     assert writer.wait_acknowledged(0, True) and outbox.consumed == 5
 

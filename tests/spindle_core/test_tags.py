@@ -108,7 +108,7 @@ def test_it_waits_with_its_message_for_room_in_the_log() -> None:
     assert cluster.engines[0].deliver_to_trim(1, [60]) and not cluster.engines[1].deliver_to_trim(1, [60])
     rest = cluster.engines[1].take_undelivered(1, [60])
     taken = got(slow)
-    for payload, sender, sequence, source_ns, writer_id, relay, tag in rest:
+    for payload, sender, sequence, source_ns, writer_id, relay, tag, _ in rest:
         assert cluster.logs[1, 1].append(payload, sender, sequence, 1, source_ns, writer_id, 0, relay, tag)
         taken += got(slow)
     assert rest and taken == got(free) == expected(tags)
@@ -131,15 +131,15 @@ def test_both_ends_of_a_network_pass_it_on() -> None:
                          os.dup(outbox.their_fd), Mapping.attach(os.dup(bell.bell.fd)), os.dup(bell.bell_fd))
     write(writer)
     batch = outbox.take(9, 1 << 20)
-    assert [(payload, tag) for payload, _, tag in batch] == expected()
+    assert [(payload, tag) for payload, _, tag, _ in batch] == expected()
     assert [(payload, tag) for _, _, payload, tag in writer.unacknowledged()] == expected()
     reader = cluster.reader(0)
     _, relay = opened(cluster, relay=3)
-    relay.relay([SimpleNamespace(payload=payload, source_ns=ns, tag=tag) for payload, ns, tag in batch])
+    relay.relay([SimpleNamespace(payload=payload, source_ns=ns, tag=tag, key=0) for payload, ns, tag, _ in batch])
     cluster.settle()
     assert got(reader) == expected()
     with pytest.raises(ValueError, match="255 is the largest"):
-        relay.relay([SimpleNamespace(payload=b"", source_ns=1 << 62, tag=256)])
+        relay.relay([SimpleNamespace(payload=b"", source_ns=1 << 62, tag=256, key=0)])
 
 
 @pytest.mark.parametrize("tag", [-1, 256])

@@ -35,6 +35,7 @@ class FakeInfo:
     index: int
     relay: int = 0
     tag: int = 0
+    key: int = 0
 
 
 def messages(count: int, start: int = 0, view_id: int = 3, sequence: int = 0, senders: int = 3,
@@ -46,7 +47,7 @@ def messages(count: int, start: int = 0, view_id: int = 3, sequence: int = 0, se
         index = start + place
         payload = f"{view_id}.{sequence}:".encode().ljust(size * (place % 3), b"x")
         made.append((payload, FakeInfo(1_000_000 + index, 2_000_000 + index, sequence % senders + 1, sequence % 2,
-                                       sequence, view_id, index)))
+                                       sequence, view_id, index, key=index << 40 if index // 20 % 2 else 0)))
     return made
 
 

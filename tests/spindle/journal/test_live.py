@@ -14,6 +14,7 @@ from mcap.stream_reader import StreamReader
 
 from spindle.journal.format import CHUNK, LIVE_TRAILER, SECTOR, JournalSchema, crosses_sector
 from spindle.journal.live import JournalFile
+from spindle.journal.reading import read
 from spindle.journal.recovery import Recovery, recover
 from spindle.journal.tools import verify
 from tests.spindle.journal.fakes import SPEC, Change, FakeInfo, MemoryFiles
@@ -62,6 +63,24 @@ def test_no_switched_header_crosses_a_sector() -> None:
             assert verify(DIRECTORY, files=files).ok
 
 
+def test_keys_come_back_with_their_messages() -> None:
+    """Of commits with keys and without; and a commit whose keys are another's is damage."""
+    files = CheckedFiles()
+    file = JournalFile.create(files, DIRECTORY, head_after(Recovery(), 1))
+    files.checking = True
+    keys = [[0], [(1 << 64) - 1], [1, 0, 3], [0, 0], list(range(200))]
+    for number, some in enumerate(keys):
+        start = sum(map(len, keys[:number]))
+        file.append([(b"%d" % key, FakeInfo(1, 1, 1, 1, start + place, 1, start + place, key=key))
+                     for place, key in enumerate(some)])
+    file.close()
+    assert [one.key for one in read(DIRECTORY, files=files)] == [key for some in keys for key in some]
+    data = files.content()[NAME]
+    assert data.count(b"spindle.keys") == 2 * 3, "each with an entry in the summary"
+    changed = data.replace(b"%016x" % 3, b"%016x" % 4, 1)
+    assert changed != data and not verify(DIRECTORY, files=MemoryFiles.of({NAME: changed})).ok
+
+
 @pytest.mark.parametrize("step", ["commit", "close", "recover"])
 def test_the_footer_at_the_end_is_never_overwritten_in_place(step: str) -> None:
     """The last commit ends at each byte near the end of the room that the file has."""
@@ -102,7 +121,7 @@ def test_the_mcap_library_finds_everything_in_a_closed_file() -> None:
         assert channel.metadata == {"sender": str(info.sender), "writer": str(info.writer)}
         assert channel.message_encoding == "cdr"
     names = [one.name for one in reader.iter_metadata()]
-    assert names == ["spindle.journal"] + ["spindle.commit"] * 3
+    assert names == ["spindle.journal"] + ["spindle.commit"] * 2 + ["spindle.keys", "spindle.commit"]
     # By time, as a player does that seeks.
     middle = sent[20][1].reception_timestamp
     assert len(list(reader.iter_messages(starting_at=middle))) == 22

@@ -112,7 +112,7 @@ def test_durable_never_goes_back() -> None:
     assert writer.persisted == 3
 
 
-def owed(engine: Engine, trim: list[int]) -> list[tuple[bytes, int, int, int, int, int, int]]:
+def owed(engine: Engine, trim: list[int]) -> list[tuple[bytes, int, int, int, int, int, int, int]]:
     """Ends the epoch at a node, as a driver does: what its log has no room for is taken out, and delivery is held."""
     if engine.deliver_to_trim(1, trim):
         return []
@@ -146,7 +146,7 @@ def test_what_waits_for_room_in_the_log_is_not_on_disk(changes: int) -> None:
         n += 1
         cluster.settle()
     sync()
-    backlog: list[tuple[bytes, int, int, int, int, int]] = []
+    backlog: list[tuple[bytes, int, int, int, int, int, int, int]] = []
     for change in range(changes):
         for engine in cluster.engines:
             engine.wedge()
@@ -158,7 +158,7 @@ def test_what_waits_for_room_in_the_log_is_not_on_disk(changes: int) -> None:
         sync()
     taken = [bytes(payload) for payload in slow.take(1000)]
     log = cluster.logs[1, 1]
-    for payload, sender, sequence, source_ns, writer_id, _, _ in backlog:
+    for payload, sender, sequence, source_ns, writer_id, *_ in backlog:
         sync()
         assert log.append(payload, sender, sequence, 1, source_ns, writer_id)
     cluster.engines[1].release_delivery(1)

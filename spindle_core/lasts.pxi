@@ -1,0 +1,304 @@
+"""The last messages of each key: what late readers of a topic get instead of all that was ever delivered.
+
+The table is kept by whoever appends to the delivery log, message by message, so what it holds follows from the order
+alone: at the same place in the order all members have the same. A message has a tag; what messages with that tag do to
+their key the layer above has said. Of each key the last `depth` samples are kept; with a sample, the end with which its
+writer has left the key; the end of the key, if nothing was said of it since; and of a writer what was said of it since
+its last sample and its last end. So who reads the table thinks of a key, and of the writers that it hears of, what it
+would think after reading all.
+
+A key that has ended, and that all writers of its samples have left, is forgotten. When memory runs out, the key goes
+whose last sample lies furthest back; its samples are counted as given up.
+
+Rules: where all this lies is in lasts_memory.pxi. The work for a message is bounded by the depth, that for the end of a
+writer by the samples kept of it and their keys, that for the end of a node by the table. A table that is filled from
+another's, message by message, becomes the same: so nothing is looked at that left no trace in what is kept.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from spindle_core.lasts cimport (
+    EFFECT_ENDS,
+    EFFECT_LEAVES,
+    EFFECT_OF_NODE,
+    EFFECT_OF_WRITER,
+    EFFECT_SAMPLE,
+    author_t,
+    instance_t,
+    last_t,
+    lasts_t,
+)
+from spindle_core.layout cimport LOG_DATA, log_record, record_stride
+
+
+# --- samples
+
+cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
+    """With an end that only it needs. Its instance stays, even if nothing of it is left."""
+    cdef last_t *x = &l.lasts[at]
+    cdef instance_t *i = &l.instances[x.instance]
+    cdef author_t *a = &l.authors[x.writer]
+    if x.older:
+        l.lasts[x.older].newer = x.newer
+    else:
+        i.oldest = x.newer
+    if x.newer:
+        l.lasts[x.newer].older = x.older
+    else:
+        i.newest = x.older
+    i.count -= 1
+    i.unleft -= x.left == 0
+    if x.of_writer_before:
+        l.lasts[x.of_writer_before].of_writer_after = x.of_writer_after
+    else:
+        a.first = x.of_writer_after
+    if x.of_writer_after:
+        l.lasts[x.of_writer_after].of_writer_before = x.of_writer_before
+    if a.first == 0:
+        drop_author(l, x.writer)
+    release_end(l, x.left)
+    drop_message(l, at)
+
+
+cdef void forget_instance(lasts_t *l, uint32_t at) noexcept nogil:
+    """Oldest first, so that a sample that is the end of older ones goes after them."""
+    release_end(l, l.instances[at].ended)
+    l.instances[at].ended = 0
+    while l.instances[at].oldest:
+        drop_sample(l, l.instances[at].oldest)
+    drop_instance(l, at)
+
+
+cdef inline bint is_over(lasts_t *l, uint32_t at) noexcept nogil:
+    """The key has ended, and everybody of whom samples are kept has left it."""
+    cdef instance_t *i = &l.instances[at]
+    return i.unleft == 0 and i.ended != 0 and not l.restoring
+
+
+cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
+    l.given_up += l.instances[at].count
+    l.given_up_keys += 1
+    forget_instance(l, at)
+
+
+cdef bint make_room_for_last(lasts_t *l, uint64_t size, uint32_t spared) noexcept nogil:
+    """Room for a message of `size` bytes, of the instance `spared` (0: of none): other keys go before that one. False if
+    all others are not enough."""
+    cdef uint64_t cost = last_cost(size)
+    cdef uint32_t at
+    if cost > l.bytes_max:
+        return False
+    while l.bytes + cost > l.bytes_max:
+        at = l.idle_first
+        if at == spared:
+            at = l.instances[at].after
+        if at == 0:
+            return False
+        give_up_instance(l, at)
+    return True
+
+
+cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
+    cdef uint32_t at = find_instance(l, r.key), place, writer
+    cdef last_t *x
+    cdef instance_t *i
+    if at == 0:
+        at = make_instance(l, r.key)
+    else:
+        remove_idle(l, at)
+        append_idle(l, at)
+        release_end(l, l.instances[at].ended)
+        l.instances[at].ended = 0
+        if l.instances[at].count == l.depth:
+            drop_sample(l, l.instances[at].oldest)
+    while not make_room_for_last(l, r.size, at):
+        l.given_up += 1
+        if l.instances[at].count == 0:
+            give_up_instance(l, at)
+            return
+        drop_sample(l, l.instances[at].oldest)
+    place = keep_message(l, r)
+    writer = author_of(l, identity_of(r.sender, r.relay, r.writer_id))
+    release_end(l, l.authors[writer].word)
+    l.authors[writer].word = 0
+    x, i = &l.lasts[place], &l.instances[at]
+    x.instance = at
+    x.writer = writer
+    x.older = i.newest
+    if i.newest:
+        l.lasts[i.newest].newer = place
+    else:
+        i.oldest = place
+    i.newest = place
+    i.count += 1
+    i.unleft += 1
+    x.of_writer_after = l.authors[writer].first
+    if x.of_writer_after:
+        l.lasts[x.of_writer_after].of_writer_before = place
+    l.authors[writer].first = place
+    if does & (EFFECT_LEAVES | EFFECT_ENDS):
+        meet_end(l, at, place, writer, does)
+        if is_over(l, at):
+            forget_instance(l, at)
+
+
+# --- ends
+
+cdef void meet_end(lasts_t *l, uint32_t at, uint32_t end, uint32_t writer, uint8_t does) noexcept nogil:
+    """A key ends, or `writer` leaves it, or both."""
+    cdef uint32_t y = l.instances[at].oldest if does & EFFECT_LEAVES else 0
+    cdef last_t *x
+    while y:
+        x = &l.lasts[y]
+        if x.left == 0 and x.writer == writer:
+            x.left = end
+            l.instances[at].unleft -= 1
+            hold_end(l, end)
+        y = x.newer
+    if does & EFFECT_ENDS and l.instances[at].ended != end:
+        release_end(l, l.instances[at].ended)
+        l.instances[at].ended = end
+        hold_end(l, end)
+
+
+cdef bint concerns(lasts_t *l, uint32_t at, uint32_t writer, uint8_t does) noexcept nogil:
+    """Whether an end has anything to say of the samples of an instance."""
+    cdef uint32_t y = l.instances[at].oldest
+    if does & EFFECT_ENDS:
+        return y != 0
+    while y:
+        if l.lasts[y].left == 0 and l.lasts[y].writer == writer:
+            return True
+        y = l.lasts[y].newer
+    return False
+
+
+cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
+    cdef uint32_t at = find_instance(l, r.key), end
+    cdef uint32_t writer = find_author(l, identity_of(r.sender, r.relay, r.writer_id))
+    if at == 0 or not concerns(l, at, writer, does):
+        return
+    if not make_room_for_last(l, r.size, at):
+        give_up_instance(l, at)
+        return
+    end = keep_message(l, r)
+    l.lasts[end].about = 1        # by us, until it is known who needs it
+    meet_end(l, at, end, writer, does)
+    release_end(l, end)
+    if is_over(l, at):
+        forget_instance(l, at)
+
+
+cdef void leave_all(lasts_t *l, uint32_t end, uint32_t writer, uint8_t does) noexcept nogil:
+    """A writer has to do with none of its keys any more."""
+    cdef uint32_t y = l.authors[writer].first
+    while y:
+        if l.lasts[y].left == 0:
+            meet_end(l, l.lasts[y].instance, end, writer, does)
+        y = l.lasts[y].of_writer_after
+
+
+cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
+    cdef uint64_t identity = identity_of(r.sender, r.relay, r.writer_id)
+    cdef uint32_t writer, end, y, following, at
+    if find_author(l, identity) == 0:
+        return
+    if not make_room_for_last(l, r.size, 0):
+        return
+    writer = find_author(l, identity)
+    if writer == 0:
+        return
+    release_end(l, l.authors[writer].word)
+    end = keep_message(l, r)
+    l.lasts[end].about = 1
+    l.authors[writer].word = 0
+    if not does & (EFFECT_LEAVES | EFFECT_ENDS):
+        l.authors[writer].word = end
+        return
+    leave_all(l, end, writer, does)
+    y = l.authors[writer].first
+    while y:
+        at = l.lasts[y].instance
+        following = l.lasts[y].of_writer_after
+        if is_over(l, at):
+            while following and l.lasts[following].instance == at:
+                following = l.lasts[following].of_writer_after
+            forget_instance(l, at)
+        y = following
+    release_end(l, end)
+
+
+cdef void end_of_node(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
+    cdef uint32_t writer, end, at, following
+    if not make_room_for_last(l, r.size, 0):
+        return
+    end = keep_message(l, r)
+    l.lasts[end].about = 1
+    writer = l.authors_first
+    while writer:
+        if l.authors[writer].identity >> 16 == r.sender:
+            leave_all(l, end, writer, does)
+        writer = l.authors[writer].after
+    at = l.idle_first
+    while at:
+        following = l.instances[at].after
+        if is_over(l, at):
+            forget_instance(l, at)
+        at = following
+    release_end(l, end)
+
+
+cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil:
+    """The message that follows in the order, as it stands in a delivery log."""
+    cdef uint8_t does = l.effects[r.tag]
+    if r.view_id < l.since_view or (r.view_id == l.since_view and r.sequence < l.since_sequence):
+        return
+    l.next_view = r.view_id
+    l.next_sequence = r.sequence + 1
+    l.version += 1
+    if does & EFFECT_OF_NODE:
+        if r.writer_id == 0:
+            end_of_node(l, r, does)
+    elif does & EFFECT_OF_WRITER:
+        end_of_writer(l, r, does)
+    elif does & EFFECT_SAMPLE:
+        add_sample(l, r, does)
+    elif does:
+        end_of_key(l, r, does)
+
+
+# --- copies
+
+cdef uint64_t lasts_log_bytes(lasts_t *l) noexcept nogil:
+    """Bytes of all that is kept, as records of a delivery log."""
+    cdef uint64_t n = 0
+    cdef uint32_t at = l.first
+    while at:
+        n += record_stride(l.lasts[at].size)
+        at = l.lasts[at].later
+    return n
+
+
+cdef void lasts_copy(lasts_t *l, char *ring) noexcept nogil:
+    """All that is kept, in the order, as records of a delivery log that begins at `ring`."""
+    cdef uint32_t at = l.first
+    cdef uint64_t position = 0
+    cdef last_t *x
+    cdef log_record *r
+    while at:
+        x = &l.lasts[at]
+        r = <log_record *>(ring + position)
+        r.position = position
+        r.size = x.size
+        r.kind = LOG_DATA
+        r.tag = x.tag
+        r.writer_id = x.writer_id
+        r.key = x.key
+        r.sequence = x.sequence
+        r.source_ns = x.source_ns
+        r.reception_ns = x.reception_ns
+        r.sender = x.sender
+        r.relay = x.relay
+        r.view_id = x.view_id
+        load_payload(l, x, <char *>r + sizeof(log_record))
+        position += record_stride(x.size)
+        at = x.later

@@ -1,0 +1,307 @@
+"""Where the last messages of each key lie: pools of messages, of pieces of their payloads, of keys and of writers.
+
+Rules: nothing is allocated but by lasts_make(); memory that was never needed is never touched. A message takes two
+lines and its payload in whole lines, so that what fits doesn't depend on what was there before. Who calls keeps within
+bytes_max, so that no pool runs out.
+"""
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from spindle_core.lasts cimport author_t, instance_t, last_t, lasts_t, pool_t
+from spindle_core.layout cimport align_up, log_record
+
+cdef enum:
+    BLOCK = 64                   # bytes of payload in one piece
+    LAST_COST = 128              # bytes that a message takes beside its payload
+
+
+cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil:
+    """An empty table that holds `bytes_max` bytes; NULL if there is no memory, or for more than 2**37 bytes."""
+    cdef lasts_t *l
+    cdef uint64_t most = bytes_max // LAST_COST + 2, blocks = bytes_max // BLOCK + 1, buckets = 64
+    if bytes_max >> 37:
+        return NULL
+    while buckets < most:
+        buckets *= 2
+    l = <lasts_t *>calloc(1, sizeof(lasts_t))
+    if l == NULL:
+        return NULL
+    memcpy(l.effects, effects, 256)
+    l.depth = depth
+    l.bytes_max = bytes_max
+    l.secret = secret | 1
+    l.mask = <uint32_t>(buckets - 1)
+    l.lasts = <last_t *>calloc(most, sizeof(last_t))
+    l.blocks = <char *>calloc(blocks, BLOCK)
+    l.block_chain = <uint32_t *>calloc(blocks, sizeof(uint32_t))
+    l.instances = <instance_t *>calloc(most, sizeof(instance_t))
+    l.authors = <author_t *>calloc(most, sizeof(author_t))
+    l.instance_buckets = <uint32_t *>calloc(buckets, sizeof(uint32_t))
+    l.author_buckets = <uint32_t *>calloc(buckets, sizeof(uint32_t))
+    if (l.lasts == NULL or l.blocks == NULL or l.block_chain == NULL or l.instances == NULL or l.authors == NULL
+            or l.instance_buckets == NULL or l.author_buckets == NULL):
+        lasts_free(l)
+        return NULL
+    reset(l)
+    return l
+
+
+cdef void lasts_free(lasts_t *l) noexcept nogil:
+    if l == NULL:
+        return
+    free(l.lasts)
+    free(l.blocks)
+    free(l.block_chain)
+    free(l.instances)
+    free(l.authors)
+    free(l.instance_buckets)
+    free(l.author_buckets)
+    free(l)
+
+
+cdef void lasts_clear(lasts_t *l) noexcept nogil:
+    """Empty again, as if no message had come."""
+    memset(l.instance_buckets, 0, (<uint64_t>l.mask + 1) * sizeof(uint32_t))
+    memset(l.author_buckets, 0, (<uint64_t>l.mask + 1) * sizeof(uint32_t))
+    reset(l)
+
+
+cdef void reset(lasts_t *l) noexcept nogil:
+    l.last_pool.fresh = l.block_pool.fresh = l.instance_pool.fresh = l.author_pool.fresh = 1
+    l.last_pool.free = l.block_pool.free = l.instance_pool.free = l.author_pool.free = 0
+    l.first = l.last = l.idle_first = l.idle_last = l.authors_first = l.kept = 0
+    l.bytes = l.given_up = l.given_up_keys = 0
+    l.next_view = l.next_sequence = l.since_view = l.since_sequence = 0
+    l.keys = 0
+    l.restoring = False
+    l.version += 1
+
+
+cdef inline uint64_t last_cost(uint64_t size) noexcept nogil:
+    return LAST_COST + align_up(size, BLOCK)
+
+
+cdef inline uint32_t bucket_of(lasts_t *l, uint64_t key) noexcept nogil:
+    key = (key ^ l.secret) * <uint64_t>0x9E3779B97F4A7C15
+    key = (key ^ (key >> 32)) * l.secret
+    return <uint32_t>(key >> 32) & l.mask
+
+
+cdef inline uint64_t identity_of(uint32_t sender, uint32_t relay, uint16_t writer_id) noexcept nogil:
+    """Of a writer: of one on a host without a node it stays the same at every node."""
+    if relay:
+        return <uint64_t>1 << 63 | <uint64_t>relay << 16 | writer_id
+    return <uint64_t>sender << 16 | writer_id
+
+
+cdef void store_payload(lasts_t *l, last_t *x, const char *payload) noexcept nogil:
+    cdef uint32_t at
+    cdef uint32_t *link = &x.block
+    cdef uint64_t left = x.size, n
+    while left:
+        at = l.block_pool.free
+        if at:
+            l.block_pool.free = l.block_chain[at]
+        else:
+            at = l.block_pool.fresh
+            l.block_pool.fresh += 1
+        n = left if left < BLOCK else BLOCK
+        # Place 0 is none, so block 1 is the first.
+        memcpy(l.blocks + (<uint64_t>at - 1) * BLOCK, payload, n)
+        payload += n
+        left -= n
+        link[0] = at
+        link = &l.block_chain[at]
+    link[0] = 0
+
+
+cdef void load_payload(lasts_t *l, const last_t *x, char *to) noexcept nogil:
+    cdef uint32_t at = x.block
+    cdef uint64_t left = x.size, n
+    while at:
+        n = left if left < BLOCK else BLOCK
+        memcpy(to, l.blocks + (<uint64_t>at - 1) * BLOCK, n)
+        to += n
+        left -= n
+        at = l.block_chain[at]
+
+
+cdef uint32_t keep_message(lasts_t *l, const log_record *r) noexcept nogil:
+    """A place for the message, the last in the order. There is room."""
+    cdef uint32_t at = l.last_pool.free
+    cdef last_t *x
+    if at:
+        l.last_pool.free = l.lasts[at].later
+    else:
+        at = l.last_pool.fresh
+        l.last_pool.fresh += 1
+    x = &l.lasts[at]
+    memset(x, 0, sizeof(last_t))
+    x.key = r.key
+    x.sequence = r.sequence
+    x.view_id = r.view_id
+    x.source_ns = r.source_ns
+    x.reception_ns = r.reception_ns
+    x.sender = r.sender
+    x.relay = r.relay
+    x.size = r.size
+    x.writer_id = r.writer_id
+    x.tag = r.tag
+    store_payload(l, x, <const char *>r + sizeof(log_record))
+    x.earlier = l.last
+    if l.last:
+        l.lasts[l.last].later = at
+    else:
+        l.first = at
+    l.last = at
+    l.bytes += last_cost(r.size)
+    l.kept += 1
+    return at
+
+
+cdef void drop_message(lasts_t *l, uint32_t at) noexcept nogil:
+    """Nothing but the order refers to it any more."""
+    cdef last_t *x = &l.lasts[at]
+    cdef uint32_t block = x.block, last = 0
+    if x.earlier:
+        l.lasts[x.earlier].later = x.later
+    else:
+        l.first = x.later
+    if x.later:
+        l.lasts[x.later].earlier = x.earlier
+    else:
+        l.last = x.earlier
+    while block:
+        last = block
+        block = l.block_chain[block]
+    if last:
+        l.block_chain[last] = l.block_pool.free
+        l.block_pool.free = x.block
+    l.bytes -= last_cost(x.size)
+    l.kept -= 1
+    x.later = l.last_pool.free
+    l.last_pool.free = at
+
+
+cdef inline void hold_end(lasts_t *l, uint32_t end) noexcept nogil:
+    """An end is needed once more. One that is a sample is there as long as older ones of its key."""
+    if l.lasts[end].instance == 0:
+        l.lasts[end].about += 1
+
+
+cdef inline void release_end(lasts_t *l, uint32_t end) noexcept nogil:
+    if end and l.lasts[end].instance == 0:
+        l.lasts[end].about -= 1
+        if l.lasts[end].about == 0:
+            drop_message(l, end)
+
+
+# --- keys and writers
+
+cdef uint32_t find_instance(lasts_t *l, uint64_t key) noexcept nogil:
+    cdef uint32_t at = l.instance_buckets[bucket_of(l, key)]
+    while at and l.instances[at].key != key:
+        at = l.instances[at].chain
+    return at
+
+
+cdef uint32_t make_instance(lasts_t *l, uint64_t key) noexcept nogil:
+    cdef uint32_t at = l.instance_pool.free, bucket = bucket_of(l, key)
+    cdef instance_t *i
+    if at:
+        l.instance_pool.free = l.instances[at].chain
+    else:
+        at = l.instance_pool.fresh
+        l.instance_pool.fresh += 1
+    i = &l.instances[at]
+    memset(i, 0, sizeof(instance_t))
+    i.key = key
+    i.chain = l.instance_buckets[bucket]
+    l.instance_buckets[bucket] = at
+    l.keys += 1
+    append_idle(l, at)
+    return at
+
+
+cdef void append_idle(lasts_t *l, uint32_t at) noexcept nogil:
+    cdef instance_t *i = &l.instances[at]
+    i.before = l.idle_last
+    i.after = 0
+    if l.idle_last:
+        l.instances[l.idle_last].after = at
+    else:
+        l.idle_first = at
+    l.idle_last = at
+
+
+cdef void remove_idle(lasts_t *l, uint32_t at) noexcept nogil:
+    cdef instance_t *i = &l.instances[at]
+    if i.before:
+        l.instances[i.before].after = i.after
+    else:
+        l.idle_first = i.after
+    if i.after:
+        l.instances[i.after].before = i.before
+    else:
+        l.idle_last = i.before
+
+
+cdef void drop_instance(lasts_t *l, uint32_t at) noexcept nogil:
+    """It has no samples."""
+    l.keys -= 1
+    cdef uint32_t *link = &l.instance_buckets[bucket_of(l, l.instances[at].key)]
+    while link[0] != at:
+        link = &l.instances[link[0]].chain
+    link[0] = l.instances[at].chain
+    remove_idle(l, at)
+    l.instances[at].chain = l.instance_pool.free
+    l.instance_pool.free = at
+
+
+cdef uint32_t find_author(lasts_t *l, uint64_t identity) noexcept nogil:
+    cdef uint32_t at = l.author_buckets[bucket_of(l, identity)]
+    while at and l.authors[at].identity != identity:
+        at = l.authors[at].chain
+    return at
+
+
+cdef uint32_t author_of(lasts_t *l, uint64_t identity) noexcept nogil:
+    cdef uint32_t at = find_author(l, identity), bucket = bucket_of(l, identity)
+    cdef author_t *a
+    if at:
+        return at
+    at = l.author_pool.free
+    if at:
+        l.author_pool.free = l.authors[at].chain
+    else:
+        at = l.author_pool.fresh
+        l.author_pool.fresh += 1
+    a = &l.authors[at]
+    memset(a, 0, sizeof(author_t))
+    a.identity = identity
+    a.chain = l.author_buckets[bucket]
+    l.author_buckets[bucket] = at
+    a.after = l.authors_first
+    if a.after:
+        l.authors[a.after].before = at
+    l.authors_first = at
+    return at
+
+
+cdef void drop_author(lasts_t *l, uint32_t at) noexcept nogil:
+    """It has no samples."""
+    cdef author_t *a = &l.authors[at]
+    release_end(l, a.word)
+    cdef uint32_t *link = &l.author_buckets[bucket_of(l, a.identity)]
+    while link[0] != at:
+        link = &l.authors[link[0]].chain
+    link[0] = a.chain
+    if a.before:
+        l.authors[a.before].after = a.after
+    else:
+        l.authors_first = a.after
+    if a.after:
+        l.authors[a.after].before = a.before
+    a.chain = l.author_pool.free
+    l.author_pool.free = at

@@ -1,0 +1,212 @@
+"""Topics whose messages have keys: what nodes keep of them, and what late readers get of that.
+
+    H3  at the same place in the order all members have the same table, and it is the model's
+        (`spindle_lab.whole.lasts`)
+    H4  a late reader's first messages are that table, as of the place in the order behind which its live messages
+        begin
+
+The truth are the messages in the nodes' logs, read here record by record. Where a topic begins anew because all that
+had it have gone, or is taken up from journals, the model begins with what the first node has.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from spindle.group.levels import Level
+from spindle.group.topics import EFFECT_ENDS, EFFECT_LEAVES, EFFECT_OF_NODE, EFFECT_OF_WRITER, EFFECT_SAMPLE
+from spindle.restart.pieces import Message
+from spindle_core.delivery import table_messages, table_place
+from spindle_lab.whole.lasts import Lasts, Said, said_of
+from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL
+from spindle_lab.whole.violation import Violation
+
+if TYPE_CHECKING:
+    from spindle.topics.local_topic import LocalTopic
+    from spindle_lab.whole.engines import SimEngine
+    from spindle_lab.whole.programs import Reading
+    from spindle_lab.whole.world import World
+
+Order = tuple[int, int]
+RECORD = struct.Struct("<QIBBHQQQQIIQ")  # struct log_record, up to its end
+RING, TAIL, OLDEST = 4096, 64, (136, 144)  # where they are in a log's mapping: position and offset of the oldest
+JUMP = 2
+KEYS = 5
+
+
+def _effects() -> bytes:
+    found = bytearray([0] * 256)
+    found[0], found[255] = EFFECT_SAMPLE, EFFECT_SAMPLE
+    found[1] = EFFECT_ENDS | EFFECT_LEAVES
+    found[FAREWELL] = found[LAPSE] = EFFECT_OF_WRITER | EFFECT_LEAVES
+    found[REVIVAL] = EFFECT_OF_WRITER
+    found[DEPARTURE] = EFFECT_OF_NODE | EFFECT_LEAVES
+    return bytes(found)
+
+
+EFFECTS = _effects()
+
+
+def key_of(payload: bytes) -> int:
+    """Of a message that a program writes, in a topic with keys."""
+    return 1 + sum(payload[:20]) % KEYS
+
+
+class _Line:
+    """One topic, as long as somebody has it."""
+
+    def __init__(self, local: LocalTopic, place: Order, kept: list[Said]) -> None:
+        self.model = Lasts(local.spec)
+        self.model.restore(kept)
+        self.place = place  # up to where the model is
+        self.said: dict[Order, Said] = {}  # messages from there on
+        self.tables: dict[Order, tuple[Said, ...]] = {place: tuple(self.model.kept)}
+
+    def table_at(self, place: Order) -> tuple[Said, ...] | None:
+        """What the model had there; None if it never stood there."""
+        for order in sorted(one for one in self.said if self.place <= one < place):
+            self.model.note(self.said.pop(order))
+            self.place = order[0], order[1] + 1
+            self.tables[self.place] = tuple(self.model.kept)
+        return self.tables.get(place)
+
+
+class Tables:
+    """Of one run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lines: dict[tuple[int, str], _Line | None] = {}  # None: nobody knows what it should be
+        self._of: dict[LocalTopic, tuple[_Line | None, object]] = {}
+        self._looked: dict[LocalTopic, tuple[object, int]] = {}  # at which log, and how much had been delivered
+        self._read: dict[LocalTopic, tuple[object, int, int]] = {}  # log, position, offset
+
+    def look(self, engine: SimEngine) -> None:
+        """H3, after a pass of an engine."""
+        node = engine.node
+        if node is None or node._view is None or node._error is not None:
+            return
+        for name, local in node._changes.topics.local.items():
+            if local.spec.effects and local.log is not None and local.whole and not local.busy:
+                self._look_at(engine, node._view.group_id, name, local)
+
+    def _look_at(self, engine: SimEngine, group_id: int, name: str, local: LocalTopic) -> None:
+        log = local.log
+        assert log is not None
+        state = log, log.delivered
+        if self._looked.get(local) == state and self._of[local][1] == (local._entered, local.lives):
+            return
+        self._looked[local] = state
+        self._collect(group_id, name)
+        copy = log.copy_table(shared=False)
+        place = table_place(copy)
+        kept = [said_of(one) for one in map(Message._make, table_messages(copy))]
+        line = self._line(group_id, name, local, place, kept)
+        if line is None:
+            return
+        expected = line.table_at(place)
+        if expected is not None and list(expected) != kept:
+            raise Violation("H3", f"{engine.process} keeps {_show(kept)} of topic {name!r} at {place}, and should "
+                                  f"{_show(expected)}")
+        if expected:
+            self._world.met("a table of keys is what it should be")
+
+    def _line(self, group_id: int, name: str, local: LocalTopic, place: Order, kept: list[Said]) -> _Line | None:
+        life = (local._entered, local.lives)
+        known = self._of.get(local)
+        if known is not None and known[1] == life:
+            return known[0]
+        line = self._lines.get((group_id, name))
+        others = [other for other, (one, _) in self._of.items()
+                  if other is not local and one is line and line is not None and other.member
+                  and other.log is not None and self._runs(other)]
+        if local.spec.level is Level.LOGGED:
+            begins = line is None or not others or any(other.lives != local.lives for other in others)
+        else:
+            begins = line is None or local.began_anew
+            if begins and any(other._entered != local._entered for other in others):
+                line = self._lines[group_id, name] = None  # it was refused the history; they have it
+                begins = False
+            elif begins and others:
+                begins = False  # they became members together
+        if begins:
+            line = self._lines[group_id, name] = _Line(local, place, kept)
+        self._of[local] = line, life
+        return line
+
+    def _runs(self, local: LocalTopic) -> bool:
+        return any(slot.serving and slot.attachments is not None
+                   and slot.attachments.node._changes.topics.local.get(local.spec.name) is local
+                   for slot in self._world.nodes)
+
+    def _collect(self, group_id: int, name: str) -> None:
+        """What has come into the logs of this topic since the last time."""
+        for slot in self._world.nodes:
+            node = slot.attachments.node if slot.attachments is not None else None
+            if node is None or node._view is None or node._view.group_id != group_id:
+                continue
+            local = node._changes.topics.local.get(name)
+            if local is not None and local.log is not None and local.spec.effects:
+                line = self._lines.get((group_id, name))
+                for said in self._records(local):
+                    if line is not None and said.order >= line.place:
+                        line.said.setdefault(said.order, said)
+
+    def _records(self, local: LocalTopic) -> list[Said]:
+        log: Any = local.log
+        before, position, offset = self._read.get(local, (None, 0, 0))
+        if before is not log:
+            position = offset = 0
+        view = log.mapping.view()
+        tail, found = int.from_bytes(view[TAIL : TAIL + 8], "little"), []
+        while position < tail:
+            at = RING + (offset if offset < log.capacity else 0)
+            where, size, kind, tag, writer, key, sequence, _, _, sender, relay, view_id = RECORD.unpack_from(view, at)
+            if where != position:  # a whole history came between two passes; others have what is lost here
+                position, offset = (int.from_bytes(view[one : one + 8], "little") for one in OLDEST)
+                continue
+            if kind == JUMP:
+                offset = 0
+                continue
+            stride = (RECORD.size + size + 63) // 64 * 64
+            position, offset = position + stride, at - RING + stride
+            found.append(Said((view_id, sequence), key, tag, sender, writer, relay, size))
+        self._read[local] = log, position, offset
+        return found
+
+    # --- late readers
+
+    def took(self, reading: Reading, info: Any, size: int) -> None:
+        """H4: a message that a reader has taken, in a topic with keys."""
+        behind = reading.behind
+        if behind is None or reading.table_seen:
+            return
+        if (info.view_id, info.sequence) < behind:
+            reading.table.append(Said((info.view_id, info.sequence), info.key, info.tag, info.sender, info.writer,
+                                      info.relay, size))
+        else:
+            self.seen(reading)
+
+    def end(self, readings: list[Reading]) -> None:
+        """When everybody has everything."""
+        for reading in readings:
+            if reading.open and not reading.lost() and not reading.handle.log.pending:
+                self.seen(reading)
+
+    def seen(self, reading: Reading) -> None:
+        """The reader has taken all of its table."""
+        if reading.behind is None or reading.table_seen:
+            return
+        reading.table_seen = True
+        line = self._lines.get((reading.group_id, reading.topic))
+        expected = line.tables.get(reading.behind) if line is not None else None
+        if expected is not None and list(expected) != reading.table:
+            raise Violation("H4", f"{reading} got {_show(reading.table)} first, as of {reading.behind}, and should "
+                                  f"have got {_show(expected)}")
+        if expected:
+            self._world.met("a late reader gets the last messages of each key")
+
+
+def _show(table: Any) -> str:
+    return "[" + ", ".join(f"{one.order}: key {one.key}, tag {one.tag}" for one in table) + "]"
