@@ -16,42 +16,36 @@ from __future__ import annotations
 
 import collections
 import heapq
-import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds.coherent import Member, Sets
-from dds.deadlines import Deadlines, Delays
+from dds.deadlines import Deadlines
+from dds.ends import Ends
 from dds.filters.content import Content
 from dds.inline_qos import NOTHING, InlineQos, split
 from dds.instances import (
     ANNOUNCES_QOS,
     DEPARTS,
-    DISPOSES,
     FAREWELL,
     LAPSES,
-    MISSES_DEADLINE,
     NEVER,
     PACKET,
     REVIVES,
-    UNREGISTERS,
     WRITES,
     Entry,
     Instance,
 )
-from dds.internal import dds_infinity, is_relayed, publication_handle
-from dds.kept import Kept
+from dds.internal import publication_handle
 from dds.losses import Losses
 from dds.standing import Standing
 from dds.status import InstanceState
 
 if TYPE_CHECKING:
-    from spindle.group.position import Position
+    pass
 
 KEPT_MAX = 10_000  # samples
-UNKNOWN_NS = 10_000_000_000  # so long it is remembered that a writer is not alive whom nobody has announced
-_ENDED = InstanceState.NotAliveDisposed, InstanceState.NotAliveNoWriters
 PULL = 256  # samples taken from the log at a time
 
 
@@ -60,7 +54,7 @@ def handle_of_writer(live: Any) -> int:
     return publication_handle(live.sender, live.writer, live.relay)
 
 
-class Intake(Kept):
+class Intake(Ends):
     """The way in. For one thread at a time: the reader holds its lock.
 
     log         LogReader
@@ -85,43 +79,26 @@ class Intake(Kept):
     def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int], content: Content | None,
                  losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
                  same_clock: bool = True, sets: Sets | None = None) -> None:
-        super().__init__(codec)
+        super().__init__(codec, content, standing, deadlines, sets or Sets())
         self.log = log
         self.depth = depth
         self.limit = limit
         self.blocked = blocked
-        self.content = content
         self.losses = losses
-        self.standing = standing
-        self.deadlines = deadlines
         self.same_clock = same_clock
-        self.sets = sets or Sets()
         self.filtered = 0
         self.rejected = 0
         self.let_pass = 0
         self.too_late = 0
         self.ignored: Callable[[int], bool] | None = None
-        # Of a writer: its lease has run out, or it lives again; None: it has ended.
-        self.on_lapse: Callable[[int, bool | None], None] = lambda writer, lapsed: None
-        self.is_there: Callable[[int], bool] = lambda writer: True  # asked after a gap
-        self.on_group: Callable[[], None] = lambda: None  # told when the last of `_ends` was passed
-        self._ends: collections.deque[tuple[int, int]] = collections.deque()  # see expect_ends(); those ahead
-        self._last_end = 0, 0  # that was ever among them
         self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
-        self._overtaken = False  # the log has told of them since
         self._lost_seen = 0  # of log.lost
-        self._lapsed: set[int] = set()  # writers that gave no sign of life in time, and none since
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
         self._index = 0  # in the log, of the first of these
         self._members: collections.deque[Member] = collections.deque()  # of the packet that is being let in
         self._step = 0  # see let_in_next()
         self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
-        self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (monotonic ns), a number, what
-        delays = [(state, standing.purge_delay(state)) for state in _ENDED]
-        self._purges: dict[int, Delays[Instance]] = {  # by state: of which instances all that is kept goes
-            state: Delays(delay) for state, delay in delays if delay < dds_infinity}
-        self._numbers = itertools.count()
 
     # --- coming in
 
@@ -131,15 +108,6 @@ class Intake(Kept):
         self.losses = losses
         self._counted_until = self._waiting_until = 0
         self._lost_seen, self._gap_at = log.lost, NEVER if continued else 0
-
-    def expect_ends(self, ends: Iterable[Position], view_id: int = 0) -> None:
-        """Where the orders of groups end, in their order, as the reader's node knows them; the reader stands in view
-        `view_id`, in whatever group. Any thread may say so."""
-        for end in ends:
-            if end.place > self._last_end:
-                self._last_end = end.place
-                if end.view_id >= view_id:
-                    self._ends.append(end.place)
 
     def expect_gap(self) -> None:
         """Something may be missing behind what the log has now. Any thread may say so."""
@@ -354,11 +322,6 @@ class Intake(Kept):
         recent = 0 < age < self.deadlines.period_ns  # else one of the two was told by a clock that was set since
         self.deadlines.written(instance.handle, time.monotonic_ns() - (age if recent else 0))
 
-    def _keep_unreadable(self, payload: bytes, live: Any, error: Exception) -> None:
-        entry = Entry(payload, live, self.single)
-        entry.failure = error
-        self._keep(entry)
-
     def _keep(self, entry: Entry) -> None:
         if self._counted_until <= self._index < self._waiting_until:
             self.rejected += 1
@@ -367,158 +330,7 @@ class Intake(Kept):
         if self.depth and not entry.ends:
             self._make_room(entry.instance, entry)
 
-    # --- ends
-
-    def _go_on_behind_gap(self, live: Any) -> None:
-        """Messages are missing in front of this one. Others may have learned from them that a writer has ended, or owns
-        something no more: without this, the reader would hear nobody else for ever. So owners are found anew, as by
-        a reader that comes late. If this reader alone was overtaken, writers that aren't there any more have ended
-        here; not those without a node of their own, which may be on their way to the next one."""
-        self.standing.begin_anew()
-        overtaken, self._overtaken = self._overtaken, False
-        if self.instances is not None and overtaken:
-            for writer in self.instances.writers():
-                if not is_relayed(writer) and not self.is_there(writer):
-                    self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
-
-    def _begin_group(self, live: Any) -> None:
-        """This is the first message of another group: all nodes of the one before had died, and only their journals
-        were left. No message says that they have gone: the place does."""
-        while self._ends and (live.view_id, live.sequence) >= self._ends[0]:
-            self._ends.popleft()
-        registered = [] if self.instances is None else self.instances.writers()
-        writers = {*registered, *self._lapsed, *self.standing.owners()}
-        for node_id in sorted({one >> 16 for one in writers if not is_relayed(one)}):
-            self._departed(node_id, live, UNREGISTERS)
-        if not self._ends:
-            self.on_group()
-
-    def _departed(self, node_id: int, live: Any, tag: int) -> None:
-        """A node has gone, with all its writers."""
-        self.sets.departed(node_id)
-        self.standing.departed(node_id)
-        for gone in [one for one in self._lapsed if one >> 16 == node_id]:
-            self.forget_lapse(gone)
-        if self.instances is not None:
-            for gone in self.instances.writers_at(node_id):
-                self._end_all(self.instances.of_writer(gone), live, gone, tag)
-
-    def has_lapsed(self, writer: int) -> bool:
-        """True if it has given no sign of life in time, and none since. Any thread may ask."""
-        return writer in self._lapsed
-
-    def forget_lapse(self, writer: int) -> None:
-        """This writer has gone, or is another one with the number of an earlier one."""
-        if writer in self._lapsed:
-            self._lapsed.discard(writer)
-            self.on_lapse(writer, None)
-
-    def _lapse(self, live: Any, writer: int) -> None:
-        """A writer has given no sign of life for the time that it had promised to; its node says so."""
-        if writer in self._lapsed:
-            return
-        self._lapsed.add(writer)
-        if not self.is_there(writer):  # its announcement is late, or it is for others, or this is the last of it
-            self._at(time.monotonic_ns() + UNKNOWN_NS, lambda: None if self.is_there(writer) else (
-                self.forget_lapse(writer)))
-        self.standing.gone(writer)
-        if self.instances is not None:
-            self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
-        self.on_lapse(writer, True)
-
-    def _end(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
-        """One instance has ended, or as much of it as a writer has to say; with FAREWELL all that the writer has."""
-        instances, tag = self.instances, live.tag
-        if tag & FAREWELL:
-            self._farewell(live, writer, tag)
-            return
-        if tag & MISSES_DEADLINE and instances is None:
-            self.standing.late(self.single, writer)
-        if instances is None:
-            return
-        try:
-            key = instances.key_of(self.codec.decode(payload))
-        except Exception as error:
-            self._keep_unreadable(payload, live, error)
-            return
-        if tag & MISSES_DEADLINE:
-            found = instances.find(key)
-            if found is not None:
-                self.standing.late(found, writer)
-            return
-        # A reader with a filter hears of the end of what it has heard of, others of any.
-        known = instances.of(key) if tag & DISPOSES and self.content is None else instances.find(key)
-        if known is None:
-            return
-        if known.is_over:
-            if self.content is not None or not tag & DISPOSES:
-                return
-            known.begin_anew()
-        if self.standing.exclusive and tag & DISPOSES and not self.standing.owns(known, writer, inline.strength):
-            tag &= ~DISPOSES  # its owner says when it ends
-        self._end_all([known], live, writer, tag)
-        if tag & UNREGISTERS:
-            self.standing.late(known, writer)
-
-    def _farewell(self, live: Any, writer: int, tag: int) -> None:
-        """A writer has ended."""
-        self.standing.gone(writer)
-        if self.instances is not None:
-            self._end_all(self.instances.of_writer(writer), live, writer, tag)
-
-    def _end_all(self, ended: list[Instance], live: Any, writer: int, tag: int) -> None:
-        instances = self.instances
-        assert instances is not None
-        for instance in ended:
-            does = tag
-            if does & DISPOSES and not self._may_dispose(instance, live, writer):
-                does &= ~DISPOSES
-            changed = instances.end(instance, writer, does)
-            if instance.is_over:
-                self.standing.over(instance)
-            if changed:
-                self._ended(instance, live)
-            else:
-                self._forget_if_over(instance)
-
-    def _may_dispose(self, instance: Instance, live: Any, writer: int) -> bool:
-        """False if somebody else has the last word about the instance."""
-        owner = instance.owner
-        if self.standing.exclusive and owner is not None and owner[1] != writer:
-            return False
-        if not self.standing.by_source:
-            return True
-        if live.tag & FAREWELL:  # its node says it, and it comes behind all of this writer; when, no source says
-            return instance.writers < 2
-        return instance.has_news(live.source_timestamp)  # what came later at its source goes on
-
-    def _ended(self, instance: Instance, live: Any) -> None:
-        before, ending = instance.ending, Entry(b"", live, instance, ends=True)
-        self._keep(ending)
-        if before is not None:
-            self.drop(before)  # the later one says it; dropped first, it might take the instance along
-        instance.ending = ending
-        instance.withheld = None
-        if self.deadlines is not None:
-            self.deadlines.ended(instance.handle)
-        self._purge_later(instance)
-
-    def _purge_later(self, instance: Instance) -> None:
-        """The instance isn't alive any more."""
-        self._forget_plans(instance)
-        plan = self._purges.get(instance.state)
-        if plan is not None:
-            plan.put(instance, time.monotonic_ns())
-
-    def _forget_plans(self, instance: Instance) -> None:
-        for plan in self._purges.values():
-            plan.discard(instance)
-
-    def _forget_if_over(self, instance: Instance) -> bool:
-        forgotten = super()._forget_if_over(instance)
-        if forgotten:
-            self._forget_plans(instance)
-        return forgotten
+    # --- instances
 
     def learn(self, payload: bytes | None, live: Any, sample: Any) -> Instance:
         """An ordinary sample has come the fast way, and its instance may be new to us, or to its writer. Decoded, or
@@ -602,9 +414,6 @@ class Intake(Kept):
             self.let_pass += 1
             self._has_passed(entry)
             self._keep(entry)
-
-    def _at(self, at_ns: int, what: Callable[[], None]) -> None:
-        heapq.heappush(self._later, (at_ns, next(self._numbers), what))
 
     def pass_time(self) -> None:
         """Do what was to be done by now. Only a lifespan is measured by a clock that may be set: it counts from when
