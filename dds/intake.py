@@ -165,11 +165,7 @@ class Intake(Ends):
             if not pairs:
                 return
             left -= len(pairs)
-            self._arrived.extend(pairs)
-            self._index = self.log.position_index - len(pairs)
-            if self.log.lost != self._lost_seen:
-                self._lost_seen = self.log.lost
-                self._gap_at, self._overtaken = self._index, True
+            self._add(pairs)
             self._let_in()
 
     def _let_in(self) -> None:
@@ -177,14 +173,21 @@ class Intake(Ends):
         while self._arrived:
             self.let_in_next()
 
+    def _add(self, pairs: list[tuple[bytes, Any]]) -> None:
+        """To what has arrived and was not let in."""
+        self._arrived.extend(pairs)
+        self._index = self.log.position_index - len(self._arrived)
+        if self.log.lost != self._lost_seen:
+            self._lost_seen = self.log.lost
+            self._gap_at, self._overtaken = self.log.position_index - len(pairs), True
+
     def collect(self) -> None:
         """Take from the log what is there and has room, and let none of it in. Raises as pull()."""
         while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.log.pending:
             pairs = self.log.take_pairs(room)
             if not pairs:
                 return
-            self._arrived.extend(pairs)
-            self._index = self.log.position_index - len(self._arrived)
+            self._add(pairs)
 
     @property
     def arrived(self) -> int:

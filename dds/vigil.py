@@ -142,11 +142,11 @@ class Vigil:
             missed, following = self._deadlines.missed(now), self._deadlines.next_ns
             news = [one for one, _ in missed if one not in self._given_up] if self._exclusive else []
             self._given_up.update(news)  # first: a sample that is written from here on takes it back
-        if missed:
-            writer._misses(missed)
         for instance in news:
             if not self._say_late(instance):
                 self._given_up.discard(instance)  # it says so when the next period has passed
+        if missed:  # last: who hears of it here can rely on that it was said
+            writer._misses(missed)
         return None if following is None else max(0.001, (following - now) / 1e9)
 
     def _say_late(self, instance: int) -> bool:

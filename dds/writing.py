@@ -72,9 +72,10 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
     return write
 
 
-def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None, inline: bytes,
-                    vigil: AVigil | None) -> Callable[..., None]:
-    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each. put(data, tag, timestamp, key)."""
+def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None,
+                    inline: bytes, vigil: AVigil | None) -> Callable[..., None]:
+    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each. put(data, tag, timestamp, key).
+    """
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
