@@ -329,7 +329,7 @@ class Port:
         said = Said(self, data, tag, timestamp or time.time_ns(), key)
         if self.carrier.coherence.collect(self.carrier, said):
             return
-        # Where nodes keep the last samples of each instance, what ends one that is in a packet must be in a packet, too.
+        # Where nodes keep the last samples of each instance, what ends one that is in a packet is in a packet, too.
         if self.channel is None and not self.link.spec.effects:
             self.carrier.say_plainly(said)
         else:
