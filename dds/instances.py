@@ -33,6 +33,7 @@ PACKET = LAPSES | WRITES  # holds samples, each with a tag of its own: see dds.c
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
 KEYLESS_HANDLE = 1
+SHRINKS_FROM = 1024  # instances: fewer are not worth it
 NEVER = (1 << 63) - 1  # UTC ns
 
 
@@ -183,6 +184,7 @@ class Instances:
         self.table = KeyTable(None if codec.key_places is None else KeyPlaces(*codec.key_places))
         self.by_handle: dict[int, Instance] = {}
         self._by_key: dict[Any, Instance] = {}
+        self._most = SHRINKS_FROM  # instances since the tables were made
         self._registered: dict[int, dict[Instance, None]] = {}  # publication handle -> instances, oldest first
 
     def __len__(self) -> int:
@@ -197,6 +199,7 @@ class Instances:
         if found is None:
             found = self._by_key[key] = Instance(key, handle_of(key))
             self.by_handle[found.handle] = found
+            self._most = max(self._most, len(self._by_key))
         return found
 
     def of_payload(self, payload: bytes, sample: Any) -> Instance:
@@ -262,6 +265,11 @@ class Instances:
             del self._by_key[instance.key]
             self.by_handle.pop(instance.handle, None)
             self.table.forget(instance)
+            if len(self._by_key) * 4 < self._most:  # dictionaries keep their room when what they had has gone
+                self._by_key, self.by_handle = dict(self._by_key), dict(self.by_handle)
+                self._registered = {writer: dict(one) for writer, one in self._registered.items()}
+                self.table.shrink()
+                self._most = max(SHRINKS_FROM, len(self._by_key))
         return over
 
 
@@ -272,6 +280,7 @@ class Written:
         self.key_of = key_of
         self._handles: dict[Any, int] = {}
         self._payloads: dict[int, bytes] = {}
+        self._most = SHRINKS_FROM  # instances since the tables were made
 
     def add(self, sample: Any, payload: bytes) -> int:
         """The handle of the instance of `sample`, whose encoded form is `payload`."""
@@ -280,6 +289,7 @@ class Written:
         if handle is None:
             handle = self._handles[key] = handle_of(key)
             self._payloads[handle] = payload
+            self._most = max(self._most, len(self._handles))
         return handle
 
     def add_rows(self, rows: Any, codec: Any) -> None:
@@ -316,6 +326,9 @@ class Written:
         handle = self._handles.pop(self.key_of(sample), None)
         if handle is not None:
             self._payloads.pop(handle, None)
+            if len(self._handles) * 4 < self._most:
+                self._handles, self._payloads = dict(self._handles), dict(self._payloads)
+                self._most = max(SHRINKS_FROM, len(self._handles))
 
 
 __all__ = ["DEPARTURE", "Entry", "Instance", "Instances", "Written", "effects", "end_tag", "farewell_tag", "handle_of",

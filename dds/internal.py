@@ -50,13 +50,13 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
     """
 
     __slots__ = (
-        "absolute_generation_rank", "disposed_generation_count", "generation_rank", "index", "instance_handle",
-        "instance_state", "no_writers_generation_count", "node", "publication_handle", "reception_timestamp",
-        "sample_rank", "sample_state", "sequence", "source_timestamp", "valid_data", "view_id", "view_state")
+        "_live", "absolute_generation_rank", "disposed_generation_count", "generation_rank", "instance_handle",
+        "instance_state", "no_writers_generation_count", "sample_rank", "sample_state", "valid_data", "view_state")
 
     def __init__(self, entry: Entry) -> None:
         """The info of an entry as it is at this moment; its ranks are 0 until dds.kept.rank()."""
-        live, instance = entry.live, entry.instance
+        instance = entry.instance
+        self._live = entry.live
         self.sample_state = SampleState.Read if entry.read else SampleState.NotRead
         self.view_state = ViewState.New if instance.new else ViewState.Old
         self.instance_state = instance.state
@@ -64,13 +64,42 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
         self.valid_data = not entry.ends
         self.disposed_generation_count, self.no_writers_generation_count = entry.generation
         self.sample_rank = self.generation_rank = self.absolute_generation_rank = 0
-        self.source_timestamp: int = live.source_timestamp
-        self.reception_timestamp: int = live.reception_timestamp
-        self.publication_handle: int = publication_handle(live.sender, live.writer, live.relay)
-        self.sequence: int = live.sequence
-        self.view_id: int = live.view_id
-        self.node: int = live.sender
-        self.index: int = live.index
+
+    # What never changes is asked of the core's info when somebody wants it.
+
+    @property
+    def source_timestamp(self) -> int:
+        when: int = self._live.source_timestamp
+        return when
+
+    @property
+    def reception_timestamp(self) -> int:
+        when: int = self._live.reception_timestamp
+        return when
+
+    @property
+    def publication_handle(self) -> int:
+        return publication_handle(self._live.sender, self._live.writer, self._live.relay)
+
+    @property
+    def sequence(self) -> int:
+        place: int = self._live.sequence
+        return place
+
+    @property
+    def view_id(self) -> int:
+        view: int = self._live.view_id
+        return view
+
+    @property
+    def node(self) -> int:
+        sender: int = self._live.sender
+        return sender
+
+    @property
+    def index(self) -> int:
+        place: int = self._live.index
+        return place
 
     def __repr__(self) -> str:
         return (f"SampleInfo(node={self.node}, view_id={self.view_id}, sequence={self.sequence}, "

@@ -165,6 +165,10 @@ cdef class KeyTable:
             self.by_raw.pop(raw, None)
         keyed.raws = None
 
+    def shrink(self):
+        """Gives back the room of what was forgotten."""
+        self.by_raw = dict(self.by_raw)
+
 
 @cython.no_gc
 @cython.freelist(256)

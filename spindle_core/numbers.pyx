@@ -41,6 +41,10 @@ cdef extern from "Python.h":
     void Py_INCREF(PyObject *one)
 
 
+cdef extern from "small_int.h":
+    int small_int(object number, long long *value)
+
+
 cdef inline void put(list out, Py_ssize_t k, PyObject *one) noexcept:
     """Into a place of a new list."""
     Py_INCREF(one)
@@ -112,6 +116,7 @@ def bytes_of(list values not None, Py_UCS4 code):
     cdef bytes out = PyBytes_FromStringAndSize(NULL, n * size)
     cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(out)
     cdef object one
+    cdef long long small
     cdef int64_t low = -(<int64_t>1 << (8 * size - 2)) * 2, q
     cdef int64_t high = -1 - low
     cdef uint64_t top = <uint64_t>-1 >> (64 - 8 * size), uq
@@ -123,7 +128,9 @@ def bytes_of(list values not None, Py_UCS4 code):
             if k >= PyList_GET_SIZE(values):
                 raise ValueError("the list changed while it was read")
             one = values[k]
-            q = PyLong_AsLong(one)
+            if not small_int(one, &small):
+                small = PyLong_AsLong(one)
+            q = small
             if q < 0 or q > 255:
                 refuse(one, code)
             at[k] = <uint8_t>q
@@ -142,12 +149,18 @@ def bytes_of(list values not None, Py_UCS4 code):
                 refuse(one, code)
             memcpy(at + 4 * k, &f, 4)
         elif signed:
-            q = PyLong_AsLongLong(one)
+            if small_int(one, &small):
+                q = small
+            else:
+                q = PyLong_AsLongLong(one)
             if q < low or q > high:
                 refuse(one, code)
             memcpy(at + size * k, &q, size)
         else:
-            uq = PyLong_AsUnsignedLongLong(one)
+            if small_int(one, &small) and small >= 0:
+                uq = <uint64_t>small
+            else:
+                uq = PyLong_AsUnsignedLongLong(one)
             if uq > top:
                 refuse(one, code)
             memcpy(at + size * k, &uq, size)

@@ -283,6 +283,29 @@ def latency(repeat: int, as_json: bool, **values: Any) -> None:
     check(result)
 
 
+@bench.command("types")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=9, show_default=True, help="Measurements of each.")
+@json_option
+def types_command(rounds: int, as_json: bool) -> None:
+    """What encoding and decoding IDL types costs, beside the library's own way and, where installed, cyclonedds."""
+    from spindle_lab.bench import codecs
+
+    show(failing_clearly(lambda: codecs.run(rounds)), as_json)
+
+
+@bench.command()
+@click.option("--rounds", type=click.IntRange(1, 10_000), default=101, show_default=True, help="Batches of each kind.")
+@click.option("--keys", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Of the samples.")
+@click.option("--instances", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True,
+              help="For what they take of memory.")
+@json_option
+def keyed(rounds: int, keys: int, instances: int, as_json: bool) -> None:
+    """What samples with keys cost a reader, beside the same without; and the memory of instances."""
+    from spindle_lab.bench import keyed as keyed_module
+
+    show(failing_clearly(lambda: keyed_module.run(rounds, keys, instances)), as_json)
+
+
 @bench.command("idle-topics")
 @nodes_option
 @size_option

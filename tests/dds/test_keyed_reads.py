@@ -5,6 +5,7 @@ writers do; each kind of type finds its keys, at known places or not.
 Method: two readers of one topic on an embedded node, of which one is kept from the fast way; random writers and takes.
 """
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dds import DataReader, DataWriter, DDSException, InvalidSample, Policy, Qos, Topic
+from dds import DataReader, DataWriter, DDSException, InvalidSample, Policy, Qos, Topic, ViewState
 from dds.idl import IdlEnum, IdlStruct
 from dds.idl.annotations import appendable, final, key, keylist
 from dds.idl.codec import codec_of
@@ -252,6 +253,23 @@ def test_instances_that_have_gone_leave_the_table(participant):
     assert writer.wait_for_acks(LONG)
     assert len(fast.take(1000)) == 400
     assert len(fast._intake.instances.table) == 0
+
+
+def test_what_has_gone_leaves_no_room_behind(participant):
+    _, _, fast, _, (writer,) = opened(participant, "number")
+    for number in range(5000):
+        writer.write(Track(number))
+    assert writer.wait_for_acks(LONG) and len(fast.take(5000)) == 5000
+    instances = fast._intake.instances
+    full = sys.getsizeof(instances._by_key)
+    for number in range(4999):
+        writer.unregister_instance(Track(number))
+    assert writer.wait_for_acks(LONG) and len(fast.take(5000)) == 4999
+    for table in (instances._by_key, instances.by_handle, *instances._registered.values(), writer._written._handles,
+                  writer._written._payloads):
+        assert 1 <= len(table) < 1000 and sys.getsizeof(table) < full / 4
+    writer.write(Track(4999, 1))
+    assert writer.wait_for_acks(LONG) and fast.take(1)[0].sample_info.view_state == ViewState.Old
 
 
 def test_a_key_of_more_fields_than_are_looked_for():

@@ -80,3 +80,21 @@ def test_nothing_leaks() -> None:
     del messages, infos
     gc.collect()
     assert (sys.getrefcount(Message), sys.getrefcount(Own)) == before
+
+
+def test_memory_that_serves_again_is_of_the_right_size() -> None:
+    """Goal: messages of all sizes, made and freed in any order, don't share memory. Method: those of one size go, then
+    some of another; then more of the first live at once than were kept ready, with contents of their own."""
+    for first, other in ((1000, 8), (8, 1000), (10_000, 20_000), (20_000, 10_000)):
+        for _ in range(3):
+            del_me = taken([bytes([1]) * first] * 3)
+            del del_me
+            del_me = taken([bytes([2]) * other] * 30)
+            del del_me
+            payloads = [bytes([k]) * first for k in range(20)] + [bytes([k]) * other for k in range(20, 40)]
+            assert taken(payloads) == payloads
+    many = taken([b"x" * 500] * 300)
+    assert many == [b"x" * 500] * 300
+    del many
+    alternating = [b"%d" % k * (1 + 99 * (k % 2)) for k in range(1000)]
+    assert taken(alternating) == alternating
