@@ -16,7 +16,7 @@ from typing import Any
 from spindle_lab.bench import pacing
 from spindle_lab.bench.app_ports import Port, open_port
 from spindle_lab.bench.channel import Channel
-from spindle_lab.bench.tally import Tally, make_payloads, monotonic_ns
+from spindle_lab.bench.tally import Tally, fill_rows, make_payloads, monotonic_ns
 from spindle_lab.bench.worker import cpu_s
 
 BATCH_BYTES = 64 * 1024  # of one write_many: a part of the ring, so that filling and sending overlap
@@ -36,6 +36,7 @@ class Publisher:
         self.size: int = config["size"]
         self.sample_every: int = config["sample_every"]
         self.single: bool = config["single"]
+        self.in_place: bool = config["in_place"]
         self.delay_s: float = config["delay_us"] / 1e6 if self.count < 0 else 0.0
         self.pace_per_s: float = config["pace_per_s"]
         self.sent = 0
@@ -49,6 +50,8 @@ class Publisher:
                 self.delayed()
             elif self.single:
                 self.one_by_one()
+            elif self.in_place:
+                self.arrays()
             else:
                 self.batches()
         except BaseException as error:
@@ -61,6 +64,17 @@ class Publisher:
             n = min(batch, self.count - self.sent)
             self.port.write_many(make_payloads(self.rank, self.sent, n, self.size, self.sample_every))
             self.sent += n
+
+    def arrays(self) -> None:
+        import numpy as np
+
+        batch = max(1, min(512, BATCH_BYTES // self.size))
+        rows = np.zeros(batch, np.dtype([("data", "u1", (self.size,))]))
+        while self.sent < self.count:
+            part = rows[:min(batch, self.count - self.sent)]
+            fill_rows(part.view(np.uint8).reshape(-1), self.rank, self.sent, self.size, self.sample_every)
+            self.port.write_many(part)
+            self.sent += len(part)
 
     def one_by_one(self) -> None:
         write, rank, size, every = self.port.write, self.rank, self.size, self.sample_every
@@ -90,6 +104,12 @@ def receive_batches(port: Port, tally: Tally, over: threading.Event, most: int) 
         if samples:
             tally.take_list(samples)
         else:
+            port.wait(0.1)
+
+
+def receive_in_place(port: Port, tally: Tally, over: threading.Event, most: int) -> None:
+    while not tally.done and not over.is_set():
+        if not port.take_rows(most, tally.take_rows):
             port.wait(0.1)
 
 
@@ -155,6 +175,8 @@ def measure(port: Port, config: dict[str, Any]) -> dict[str, Any]:
     watchdog.daemon = True
     watchdog.start()
     receive = receive_one_by_one if config["single"] else receive_batches
+    if config["in_place"]:
+        receive = receive_in_place
     if config["pace_per_s"]:
         receive = receive_paced
     receive(port, tally, over, max(1, TAKE_BYTES // config["size"]))

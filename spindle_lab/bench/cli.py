@@ -193,6 +193,7 @@ def multicast_options(function: Callable[..., Any]) -> Callable[..., Any]:
             fabric_option,
             click.option("--level", type=click.Choice(LEVELS), default="atomic", show_default=True),
             click.option("--single", is_flag=True, help="dds: one write and one sample object per message."),
+            click.option("--in-place", is_flag=True, help="dds: NumPy records, written as arrays and read in place."),
             window_option,
             click.option("--idle-topics", type=click.IntRange(0, IDLE_TOPICS_MAX), default=0,
                          help="Topics in which nothing is sent, open at all nodes beside the one that is measured."),
@@ -393,7 +394,8 @@ def failover(kills: int, stops: int, joins: int, as_json: bool, **options: Any) 
     "--only",
     "sections",
     multiple=True,
-    help="A section: machine, core, tcp, switches, delays, dds, latency, idle, startup; repeatable. [default: all]",
+    help="A section: machine, core, tcp, switches, delays, dds, types, latency, idle, startup; repeatable. "
+    "[default: all]",
 )
 @click.option(
     "--markdown",

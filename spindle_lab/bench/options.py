@@ -61,6 +61,7 @@ class MulticastOptions:
     delay_us: float = 100.0
     delayed: str = "none"
     single: bool = False  # dds: one write and one sample object per message
+    in_place: bool = False  # dds: NumPy records, written as arrays and read in place
     window: int = 0  # slots; 0: chosen
     claim: int = 0  # core: slots that a sender claims at once at most; 0: an eighth of the window
     pace_per_s: float = 0.0  # messages per second of each sender; 0: as fast as it goes
@@ -92,6 +93,8 @@ class MulticastOptions:
             raise OptionError("applications of a daemon use --api dds (or session)")
         if self.single and self.api == "core":
             raise OptionError("--single is about samples of an API: add --api dds (or session)")
+        if self.in_place and (self.api != "dds" or self.single or self.pace_per_s):
+            raise OptionError("--in-place is about arrays of records: add --api dds, and neither --single nor a rate")
         if self.delayed != "none" and self.n_senders < 2:
             raise OptionError(f"one sender can't be delayed beside others: --senders all, not {self.senders}")
 

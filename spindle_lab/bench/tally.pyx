@@ -133,6 +133,16 @@ cdef class Tally:
             else:
                 self.take(sample)
 
+    def take_rows(self, data) -> None:
+        """Accounts the rows of an array of bytes, shape (count, size), which needn't lie close together."""
+        cdef const uint8_t[:, :] view = data
+        cdef Py_ssize_t k
+        cdef uint64_t now_ns = clock_ns()
+        if view.shape[1] and view.strides[1] != 1:
+            raise ValueError("the bytes of a row must lie one behind the other")
+        for k in range(view.shape[0]):
+            tally_take(&self.state, &view[k, 0] if view.shape[1] else NULL, view.shape[1], now_ns)
+
     def result(self) -> dict:
         """Everything counted, JSON-able; latency_ns_counts maps a latency in ns (within 1%) to its messages."""
         cdef int i
@@ -180,6 +190,21 @@ def make_payloads(uint64_t sender, uint64_t first, int count, size_t size, uint6
         )
         made.append(payload)
     return made
+
+
+def fill_rows(out, uint64_t sender, uint64_t first, size_t size, uint64_t sample_every) -> None:
+    """Messages from `first` on of a sender, one behind the other in a writable buffer; otherwise as make_payloads().
+    Raises ValueError unless they fill it."""
+    cdef uint8_t[::1] view = out
+    cdef uint64_t k, count
+    if size < PAYLOAD_SIZE_MIN or view.shape[0] % size:
+        raise ValueError(f"{view.shape[0]} bytes are not whole messages of {size}, of at least {PAYLOAD_SIZE_MIN}")
+    count = view.shape[0] // size
+    for k in range(count):
+        payload_fill(
+            &view[k * size], size, sender, first + k,
+            clock_ns() if sample_every and (first + k) % sample_every == 0 else 0,
+        )
 
 
 def fill_payload(out, uint64_t sender, uint64_t index, bint sampled) -> None:

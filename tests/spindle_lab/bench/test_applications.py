@@ -33,6 +33,10 @@ def test_embedded_nodes(api: str, single: bool) -> None:
     checked(api=api, single=single)
 
 
+def test_records_in_place() -> None:
+    checked(api="dds", in_place=True, nodes=2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["session", "dds"])
 def test_a_daemon_per_node(api: str) -> None:
