@@ -32,10 +32,10 @@ def test_a_key_is_what_stands_in_its_places() -> None:
 
 
 def test_parts_do_not_run_into_each_other() -> None:
-    """("ab", "c") is not ("a", "bc")."""
+    """("a", "0b") is not ("a0", "b"), where 0 are four zeros."""
     places = KeyPlaces(b"", 0, [(0, 0), (0, 0)])
-    both = KeyPlaces(b"", 0, [(0, 0), (6, 0)])
-    one, other = struct.pack("<I2sI1s", 2, b"ab", 1, b"c"), struct.pack("<I1sx4s2s", 1, b"a", b"\2\0\0\0", b"bc")
+    both = KeyPlaces(b"", 0, [(0, 0), (9, 0)])
+    one, other = struct.pack("<I5sI5s", 1, b"a", 5, bytes(4) + b"b"), struct.pack("<I5sI1s", 5, b"a", 1, b"b")
     assert both.of(one) != both.of(other)
     assert places.of(struct.pack("<I1s", 1, b"a")) != places.of(struct.pack("<I2s", 2, b"aa"))
 
