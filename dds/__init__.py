@@ -42,14 +42,13 @@ from dds.topic import Topic
 from dds.util import duration, isgoodentity, timestamp
 
 if TYPE_CHECKING:
-    from dds import builtin, core, idl
+    from dds import builtin, core, dynamic, idl
 
 # Imported when asked for: they are seldom used, or bring a library along.
-_MODULES = ("builtin", "core", "idl", "qos_provider", "replicated", "rpc", "types")
+_MODULES = ("builtin", "core", "dynamic", "idl", "qos_provider", "replicated", "rpc", "types")
 
 # What programs for other DDS implementations may ask for, and why it isn't there.
 _MISSING = {
-    "dynamic": "types are given by classes; there is no type discovery",
     "BuiltinDataReader": "builtin topics; ask participant.session, or a reader or writer for its matches",
     "BuiltinTopicDcpsParticipant": "builtin topics; ask participant.session",
     "BuiltinTopicDcpsPublication": "builtin topics; ask participant.session",
@@ -72,5 +71,5 @@ __all__ = [
     "DDSUnacknowledged", "DDSUnsupported", "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity",
     "GuardCondition", "InstanceState", "InvalidSample", "Listener", "Loan", "NodeState", "Policy", "Publisher",
     "Qos", "QueryCondition", "ReadCondition", "SampleInfo", "SampleState", "Subscriber", "Topic", "ViewState",
-    "WaitSet", "builtin", "core", "duration", "idl", "isgoodentity", "timestamp",
+    "WaitSet", "builtin", "core", "duration", "dynamic", "idl", "isgoodentity", "timestamp",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from dds.announced import AnnouncedType
     from dds.listener import Listener
     from dds.wake import Hub, Waker
 
@@ -35,7 +36,17 @@ class AnEntity(Protocol):
         """Wait sets look at it again."""
 
 
-class AReader(AnEntity, Protocol):
+class AnEndpoint(AnEntity, Protocol):
+    """A reader or writer."""
+
+    def _meets(self, type_: AnnouncedType) -> str:
+        """An end with this type can be understood: be ready for it. Why not, after all; "" if it is."""
+
+    def _differs(self, remote: Any, difference: str) -> None:
+        """`remote`, of the topic, has a type that doesn't go with this one's."""
+
+
+class AReader(AnEndpoint, Protocol):
     """See `dds.reader.ReaderCore`."""
 
     _hub: Hub  # who waits for its data
@@ -112,7 +123,7 @@ class AVigil(Protocol):
         """The program says that its writers live."""
 
 
-class AWriter(AnEntity, Protocol):
+class AWriter(AnEndpoint, Protocol):
     """See `dds.pub.DataWriter`."""
 
     def _rebind(self) -> None:

@@ -1,4 +1,178 @@
-"""Not part of Spindle: importing this says so."""
+"""Types that are found and built at run time: what programs in the group announce, as Python classes.
 
-raise ImportError("Spindle has no dds.dynamic: types are given by classes (dds.idl.IdlStruct and others), "
-                  "there is no type discovery")
+    datatype, others = get_types_for_typeid(participant, endpoint.type_id, duration(seconds=1))
+    reader = DataReader(participant, Topic(participant, endpoint.topic_name, datatype))
+
+IDL types become dataclasses derived from IdlStruct or IdlUnion, and are the same to everybody as the originals: their
+identifiers are equal. NumPy records become dtypes, protobuf messages message classes (`get_types_for_topic`).
+
+Rules: what another program announces is checked before a class is made of it (`dds.idl.typeobjects`,
+`dds.announced`). The same description gives the same class each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dds import announced
+from dds.announced import AnnouncedType, dtype_of, message_class_of
+from dds.entity import Participant
+from dds.exceptions import DDSException, DDSTimeout
+from dds.idl.typeobjects import classes_of, identifier_bytes
+from dds.wake import Deadline
+
+if TYPE_CHECKING:
+    from cyclonedds_idl._typesupport.DDS.XTypes import TypeIdentifier
+
+    from spindle.client import Event, Session
+    from spindle.group.endpoints import Endpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicType:
+    """A type that readers and writers of a topic have.
+
+    name       in the group
+    data_type  for Topic(...): an IDL class, numpy.dtype or protobuf message class; None if it can't be had here
+    keys       for Topic(..., keys=)
+    reason     why it can't be had; empty otherwise
+    announced  as it was announced
+    endpoints  how many readers and writers have it
+    """
+
+    name: str
+    data_type: Any
+    keys: tuple[str, ...]
+    reason: str
+    announced: AnnouncedType
+    endpoints: int
+
+
+def get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, timeout: int
+                         ) -> tuple[type[Any], dict[str, Any]]:
+    """The class for a type identifier, and by name all struct, union, enum, bit mask and alias types in it.
+
+    Waits up to `timeout` ns until a reader or writer of the group announces the type. Raises DDSTimeout if none does,
+    DDSException if the announced description is none, or was too large to be announced, TypeError for another type_id.
+    """
+    if not isinstance(participant, Participant):
+        raise TypeError(f"a DomainParticipant is asked, not {participant!r}")
+    identifier = identifier_bytes(type_id)
+    deadline = Deadline(timeout)
+    news = _News.of(participant.session)
+    left_out = 0
+    while True:
+        seen = news.count
+        with participant._runtime.asking("looking for a type"):
+            endpoints = participant.session.endpoints("")
+        for one in _announced(endpoints):
+            if one.identifier == identifier and one.kind == "idl":
+                left_out = one.left_out
+                if one.description:
+                    return _classes(one)
+        if not news.wait(seen, deadline.left_s()):
+            break
+    if left_out:
+        raise DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, _too_large(left_out))
+    raise DDSTimeout(f"no reader or writer in the group announced the type {identifier.hex()} within "
+                     f"{(timeout or 0) / 1e9:g} s")
+
+
+async def async_get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, timeout: int
+                                     ) -> tuple[type[Any], dict[str, Any]]:
+    """As get_types_for_typeid(), while the event loop goes on."""
+    import asyncio
+
+    return await asyncio.to_thread(get_types_for_typeid, participant, type_id, timeout)
+
+
+def get_types_for_topic(participant: Participant, topic_name: str) -> list[TopicType]:
+    """The types that readers and writers of a topic have now, that of most of them first; [] if nobody says any."""
+    with participant._runtime.asking(f"asking for the types of topic {topic_name!r}"):
+        return types_of(participant.session, topic_name)
+
+
+def types_of(session: Session, topic_name: str) -> list[TopicType]:
+    """As get_types_for_topic(), for a session of one's own."""
+    counts: dict[tuple[str, bytes], list[AnnouncedType]] = {}
+    for one in _announced(session.endpoints(topic_name)):
+        counts.setdefault((one.kind, one.identifier), []).append(one)
+    found = []
+    for same in sorted(counts.values(), key=len, reverse=True):
+        best = max(same, key=lambda one: len(one.description))
+        data_type, reason = None, ""
+        try:
+            data_type = data_type_of(best)
+        except ValueError as error:
+            reason = str(error)
+        found.append(TopicType(best.name, data_type, best.keys, reason, best, len(same)))
+    return found
+
+
+def data_type_of(one: AnnouncedType) -> Any:
+    """What a Topic is made with for an announced type. Raises ValueError."""
+    if not one.description:
+        raise ValueError(_too_large(one.left_out))
+    if one.kind == "idl":
+        return classes_of(one.identifier, one.description)[0]
+    if one.kind == "numpy":
+        return dtype_of(one)
+    if one.kind == "protobuf":
+        return message_class_of(one)
+    raise ValueError(f"a type of the unknown kind {one.kind!r}")
+
+
+def _classes(one: AnnouncedType) -> tuple[type[Any], dict[str, Any]]:
+    try:
+        return classes_of(one.identifier, one.description)
+    except ValueError as error:
+        raise DDSException(DDSException.DDS_RETCODE_ERROR, f"the type was announced, but {error}") from error
+
+
+class _News:
+    """Counts what a session tells of endpoints, for whoever waits for one."""
+
+    _all: ClassVar[weakref.WeakKeyDictionary[Session, _News]] = weakref.WeakKeyDictionary()
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
+
+    @classmethod
+    def of(cls, session: Session) -> _News:
+        with cls._lock:
+            news = cls._all.get(session)
+            if news is None:
+                news = cls._all[session] = cls()
+                session.add_listener(news._heard)
+            return news
+
+    def _heard(self, event: Event) -> None:
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, seen: int, timeout_s: float | None) -> bool:
+        """True once there is more than the first `seen`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.count != seen, timeout_s)
+
+
+def _too_large(left_out: int) -> str:
+    return (f"its description, {left_out} bytes, was too large to be announced: an announcement has room for 4096 "
+            "bytes, Qos included. Make the type available to this program as a class")
+
+
+def _announced(endpoints: list[Endpoint]) -> Iterator[AnnouncedType]:
+    for one in endpoints:
+        type_ = announced.decode(one.endpoint)[1]
+        if type_.kind:
+            yield type_
+
+
+__all__ = ["TopicType", "async_get_types_for_typeid", "get_types_for_topic", "get_types_for_typeid"]

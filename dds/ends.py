@@ -137,9 +137,9 @@ class Ends(Kept):
         if instances is None:
             return
         try:
-            key = instances.key_of(self.codec.decode(payload))
+            key = instances.key_of(self._of_type(payload))
         except Exception as error:
-            self._keep_unreadable(payload, live, error)
+            self.refuse(error)
             return
         if tag & MISSES_DEADLINE:
             found = instances.find(key)

@@ -38,6 +38,7 @@ from dds.instances import (
     Instance,
 )
 from dds.internal import publication_handle
+from dds.kept import NotOfType
 from dds.losses import Losses
 from dds.standing import Standing
 from dds.status import InstanceState
@@ -268,7 +269,7 @@ class Intake(Ends):
             try:
                 payload, inline = split(payload)
             except ValueError as error:
-                self._keep_unreadable(payload, live, error)
+                self.refuse(error)
                 return
         if tag & LAPSES and tag != REVIVES:
             self._lapse(live, writer)
@@ -287,7 +288,10 @@ class Intake(Ends):
         instances, standing = self.instances, self.standing
         try:
             instance, sample = self._instance_of(payload)
-        except Exception as error:  # from decoding, or from what the program gave as a filter
+        except NotOfType as error:
+            self.refuse(error)
+            return
+        except Exception as error:  # from what the program gave as a filter
             self._keep_unreadable(payload, live, error)
             return
         if instance is None:
@@ -359,7 +363,7 @@ class Intake(Ends):
         if self.content is not None:
             passes = self.content.of_payload(payload)
             if passes is None:
-                sample = self.codec.decode(payload)
+                sample = self._of_type(payload)
                 passes = self.content.of_sample(sample)
             if not passes:
                 return None, None
@@ -368,7 +372,7 @@ class Intake(Ends):
         found: Instance | None = self.instances.table.find(payload)
         if found is None:
             if sample is None:
-                sample = self.codec.decode(payload)
+                sample = self._of_type(payload)
             found = self.instances.of_payload(payload, sample)
         return found, sample
 

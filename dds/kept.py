@@ -1,15 +1,16 @@
 """What a reader has taken out of the delivery log and still keeps, and how it is given to the program.
 
-Rules: entries are in the order of delivery. A sample that can't be decoded, or that a filter fails for, is kept like
-any other, and reading it raises Unreadable, once: it costs the program an exception, and no other sample. A sample
-whose lifespan is over goes, read or not.
+Rules: entries are in the order of delivery. A sample that can't be decoded is not of the reader's type: it is given up
+and counted as soon as somebody looks. One that a filter fails for is kept like any other, and reading it raises
+Unreadable, once: it costs the program an exception, and no other sample. A sample whose lifespan is over goes, read or
+not.
 """
 
 from __future__ import annotations
 
 import collections
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dds.filters.content import Content, Undecided
@@ -22,12 +23,17 @@ class Unreadable(Exception):
     """A sample can't be given to the program, because of what the exception's cause says. It is given up."""
 
 
+class NotOfType(Exception):
+    """A payload is no sample of the reader's type."""
+
+
 class Kept:
     """The kept entries of one reader; the base of `dds.intake.Intake`, by which they come in.
 
     codec      of the reader's topic
     instances  those of a type with a key; None for other types, whose samples all belong to `single`
     unread     entries that were not given out yet
+    refused    counts the samples that are not of the codec's type; why_refused: the last one's reason
     """
 
     def __init__(self, codec: Any) -> None:
@@ -36,6 +42,8 @@ class Kept:
         self.single = Instance(None, KEYLESS_HANDLE)
         self.instances = None if codec.key_of is None else Instances(codec)
         self.unread = 0
+        self.refused = 0
+        self.why_refused: Exception | None = None
         self._gone = 0  # entries that only wait to be swept
         self._next_expiry = NEVER  # UTC ns; no entry expires before
 
@@ -87,6 +95,20 @@ class Kept:
         """True if nobody has to know the instance any more."""
         return self.instances is not None and instance is not self.single and self.instances.forget_if_over(instance)
 
+    def _of_type(self, payload: bytes) -> Any:
+        """The sample. Raises NotOfType."""
+        try:
+            return self.codec.decode(payload)
+        except Exception as error:
+            raise NotOfType(str(error)) from error
+
+    def refuse(self, why: Exception, entry: Entry | None = None) -> None:
+        """A sample, kept or not, is not of the type."""
+        self.refused += 1
+        self.why_refused = why
+        if entry is not None:
+            self.drop(entry)
+
     def matching(self, mask: int, content: Content | None, handle: int | None) -> Iterator[Entry]:
         """Kept entries whose states are in `mask` (a group of bits without any bit means any), in order."""
         sample_mask, view_mask, instance_mask = mask & SampleState.Any, mask & ViewState.Any, mask & InstanceState.Any
@@ -106,7 +128,7 @@ class Kept:
             yield entry
 
     def _passes(self, entry: Entry, content: Content) -> bool:
-        """Whether a condition is about an entry. One that can't be decoded is for any, so that somebody hears of it."""
+        """Whether a condition is about an entry. One with a failure is for any, so that somebody hears of it."""
         if entry.failure is not None:
             return True
         if entry.ends:
@@ -117,41 +139,62 @@ class Kept:
         try:
             sample = self.codec.decode(entry.payload)
         except Exception as error:
-            entry.failure = error
-            return True
+            self.refuse(error, entry)
+            return False
         try:
             return content.of_sample(sample)
         except Undecided:  # what can't be compared compares with nothing
             return False
 
     def in_order(self, entries: Iterator[Entry], order: Callable[[Any], Any], n: int) -> list[Entry]:
-        """The first `n` by `order`; those that can't be decoded come first."""
-        def sort_key(entry: Entry) -> Any:
+        """The first `n` by `order`; those that it fails for come first."""
+        def has_place(entry: Entry) -> bool:
             if entry.sort_key is None or entry.sort_key[0] is not order:
+                sample = self.key_sample(entry) if entry.ends else self._decoded(entry)
+                if sample is None:
+                    return False
                 try:
-                    sample = self.key_sample(entry) if entry.ends else self.codec.decode(entry.payload)
                     entry.sort_key = order, order(sample)
                 except Exception as error:
                     entry.failure = error
                     entry.sort_key = order, []
-            return entry.sort_key[1]
+            return True
 
-        return heapq.nsmallest(n, entries, sort_key)
+        return heapq.nsmallest(n, filter(has_place, entries), lambda entry: entry.sort_key[1])  # type: ignore[index]
 
-    def give(self, entries: list[Entry], take: bool) -> list[Any]:
-        """Samples for `entries` with their infos as of now; they count as read, and go if `take`.
+    def _decoded(self, entry: Entry) -> Any:
+        """The sample of an entry; None if it is not of the type, and given up."""
+        try:
+            return self.codec.decode(entry.payload)
+        except Exception as error:
+            self.refuse(error, entry)
+            return None
+
+    def give(self, found: Iterable[Entry], n: int, take: bool) -> list[Any]:
+        """Samples for the first `n` of the entries that are of the type, with their infos as of now; they count as
+        read, and go if `take`.
 
         Raises Unreadable if one of them is.
         """
-        samples = []
-        for entry in entries:
+        samples: list[Any] = []
+        entries: list[Entry] = []
+        for entry in found:
             info = SampleInfo(entry)
             if entry.ends:
                 sample = InvalidSample(self.key_sample(entry), info)
+            elif entry.failure is not None:
+                raise self.given_up(entry)
             else:
-                sample = self._sample_of(entry)
+                sample, entry.sample = entry.sample, None  # a program may change what it has got
+                if sample is None:
+                    sample = self._decoded(entry)
+                if sample is None:
+                    continue
                 sample.sample_info = info
             samples.append(sample)
+            entries.append(entry)
+            if len(samples) == n:
+                break
         if self.instances is not None:
             rank(entries, [one.sample_info for one in samples])
         for entry in entries:
@@ -167,15 +210,6 @@ class Kept:
     def key_sample(self, entry: Entry) -> Any:
         """A sample of the entry's instance in which only the key is set."""
         return self.codec.key_sample(entry.instance.key)
-
-    def _sample_of(self, entry: Entry) -> Any:
-        try:
-            if entry.failure is None:
-                sample, entry.sample = entry.sample, None  # a program may change what it has got
-                return self.codec.decode(entry.payload) if sample is None else sample
-        except Exception as error:
-            entry.failure = error
-        raise self.given_up(entry)
 
     def given_up(self, entry: Entry) -> Unreadable:
         """Forget an entry with a failure; returns what to raise."""
@@ -211,4 +245,4 @@ def rank(entries: list[Entry], infos: list[SampleInfo]) -> None:
         last[entry.instance] = following + 1, newest
 
 
-__all__ = ["Kept", "Unreadable", "rank"]
+__all__ = ["Kept", "NotOfType", "Unreadable", "rank"]

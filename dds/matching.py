@@ -13,15 +13,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from dds import announced
 from dds.alarms import Alarms
+from dds.announced import AnnouncedType
 from dds.attachment import Attachment
+from dds.consistency import inconsistency
 from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
 from dds.inline_qos import partitions
@@ -38,9 +40,11 @@ from dds.status import (
 )
 
 if TYPE_CHECKING:
-    from dds.contracts import AnEntity, AReader, AVigil
+    from dds.contracts import AnEndpoint, AnEntity, AReader, AVigil
+    from dds.types import Codec
     from spindle.client import Endpoint, Event, Session
 
+ENDPOINT_BYTES_MAX = 4096  # of spindle.group.endpoints
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
 PREFIX_BYTES = 12  # of a guid, which stand for its participant
 
@@ -51,7 +55,7 @@ _prefixes: dict[bytes, int] = {}  # of the participants of this process -> their
 class Remote:
     """An endpoint somewhere in the group, perhaps our own."""
 
-    __slots__ = ("channel", "endpoint", "guid", "handle", "is_writer", "qos")
+    __slots__ = ("channel", "endpoint", "guid", "handle", "is_writer", "qos", "type")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -61,7 +65,8 @@ class Remote:
             self.handle = publication_handle(endpoint.node_id, endpoint.writer_id, endpoint.relay)
         else:
             self.handle = handle_of(endpoint.guid)
-        self.qos = decode_qos(endpoint.endpoint)
+        said, self.type = announced.decode(endpoint.endpoint)
+        self.qos = DEFAULT + said
         self.channel = channel_in(endpoint.endpoint)  # its topic, in an order group
 
 
@@ -70,20 +75,12 @@ def handle_of(guid: bytes) -> int:
     return int.from_bytes(guid[-8:], "big") & (1 << 63) - 1 or 1
 
 
-def encode_qos(qos: Qos, channel: Channel | None = None) -> bytes:
-    """What is announced of an endpoint: its policies, without those that are as in DEFAULT; in an order group, its
-    topic."""
+def announcement(qos: Qos, codec: Codec, channel: Channel | None = None) -> bytes:
+    """What is announced of an endpoint: its policies, without those that are as in DEFAULT, and its type; in an order
+    group, its topic."""
     said = {scope: one for scope, one in qos.asdict().items() if scope not in _DEFAULTS or one != _DEFAULTS[scope]}
-    topic = {} if channel is None else channel.announced()
-    return json.dumps({"qos": said, **topic}, separators=(",", ":")).encode()
-
-
-def decode_qos(announced: bytes) -> Qos:
-    """Inverse of encode_qos; DEFAULT for endpoints of programs that announce something else, whatever that is."""
-    try:
-        return DEFAULT + Qos.fromdict(json.loads(announced)["qos"])
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        return DEFAULT
+    return announced.encode({"qos": said, **({} if channel is None else channel.announced())}, codec,
+                            ENDPOINT_BYTES_MAX)
 
 
 _DEFAULTS = DEFAULT.asdict()
@@ -96,8 +93,10 @@ class Matches:
     channel  its own topic in that group
     """
 
-    def __init__(self, entity: AnEntity, topic: str, is_writer: bool, qos: Qos, channel: Channel | None = None) -> None:
+    def __init__(self, entity: AnEndpoint, topic: str, is_writer: bool, qos: Qos,
+                 type_: AnnouncedType = announced.NOTHING, channel: Channel | None = None) -> None:
         self.entity = weakref.ref(entity)
+        self.type = type_
         self.participant = 0  # its number, see Runtime
         self.topic = topic
         self.is_writer = is_writer
@@ -115,18 +114,27 @@ class Matches:
     def consider(self, remote: Remote) -> None:
         if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
             return
-        if remote.channel != self.channel:
-            return  # another topic of the group, or another type of it, whose samples don't reach us
+        mine, theirs = self.channel, remote.channel
+        if mine != theirs and (mine is None or theirs is None or mine.topic != theirs.topic):
+            return  # another topic of the group
         offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
         if ignores_local(requested, self.participant == _prefixes.get(remote.guid[:PREFIX_BYTES]),
                          remote.guid[:PREFIX_BYTES] in _prefixes):
             return
         if not partitions_meet(partitions(offered), partitions(requested)):
             return
-        policy_id = incompatible_policy(offered, requested)
         entity = self.entity()
         if entity is None:
             return
+        ends = (remote.type, self.type) if self.is_writer else (self.type, remote.type)
+        difference = inconsistency(*ends, requested) or entity._meets(remote.type)
+        if mine != theirs:
+            difference = difference or "the types differ"
+        if difference:
+            self.incompatible[remote.guid] = remote
+            entity._differs(remote, difference)
+            return
+        policy_id = incompatible_policy(offered, requested)
         if policy_id:
             self.incompatible[remote.guid] = remote
             self.incompatible_status.count()

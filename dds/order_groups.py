@@ -7,6 +7,7 @@ their announcement of which topic they are.
 
 Rules: the first declaration of a group decides its level and sizes, as that of a topic does. A group is ordered, so it
 is atomic at least. Samples of another type than the reader's don't reach it: a type is recognised by its mark.
+Types that may change have one mark together, and settle the rest among themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from dds import coherent, inline_qos
 from dds.exceptions import DDSException
-from spindle.group.topics import SIZE_MAX_DEFAULT
+from spindle.group.topics import EVOLVES, KIND_BYTES, SIZE_MAX_DEFAULT
 
 if TYPE_CHECKING:
     from dds.types import Codec
@@ -34,6 +35,7 @@ ROOM = coherent.ROOM + inline_qos.ROOM  # bytes of a message beside the largest 
 class Channel:
     """A topic in an order group: what its endpoints announce, and what its samples carry.
 
+    type_name, type_hash  what all its types have in common: of those that may change, a kind and no name
     number  of the topic in its group, in samples
     mark    of its type, in samples
     """
@@ -57,7 +59,8 @@ class Channel:
 
 
 def channel_of(name: str, codec: Codec) -> Channel:
-    return Channel(name, codec.type_name, codec.type_hash)
+    kind = codec.type_hash[:KIND_BYTES]
+    return Channel(name, "", kind) if kind.startswith(EVOLVES) else Channel(name, codec.type_name, codec.type_hash)
 
 
 def channel_in(announced: bytes) -> Channel | None:

@@ -203,12 +203,6 @@ def _refused_ignoring(policy: Any, entity: str) -> str | None:
     return None
 
 
-def _refused_coercion(policy: Any, entity: str) -> str | None:
-    if kind(policy) == "AllowTypeCoercion":
-        return "all ends of a topic have the same type; use TypeConsistency.DisallowTypeCoercion()"
-    return None
-
-
 _ENDS = (TOPIC, WRITER, READER)
 
 TABLE: tuple[Row, ...] = (
@@ -289,8 +283,9 @@ TABLE: tuple[Row, ...] = (
     Row("DataRepresentation", _ENDS, 23, "of IDL types: which XCDR is written and accepted, 1 or 2",
         inherited="topic",
         fits=lambda offered, requested: offered_representation(offered) in accepted_representations(requested)),
-    Row("TypeConsistency", _ENDS, 24, "all ends have the same type; coercion is refused",
-        inherited="topic", refused=_refused_coercion),
+    Row("TypeConsistency", _ENDS, 24,
+        "of readers: which other types than their own they read ([dds.md](dds.md#types-that-change)); an end whose "
+        "type doesn't go with theirs is an inconsistent topic, not an incompatible Qos", inherited="topic"),
     Row("IgnoreLocal", ENTITIES, 0,
         "of readers: no samples of writers of its own participant, or of its own process", refused=_refused_ignoring),
     Row("EntityName", ENTITIES, 0, "of participants: shown in listings", changeable=True),

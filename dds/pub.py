@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
+from dds.announced import type_of
 from dds.carrier import Carrier, Coherence, Port
 from dds.coherent import ROOM
 from dds.entity import Entity, Participant, check_listener
@@ -28,7 +29,7 @@ from dds.internal import publication_handle
 from dds.links import WriterLink
 from dds.listener import Listener
 from dds.loan import Loan
-from dds.matching import Matches, encode_qos
+from dds.matching import Matches, announcement
 from dds.qos import DataWriterQos, PublisherQos, Qos
 from dds.status import (
     DDSStatus,
@@ -44,8 +45,9 @@ from dds.wake import Deadline
 from dds.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, send, write_error
 
 if TYPE_CHECKING:
+    from dds.announced import AnnouncedType
     from dds.builtin import DcpsEndpoint
-    from dds.matching import Runtime
+    from dds.matching import Remote, Runtime
     from dds.status import PublicationMatchedStatus
     from spindle.client import WriterHandle
 
@@ -166,7 +168,8 @@ class DataWriter(Entity, Generic[T]):
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
             slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-                announced = encode_qos(policies.announced(self._qos, topic._own_qos, publisher._qos), topic._channel)
+                announced = announcement(
+                    policies.announced(self._qos, topic._own_qos, publisher._qos), self._codec, topic._channel)
                 self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
                 keyed, lease = self._written is not None, lease_of(self._qos)
                 farewell = farewell_tag(keyed and policies.autodisposes(self._qos)) if (
@@ -190,7 +193,7 @@ class DataWriter(Entity, Generic[T]):
             if not given:
                 publisher.close()
             raise
-        self._matches = Matches(self, info.spec.name, True, self._qos, topic._channel)
+        self._matches = Matches(self, info.spec.name, True, self._qos, type_of(self._codec), topic._channel)
         self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches, self._port)
         self._missed = DeadlineMissedStatus()
         self._vigil: Vigil | None = None
@@ -485,6 +488,12 @@ class DataWriter(Entity, Generic[T]):
         self._check_open()
         self._changed &= ~DDSStatus.OfferedDeadlineMissed
         return self._missed.read()  # type: ignore[return-value]
+
+    def _meets(self, type_: AnnouncedType) -> str:
+        return ""
+
+    def _differs(self, remote: Remote, difference: str) -> None:
+        self._topic._differs(remote, difference)
 
     def _misses(self, missed: list[tuple[int, int]]) -> None:
         """The vigil calls it: instances, and how many periods each."""

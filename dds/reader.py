@@ -16,7 +16,6 @@ counts samples that were given out for the first time, so that the listener thre
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 import time
 import weakref
@@ -25,7 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dds import policies
 from dds.access import GroupAccess
+from dds.announced import AnnouncedType, type_of
 from dds.coherent import Sets
+from dds.consistency import class_of_type
 from dds.deadlines import Deadlines
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
@@ -38,7 +39,7 @@ from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
 from dds.losses import Losses
-from dds.matching import Matches, encode_qos
+from dds.matching import Matches, announcement
 from dds.qos import Qos
 from dds.reader_statuses import EVERYTHING, ReaderStatuses
 from dds.standing import Standing
@@ -53,7 +54,7 @@ from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
     from dds.instances import Entry
-    from dds.matching import Runtime
+    from dds.matching import Remote, Runtime
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
@@ -80,7 +81,7 @@ class ReaderCore(ReaderStatuses):
         self._topic = topic
         self._hub = Hub()
         self._lock = threading.RLock()
-        self._codec = topic._codec
+        self._codec: Any = topic._codec.for_reader()
         self._blocked: set[int] = set()
         self._consumed = 0  # samples that were given out for the first time
         self._begin_counting()
@@ -109,7 +110,7 @@ class ReaderCore(ReaderStatuses):
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._link = ReaderLink(
                 self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
-                encode_qos(policies.announced(self._qos, topic._own_qos, subscriber._qos), channel))
+                announcement(policies.announced(self._qos, topic._own_qos, subscriber._qos), self._codec, channel))
         self._log = self._link.handle.log
         self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
         content = self._content(filtered)
@@ -127,7 +128,7 @@ class ReaderCore(ReaderStatuses):
         self._fast = False
         self._log.only_plain = True
         self._choose_way()
-        self._matches = Matches(self, info.spec.name, False, self._qos, channel)
+        self._matches = Matches(self, info.spec.name, False, self._qos, type_of(self._codec), channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._intake.on_group = functools.partial(_group_begun, weakref.ref(self))
         self._intake.is_there = self._matches.has
@@ -242,6 +243,22 @@ class ReaderCore(ReaderStatuses):
             with self._lock:
                 self._intake.forget_lapse(handle)
 
+    def _meets(self, type_: AnnouncedType) -> str:
+        """A writer has this type, which this reader's is assignable from."""
+        if type_.kind != "idl" or type_.identifier == self._matches.type.identifier:
+            return ""
+        try:
+            return str(self._codec.learn(type_.identifier, class_of_type(type_)))
+        except (TypeError, ValueError) as error:
+            return f"the writer's type can't be used here: {error}"
+
+    def _differs(self, remote: Remote, difference: str) -> None:
+        """Samples of this writer are not for us, whenever they come."""
+        if remote.type.kind == "idl" and self._matches.type.kind == "idl":
+            self._codec.learn(remote.type.identifier, None, difference)
+        self._block(remote.handle)
+        self._topic._differs(remote, difference)
+
     def _take_fast(self, n: int) -> list[Any]:
         if not self._fast:  # any more: the log is another one now
             return self._search(n, ANY, None, None, True)
@@ -282,20 +299,26 @@ class ReaderCore(ReaderStatuses):
                 failure, self._failure = self._failure, None
                 self._consumed += 1
                 raise undecodable(self._topic.name, failure) from failure
-            try:
-                intake = self._intake
-                if intake.instances is None:
-                    return self._log.take_with(n, self._codec.decode, self._info_type)
-                return self._log.take_with(
-                    n, self._codec.decode, self._info_type, keys=intake.instances.table, learn=intake.learn)
-            except Exception as error:
-                taken: list[Any] | None = getattr(error, "taken", None)
-                if taken is None:
-                    raise  # not from decoding
-                self._failure = error
-                if taken:
-                    return taken  # the samples before the bad one; the next call raises for that
-                return self._take_decoded(n)
+            samples: list[Any] = []
+            while True:
+                try:
+                    samples += self._take_some(n - len(samples))
+                    return samples
+                except Exception as error:
+                    taken: list[Any] | None = getattr(error, "taken", None)
+                    if taken is None:
+                        raise  # not from decoding
+                    samples += taken
+                    self._consumed += 1
+                    self._intake.refuse(error)
+                    self._look_for_refused()
+
+    def _take_some(self, n: int) -> list[Any]:
+        instances, decode = self._intake.instances, self._codec.decode
+        if instances is None:
+            return self._log.take_with(n, decode, self._info_type)
+        return self._log.take_with(
+            n, decode, self._info_type, keys=instances.table, learn=self._intake.learn)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their
@@ -375,29 +398,31 @@ class ReaderCore(ReaderStatuses):
             self._look_for_lost()
             if handle is not None:
                 self._check_instance(handle)
-            matching = intake.matching(mask, content, handle)
-            found = list(itertools.islice(matching, n)) if order is None else intake.in_order(matching, order, n)
             before = intake.unread
+            matching = intake.matching(mask, content, handle)
+            found = matching if order is None else intake.in_order(matching, order, n)
             try:
-                samples = intake.give(found, take)
+                samples = intake.give(found, n, take)
             except Unreadable as error:
-                self._consumed += before - intake.unread
                 raise undecodable(self._topic.name, error) from error.__cause__
-            self._consumed += before - intake.unread
+            finally:
+                self._consumed += before - intake.unread
+                self._look_for_refused()
             if samples:
                 self._info_type = self._live_info
             return samples
 
-    def _give_one(self, entry: Entry) -> Any:
-        """Take this kept one. Raises DDSException if it can't be read."""
+    def _give_one(self, entry: Entry) -> list[Any]:
+        """Take this kept one; [] if it is not of the reader's type. Raises DDSException if it can't be read."""
         with self._lock:
             self._consumed += not entry.read
             try:
-                [sample] = self._intake.give([entry], True)
+                samples = self._intake.give([entry], 1, True)
             except Unreadable as error:
                 raise undecodable(self._topic.name, error) from error.__cause__
+            self._look_for_refused()
             self._info_type = self._live_info
-            return sample
+            return samples
 
     def _fill(self, wanted: int) -> None:
         """Let samples in until `wanted` are kept, or all that has come is. Under the lock."""

@@ -6,6 +6,7 @@ Where that needs no look at samples one by one, none is taken (`ReaderCore`, the
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 EVERYTHING = 1 << 62
 BLOCKED_S = 0.002  # until a reader looks again that waits for another one of its subscriber
+LOG = logging.getLogger("dds")
 
 
 class ReaderStatuses(Entity):
@@ -54,12 +56,14 @@ class ReaderStatuses(Entity):
     _looks_at: int
     _codec: Any
     _access: GroupAccess | None
+    _topic: Any
 
     def _begin_counting(self) -> None:
         self._lost = SampleLostStatus()
         self._kept_out = SampleFilteredStatus()
         self._rejected = SampleRejectedStatus()
         self._missed = DeadlineMissedStatus()
+        self._refused = 0  # samples that were not of its type
         self._head_looked_at = self._head_taken = (0, -1, 0)  # see _head()
 
     # What the reader itself has.
@@ -118,6 +122,7 @@ class ReaderStatuses(Entity):
     def _look_for_lost(self) -> None:
         """Bring the lost-sample status up to date, and that of rejected ones. Replaced by KeepLast is not lost."""
         self._look_for_rejected()
+        self._look_for_refused()
         too_late, self._intake.too_late = self._intake.too_late, 0
         if too_late:
             self._lost.count(too_late)
@@ -129,6 +134,20 @@ class ReaderStatuses(Entity):
             self._lost.count(self._losses.found)
             self._losses.found = 0
             self._note("on_sample_lost")
+
+    def _look_for_refused(self) -> None:
+        """Count the samples that are not of the reader's type, as lost ones, and log why the first were refused, and
+        after twice as many each time."""
+        with self._lock:
+            refused, self._intake.refused = self._intake.refused, 0
+            if not refused:
+                return
+            before, self._refused = self._refused, self._refused + refused
+            self._lost.count(refused)
+        if before.bit_length() != self._refused.bit_length():
+            LOG.warning("a reader of topic %r has refused %d samples that are not of its type %s; of the last one: %s",
+                        self._topic.name, self._refused, self._codec.type_name, self._intake.why_refused)
+        self._note("on_sample_lost")
 
     def _on_time(self) -> float | None:
         """On the thread of the alarms: what time alone brings about is done, and told."""
@@ -167,8 +186,8 @@ class ReaderStatuses(Entity):
     # --- for programs
 
     def get_sample_lost_status(self) -> SampleLostStatus:
-        """Samples that came and were overtaken before this reader got to them; with order by source timestamp also
-        those that were older than what had come before."""
+        """Samples that came and were overtaken before this reader got to them; those that are not of its type, and
+        with order by source timestamp those that were older than what had come before."""
         self._check_open()
         self._look_at_statuses()
         self._changed &= ~DDSStatus.SampleLost

@@ -80,7 +80,7 @@ class Status:
 
 
 class InconsistentTopicStatus(Status):
-    """Never counts: a topic with another type is refused when it is made."""
+    """Readers and writers in the group whose types don't go with those of a Topic. DDS-XTypes 1.3, 7.6.3.4.2."""
 
 
 class SampleLostStatus(Status):

@@ -151,7 +151,7 @@ class Subscriber(Entity):
             taken: list[tuple[DataReader[Any], Any]] = []
             for reader, entry in list(itertools.islice(self._in_order(grouped, ANY), n)):
                 try:
-                    taken.append((reader, reader._give_one(entry)))
+                    taken += [(reader, sample) for sample in reader._give_one(entry)]
                 except DDSException:
                     if not taken:
                         raise
@@ -323,9 +323,9 @@ class DataReader(ReaderCore, Generic[T]):
                 self._look_for_rejected()
                 n = min(n, self._limit)
             try:
-                block = self._take_block(n)
+                block = self._next_block(n)
                 while block is None and self._log.is_gone and self._log_ended() and self._fast:
-                    block = self._take_block(n)
+                    block = self._next_block(n)
             except ValueError:
                 if self._intake.instances is None:
                     raise
@@ -337,6 +337,18 @@ class DataReader(ReaderCore, Generic[T]):
             self._consumed += block.count
             self._info_type = self._live_info
             return Batch.of_block(codec, block)
+
+    def _next_block(self, n: int) -> Any:
+        """Up to `n` samples in place, None if there is none; records of another size than the dtype's are refused."""
+        while True:
+            block = self._take_block(n)
+            if block is None or self._codec.kind != "numpy" or block.payload_size == self._codec.size_max:
+                return block
+            self._consumed += block.count
+            for _ in range(block.count):
+                self._intake.refuse(_other_size(block.payload_size, self._codec))
+            block.release()
+            self._look_for_refused()
 
     def _take_block(self, n: int) -> Any:
         intake = self._intake
@@ -355,6 +367,10 @@ class DataReader(ReaderCore, Generic[T]):
                 continue
             if entry.failure is not None and not entries:
                 raise undecodable(self._topic.name, self._intake.given_up(entry)) from entry.failure
+            if self._codec.kind == "numpy" and len(entry.payload) != self._codec.size_max and entry.failure is None:
+                self._consumed += not entry.read
+                self._intake.refuse(_other_size(len(entry.payload), self._codec), entry)
+                continue
             other_size = bool(entries) and len(entry.payload) != len(entries[0].payload)
             if len(entries) == n or entry.failure is not None or other_size:
                 break
@@ -367,6 +383,7 @@ class DataReader(ReaderCore, Generic[T]):
             self._consumed += not entry.read
             self._intake.drop(entry)
         self._intake.sweep_all()
+        self._look_for_refused()
         return Batch.of_payloads(self._codec, [one.payload for one in entries], infos)
 
     def take_array(self, N: int = 1024) -> Any:
@@ -482,6 +499,10 @@ class DataReader(ReaderCore, Generic[T]):
     def end_coherent(self) -> None:
         """As Subscriber.end_access() of its subscriber."""
         self.get_subscriber().end_access()
+
+
+def _other_size(size: int, codec: Any) -> ValueError:
+    return ValueError(f"{size} bytes are not a record of {codec.size_max}")
 
 
 class _Unread:

@@ -10,24 +10,30 @@ Rules: one definition per name in the group: type, level and size_max. Another o
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import coherent, order_groups, policies
+from dds.announced import type_of
+from dds.consistency import LENIENT, inconsistency
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
 from dds.inline_qos import ROOM
 from dds.instances import DEPARTURE, effects
 from dds.listener import Listener
 from dds.qos import Policy, Qos, TopicQos
-from dds.status import InconsistentTopicStatus
+from dds.status import DDSStatus, InconsistentTopicStatus
 from dds.types import Codec, codec_for
 
 if TYPE_CHECKING:
+    from dds.matching import Remote
     from spindle.group.topics import TopicInfo, TopicSpec
 
 T = TypeVar("T")
+LOG = logging.getLogger("dds")
+TOLD_MAX = 64  # different reasons that the log gets for one Topic
 
 
 class Topic(Entity, Generic[T]):
@@ -75,6 +81,10 @@ class Topic(Entity, Generic[T]):
         self._info: TopicInfo | None = None
         self._lock = threading.Lock()
         self._filter: Callable[[Topic[T], T], bool] | None = None
+        self._inconsistent = InconsistentTopicStatus()
+        self._differing: set[bytes] = set()  # guids of endpoints
+        self._told: set[str] = set()  # differences that the log has
+        self._check_own(domain_participant)
         self._enter(domain_participant, policies.DEFAULT + own, listener)
         try:
             self._agree(policies.level_of(own) if policies.says_level(own) else None)
@@ -89,6 +99,25 @@ class Topic(Entity, Generic[T]):
         if version not in self._codecs:
             self._codecs[version] = codec_for(self.data_type, version, self._keys)
         return self._codecs[version]
+
+    def _check_own(self, participant: Participant) -> None:
+        """Raise DDSException (INCONSISTENT_POLICY) if the participant has a Topic of this name whose type this one's
+        doesn't go with, either way: nobody else would tell the program."""
+        mine = type_of(self._codec)
+        for other in participant._living_children():
+            if mine.kind != "idl" or not isinstance(other, Topic) or other._name != self._name:
+                continue
+            theirs = type_of(other._codec)
+            why = inconsistency(mine, theirs, LENIENT) if theirs.kind == "idl" else ""
+            if why and inconsistency(theirs, mine, LENIENT):
+                from dds.idl.printer import idl_text
+
+                raise DDSException(
+                    DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
+                    f"topic {self._name!r} exists in this participant with another definition, which yours doesn't go "
+                    f"with ({why}, if a writer has the former). Use the same definition, one that it may change to "
+                    f"(docs/dds.md, Types that change), or another topic name. It has\n{idl_text(other.data_type)}\n"
+                    f"you want\n{idl_text(self.data_type)}")
 
     def _agree(self, level: int | None, qos: Qos | None = None) -> TopicInfo | None:
         """The topic as the group has it, declared if the group doesn't have it and `level` says how. None if neither.
@@ -246,9 +275,26 @@ class Topic(Entity, Generic[T]):
         unsupported("a filter in C", "use set_topic_filter()")
 
     def get_inconsistent_topic_status(self) -> InconsistentTopicStatus:
-        """All zero: a topic with another type is refused when it is made."""
+        """Readers and writers in the group whose types this Topic's own don't go with; each counts once."""
         self._check_open()
-        return InconsistentTopicStatus()
+        self._changed &= ~DDSStatus.InconsistentTopic
+        return self._inconsistent.read()  # type: ignore[return-value]
+
+    def _differs(self, remote: Remote, difference: str) -> None:
+        """An endpoint has a type that one of this Topic's own doesn't go with, for this reason."""
+        with self._lock:
+            if remote.guid in self._differing:
+                return
+            self._differing.add(remote.guid)
+            self._inconsistent.count()
+            known = difference in self._told
+            if len(self._told) < TOLD_MAX:
+                self._told.add(difference)
+        if not known:
+            end = remote.endpoint
+            LOG.warning("topic %r: a %s of node %d (%s, pid %d) has another type, and is not matched: %s", self._name,
+                        "writer" if end.is_writer else "reader", end.node_id, end.app_name, end.pid, difference)
+        self._note("on_inconsistent_topic")
 
 
 __all__ = ["Topic"]

@@ -6,8 +6,10 @@
   attributes and `sample_info`, or many at once without a copy by take_batch().
 - a protobuf message class: write messages; read `ProtobufSample`, a message with `sample_info`.
 
-Rules: a codec is made once per topic. `type_name` and `type_hash` are agreed in the group, so that two programs with
-different types can't meet on one topic. `size_max` is None where samples have no bound of their own.
+Rules: a codec is made once per topic. `type_name` and `type_hash` are agreed in the group: a topic has one NumPy
+record, one protobuf message by name, or IDL types that its readers and writers settle among themselves
+(`dds.consistency`).
+`size_max` is None where samples have no bound of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, Protocol
 # Where each payload has its key, for spindle_core.keyed.KeyPlaces: the bytes with which a payload begins, the size of
 # each (0 = they differ), and (offset, size) of each part of the key.
 KeyBytes = tuple[bytes, int, list[tuple[int, int]]]
+EVOLVES = b"~"  # see spindle.group.topics.TopicSpec
 
 
 class Codec(Protocol):
@@ -50,6 +53,10 @@ class Codec(Protocol):
         """A sample that doesn't need the memory of `view` any more. Raises ValueError."""
         ...
 
+    def for_reader(self) -> Codec:
+        """The codec for one reader, which may learn the types of other writers."""
+        ...
+
 
 class BytesSample(bytes):
     """A sample of a topic of bytes that was read or chosen: bytes with `sample_info`. Those that take() gets straight
@@ -75,6 +82,9 @@ class BytesCodec:
 
     def decode(self, view: Any) -> BytesSample:
         return BytesSample(view)
+
+    def for_reader(self) -> Codec:
+        return self
 
 
 def contiguous(sample: Any) -> memoryview | bytes:
@@ -104,12 +114,12 @@ class NumpyCodec:
         self.data_type = dtype
         self.dtype = dtype
         self.size_max: int | None = dtype.itemsize
-        self._keys = tuple(keys)
+        self.keys = tuple(keys)
         self.key_of: Callable[[Any], Any] | None = self._key_function() if keys else None
         self.key_places: KeyBytes | None = (
             (b"", dtype.itemsize, [self._place_of(key) for key in keys]) if 0 < len(keys) <= 8 else None)
         names = dtype.names
-        text = ",".join(names) if names else str(dtype)
+        text = ",".join(f"{name}:{_format_text(dtype.fields[name][0])}" for name in names) if names else str(dtype)
         self.type_name = f"numpy({text})" if len(text) < 200 else f"numpy({text[:190]}...)"
         self._np = np
         # Elements of this dtype are instances of a class of ours, so that they can carry sample_info.
@@ -120,12 +130,12 @@ class NumpyCodec:
         from hashlib import blake2b
 
         layout = (self.dtype.descr if self.dtype.names else self.dtype.str, self.dtype.itemsize)
-        return blake2b(repr((*layout, self._keys) if self._keys else layout).encode(), digest_size=16).digest()
+        return blake2b(repr((*layout, self.keys) if self.keys else layout).encode(), digest_size=16).digest()
 
     def _key_function(self) -> Callable[[Any], Any]:
         """record -> its key. Raises TypeError for a key that is no field, or one that can't tell instances apart."""
-        paths = [key.split(".") for key in self._keys]
-        for key, path in zip(self._keys, paths, strict=True):
+        paths = [key.split(".") for key in self.keys]
+        for key, path in zip(self.keys, paths, strict=True):
             dtype = self.dtype
             for name in path:
                 if name not in (dtype.names or ()):
@@ -159,7 +169,7 @@ class NumpyCodec:
 
     def key_sample(self, key: Any) -> Any:
         sample = self._np.zeros((), self._record_dtype)
-        for path, value in zip(self._keys, key if len(self._keys) > 1 else (key,), strict=True):
+        for path, value in zip(self.keys, key if len(self.keys) > 1 else (key,), strict=True):
             place = sample
             *parents, name = path.split(".")
             for parent in parents:
@@ -174,7 +184,7 @@ class NumpyCodec:
     def instances_of(self, rows: Any) -> tuple[Any, Any]:
         """Of an array of records: one for each key that is in it, and for each record which of these has its key."""
         fields = []
-        for key in self._keys:
+        for key in self.keys:
             place = rows
             for name in key.split("."):
                 place = place[name]
@@ -202,6 +212,9 @@ class NumpyCodec:
         record = self._np.frombuffer(bytes(view), self._record_dtype)[0]
         return record if self.dtype.names else PlainSample(record)
 
+    def for_reader(self) -> Codec:
+        return self
+
     def rows(self, samples: Any) -> Any:
         """`samples` as a contiguous array of records. Raises TypeError."""
         np = self._np
@@ -219,6 +232,15 @@ class NumpyCodec:
 
     def batch(self, buffer: Any, offset: int, stride: int, count: int) -> Any:
         return self._np.ndarray((count,), self.dtype, buffer=buffer, offset=offset, strides=(stride,))
+
+
+def _format_text(dtype: Any) -> str:
+    """A field's type in few characters: i4, f8[3], {x:f8,y:f8}."""
+    if dtype.subdtype is not None:
+        return _format_text(dtype.subdtype[0]) + str(list(dtype.subdtype[1])).replace(" ", "")
+    if dtype.names is None:
+        return str(dtype.str.lstrip("<|="))
+    return "{" + ",".join(f"{name}:{_format_text(dtype.fields[name][0])}" for name in dtype.names) + "}"
 
 
 _record: list[Any] = []
@@ -300,7 +322,7 @@ class ProtobufCodec:
         self.data_type = cls
         self.type_name: str = cls.DESCRIPTOR.full_name
         self.size_max: int | None = None
-        self._keys = tuple(keys)
+        self.keys = tuple(keys)
         self.key_of: Callable[[Any], Any] | None = self._key_function() if keys else None
         self.key_places: KeyBytes | None = None
 
@@ -312,14 +334,15 @@ class ProtobufCodec:
 
         proto = DescriptorProto()
         self.data_type.DESCRIPTOR.CopyToProto(proto)
-        described = proto.SerializeToString(deterministic=True)
-        return blake2b(described + repr(self._keys).encode() if self._keys else described, digest_size=16).digest()
+        same = blake2b(repr((self.type_name, self.keys)).encode(), digest_size=8)  # what may not differ in a topic
+        described = blake2b(proto.SerializeToString(deterministic=True), digest_size=16)
+        return EVOLVES + same.digest() + described.digest()
 
     def _key_function(self) -> Callable[[Any], Any]:
         """message -> its key. Raises TypeError for a key that is no field, or one that can't tell instances apart."""
         from operator import attrgetter
 
-        for key in self._keys:
+        for key in self.keys:
             descriptor, found = self.data_type.DESCRIPTOR, None
             for name in key.split("."):
                 found = None if descriptor is None else descriptor.fields_by_name.get(name)
@@ -330,11 +353,11 @@ class ProtobufCodec:
             if found.is_repeated or found.cpp_type in (
                     found.CPPTYPE_MESSAGE, found.CPPTYPE_FLOAT, found.CPPTYPE_DOUBLE):
                 raise TypeError(f"key {key!r}: a key is a whole number, a boolean, an enumeration, text or bytes")
-        return attrgetter(*self._keys)
+        return attrgetter(*self.keys)
 
     def key_sample(self, key: Any) -> Any:
         message = self.data_type()
-        for path, value in zip(self._keys, key if len(self._keys) > 1 else (key,), strict=True):
+        for path, value in zip(self.keys, key if len(self.keys) > 1 else (key,), strict=True):
             *parents, name = path.split(".")
             place = message
             for parent in parents:
@@ -357,6 +380,9 @@ class ProtobufCodec:
             return ProtobufSample(self.data_type.FromString(bytes(view)))
         except DecodeError as error:
             raise ValueError(f"{len(view)} bytes are not a {self.type_name}: {error}") from None
+
+    def for_reader(self) -> Codec:
+        return self
 
 
 def codec_for(data_type: Any, version: int = 0, keys: Sequence[str] = ()) -> Codec:

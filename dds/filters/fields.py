@@ -70,7 +70,7 @@ def member(codec: Codec, field: Field) -> Member:
 
 def header(codec: Codec) -> bytes:
     """The bytes that a payload must begin with for the places of its members to hold."""
-    return bytes(getattr(codec, "header", b"")[:2])
+    return bytes(getattr(codec, "header", b""))
 
 
 def _number_of(value: Any) -> Any:

@@ -1,20 +1,29 @@
 """Codecs for IDL types: compiled for the types that allow it, the library's own for the rest.
 
-Rules: what is written is byte for byte what `sample.serialize()` gives (without cyclonedds' final padding). A sample
-that can't be encoded raises the library's error. Payloads come from other programs: every length is checked, and what
-is not a sample of the type raises ValueError.
+Each payload says of which type it is: the two bytes of options in its encapsulation header, which CDR leaves unused and
+readers of plain CDR pass over, hold a mark of the writer's type. So a reader knows what it has, whoever wrote it and
+whatever it has heard of the writer. It decodes its own type at full speed, and a type that it has learned (`learn`) by
+that type, converted to its own.
+
+Rules: what is written is byte for byte what `sample.serialize()` gives (without cyclonedds' final padding), but for the
+mark. A sample that can't be encoded raises the library's error. Payloads come from other programs: every length is
+checked, and what is not a sample of the type raises ValueError.
 """
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+from cyclonedds_idl import IdlUnion
+
 from dds.idl.compiler import Evolved, compile_decoder, compile_encoder
+from dds.idl.conversion import conversion
 from dds.idl.layout import (
     FixedBytes,
     Node,
@@ -29,15 +38,23 @@ from dds.idl.layout import (
     resolve_annotations,
     size_max,
 )
+from dds.idl.members import bare, discriminator, extensibility, is_enum, is_struct, is_union, key_members
+from dds.idl.typeobjects import TypeInfo, type_info
 
+EVOLVING = b"~xtypes\0\0"  # in front of the type hashes of types that may differ in one topic, see TopicSpec
+LEARNED_MAX = 256  # other types than its own that one reader knows
 PARTS_MAX = 8  # of a key, that are looked for in payloads
+XCDR2_MIN = 6  # of a header's second byte: the first encoding of XCDR2
 
 
 class IdlCodec:
     """Codec of one IdlStruct or IdlUnion in one CDR version.
 
     type_name  as IDL writes it, with :: between modules
-    type_hash  16 bytes over names, types and annotations of all members
+    type_hash  EVOLVING and the identifier; 16 bytes over names, types and annotations of all members if there is none
+    info       identifier and type object, None for a type that XTypes can't describe: all its readers and writers have
+               the same
+    mark       2 bytes in each payload, which tell its type from others
     size_max   bytes of the largest sample, None without a bound
     version    1 or 2, of XCDR; what is read may be of either
     compiled   False if the library does the work
@@ -52,7 +69,7 @@ class IdlCodec:
     def __init__(self, cls: type[Any], version: int = 0) -> None:
         """`version` 0 = what is native to the type. Raises TypeError for types that IDL can't describe."""
         resolve_annotations(cls)
-        self.data_type = cls
+        self.data_type: Any = cls
         idl = cls.__idl__
         try:
             idl.populate()
@@ -70,8 +87,13 @@ class IdlCodec:
         self._delimited = False  # an earlier version of the type may end sooner, which the library can read
         self._compiled_encode: Callable[[Any], bytes] | None = None
         self._compiled_decode: Callable[[memoryview], Any] | None = None
+        self.info: TypeInfo | None = type_info(cls)
+        self.mark = mark_of(self.type_hash if self.info is None else self.info.identifier)
+        # By marks: identifiers, and what to do with payloads.
+        self._learned: dict[bytes, tuple[bytes, Callable[[memoryview], Any]]] = {}
+        self._normal: Callable[[Any], Any] | None = None
         head = idl.xcdrv2_head if self.version == 2 else idl.xcdrv1_head
-        self.header = header = bytes((0, head | 1, 0, 0))
+        self.header = header = bytes((0, head | 1)) + self.mark
         self.alignment_max = alignment_max = 4 if self.version == 2 else 8
         self.layout: Struct | None = None
         if sys.byteorder == "little" and hasattr(cls, "serialize_key") and not hasattr(cls, "__idl_discriminator__"):
@@ -92,7 +114,33 @@ class IdlCodec:
     def type_hash(self) -> bytes:
         from hashlib import blake2b
 
+        if self.info is not None:
+            return EVOLVING + self.info.identifier
         return blake2b(describe(self.data_type).encode(), digest_size=16).digest()
+
+    def for_reader(self) -> IdlCodec:
+        """A codec of the same type that learns other types for itself."""
+        mine = copy.copy(self)
+        mine._learned = {}
+        return mine
+
+    def learn(self, identifier: bytes, cls: Any, why: str = "") -> str:
+        """What to do with payloads of the type with this identifier: convert them from `cls`, or refuse them because of
+        `why` (`cls` None). Returns why it can't be learned; "" if it was.
+        """
+        mark = mark_of(identifier)
+        known = self._learned.get(mark)
+        if mark == self.mark or (known is not None and known[0] != identifier):
+            return (f"its payloads have the mark {mark.hex()}, as those of another type of the topic: change the name "
+                    "of a member, say")
+        if known is None and len(self._learned) >= LEARNED_MAX:
+            return f"this reader knows {LEARNED_MAX} types of other writers, which is the limit"
+        if cls is None:
+            self._learned[mark] = identifier, _refusing(why)
+            return ""
+        decode, convert = codec_of(cls).decode, conversion(self.data_type, cls)
+        self._learned[mark] = identifier, lambda view: convert(decode(view))
+        return ""
 
     def key_sample(self, key: Any) -> Any:
         """A sample with this key; its other members are None."""
@@ -111,7 +159,7 @@ class IdlCodec:
 
     def _by_library(self, sample: Any) -> bytes:
         encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
-        return encoded
+        return encoded[:2] + self.mark + encoded[4:]
 
     def decode(self, view: Any) -> Any:
         """A sample from a memoryview or bytes. Raises ValueError if it isn't one."""
@@ -126,20 +174,53 @@ class IdlCodec:
                 except struct.error:
                     if not self._delimited:
                         raise
-            if len(view) < 4:
-                raise ValueError("shorter than its header")
-            return self._idl.deserialize(bytes(view))
+            return self._decode_other(view)
         except Exception as error:  # the library raises plain Exceptions, too
             raise ValueError(f"{len(view)} bytes are not a sample of {self.type_name}: {error}") from error
 
+    def _decode_other(self, view: memoryview) -> Any:
+        """What the compiled form doesn't read: another encoding, or another type."""
+        if len(view) < 4:
+            raise ValueError("shorter than its header")
+        mark = bytes(view[2:4])
+        if mark not in (self.mark, NO_MARK):
+            learned = self._learned.get(mark)
+            if learned is not None:
+                return learned[1](view)
+            # One whose writer has gone, say. XCDR2 tells where the parts of such types end.
+            if view[1] < XCDR2_MIN or extensibility(self.data_type) == "final" or self.info is None:
+                raise ValueError(f"it is of another type (mark {mark.hex()}), which no writer here has announced")
+            if self._normal is None:
+                self._normal = conversion(self.data_type, self.data_type)
+            return self._normal(self._idl.deserialize(bytes(view)))  # the library fills in numbers for literals
+        return self._idl.deserialize(bytes(view))
+
+
+NO_MARK = b"\0\0"  # of what another program has encoded
+
+
+def mark_of(identifier: bytes) -> bytes:
+    """2 bytes for a type. The last 2 bits are 0: CDR counts padding there."""
+    from hashlib import blake2b
+
+    first, second = blake2b(identifier, digest_size=2).digest()
+    return bytes((first, second & 0xFC)) if first or second & 0xFC else b"\1\0"
+
+
+def _refusing(why: str) -> Callable[[memoryview], Any]:
+    def refuse(view: memoryview) -> Any:
+        raise ValueError(why)
+
+    return refuse
+
 
 @functools.lru_cache(maxsize=256)
-def codec_of(cls: type[Any], version: int = 0) -> IdlCodec:
+def codec_of(cls: Any, version: int = 0) -> IdlCodec:
     """The codec of a type, made once: writing and compiling its code takes some milliseconds."""
     return IdlCodec(cls, version)
 
 
-def _key_function(cls: type[Any]) -> Callable[[Any], Any] | None:
+def _key_function(cls: Any) -> Callable[[Any], Any] | None:
     """sample -> hashable value of its key members; None for types without a key."""
     names = _key_names(cls)
     if not names:
@@ -150,18 +231,20 @@ def _key_function(cls: type[Any]) -> Callable[[Any], Any] | None:
     return lambda sample: tuple(_freeze(getattr(sample, name)) for name in names)
 
 
-def _key_names(cls: type[Any]) -> list[str]:
-    listed = getattr(cls, "__idl_annotations__", {}).get("keylist")
-    if listed:
-        return list(listed)
-    return [name for name, one in getattr(cls, "__idl_field_annotations__", {}).items() if "key" in one]
+@functools.lru_cache(maxsize=512)
+def _key_names(cls: Any, nested: bool = False) -> tuple[str, ...]:
+    """Attributes of the key members, by their ids: a type may change the order of its members, and what a key is must
+    not. Of a struct within a key without key members: all."""
+    found = key_members(cls)
+    return tuple(one.attribute for one in found if one.key or nested)
 
 
 def _key_places(layout: Struct, header: bytes, alignment_max: int) -> tuple[bytes, int, list[tuple[int, int]]] | None:
     """Where samples with this encapsulation header have their key; None if they don't all have it at one place."""
     members = dict(layout.members)
     pieces = []
-    for name in _key_names(layout.cls):
+    cls: Any = layout.cls
+    for name in _key_names(cls):
         for path, count in _parts(members[name], (name,)):
             found = place_of(layout, path, alignment_max)
             if found is None:
@@ -176,14 +259,15 @@ def _parts(node: Node, path: tuple[str | int, ...]) -> list[tuple[tuple[str | in
     """What is compared of a key member: paths, and how many elements lie there one behind the other."""
     if isinstance(node, Struct):
         members = dict(node.members)
-        names = _key_names(node.cls) or list(members)
+        cls: Any = node.cls
+        names = _key_names(cls, True)
         return [part for name in names for part in _parts(members[name], (*path, name))]
     if isinstance(node, (FixedBytes, PrimitiveArray)):
         return [((*path, 0), node.length)]
     return [(path, 1)]
 
 
-def _sample_of(cls: type[Any], names: list[str], key: Any) -> Any:
+def _sample_of(cls: type[Any], names: Sequence[str], key: Any) -> Any:
     """An object of an IdlStruct whose members `names` have the frozen values in `key`."""
     from cyclonedds_idl._type_normalize import get_extended_type_hints
 
@@ -198,16 +282,14 @@ def _sample_of(cls: type[Any], names: list[str], key: Any) -> Any:
 
 def _thaw(hint: Any, value: Any) -> Any:
     """The other way round of _freeze(): a value of a member of this type."""
-    from cyclonedds_idl._type_normalize import WrapOpt
-    from cyclonedds_idl.types import typedef
-
-    while isinstance(hint, (WrapOpt, typedef)):
-        hint = hint.inner if isinstance(hint, WrapOpt) else hint.subtype
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return next((one for one in hint if one.value == value), value)
-    if isinstance(hint, type) and hasattr(hint, "__idl_field_annotations__"):
-        names = _key_names(hint) or list(hint.__idl_type_annotations__)  # type: ignore[attr-defined]
+    hint = bare(hint)[0]
+    if is_struct(hint):
+        names = _key_names(hint, True)
         return _sample_of(hint, names, value[0] if len(names) == 1 else value)
+    if is_union(hint):
+        return hint(discriminator=_thaw(discriminator(hint), value[0]), value=value[1])
+    if is_enum(hint):
+        return next((one for one in hint if one.value == value), value)
     if isinstance(value, tuple):
         element = hint.subtype if hasattr(hint, "subtype") else (get_args(hint) or (None,))[0]
         return [_thaw(element, one) for one in value]
@@ -215,17 +297,20 @@ def _thaw(hint: Any, value: Any) -> Any:
 
 
 def _freeze(value: Any) -> Any:
+    """A value of a key as one that is the same for all classes with which programs may read it."""
     if value.__class__ in (int, str, bytes, bool, float):
         return value
-    if isinstance(value, enum.Enum):
-        return value.value  # samples may have the number, too
     if isinstance(value, (list, tuple)):
         return tuple(map(_freeze, value))
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
+    if isinstance(value, enum.Enum):
+        return value.value  # samples may have the number, too
+    if isinstance(value, IdlUnion):
+        return tuple(map(_freeze, value.get()))
     if hasattr(value, "__idl_field_annotations__"):  # a struct in a key: its own key members, or all
-        names = _key_names(type(value)) or list(type(value).__idl_type_annotations__)
-        return tuple(_freeze(getattr(value, name)) for name in names)
+        cls: Any = type(value)
+        return tuple(_freeze(getattr(value, name)) for name in _key_names(cls, True))
     return value
 
 

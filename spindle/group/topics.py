@@ -18,6 +18,8 @@ from spindle.group.levels import Level
 TOPICS_MAX = 255  # 8-bit topic ids, 0 unused
 NAME_BYTES_MAX = 255  # of a topic's or type's name, in UTF-8
 TYPE_HASH_BYTES_MAX = 64
+EVOLVES = b"~"  # first byte of a type hash: readers and writers settle among themselves who understands whom
+KIND_BYTES = 9  # of such a hash, from the first: what all types of the topic have in common
 SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
 SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
 TAG_MAX = 0xFF  # of a message, what it is to the layer above; 0: an ordinary one
@@ -61,7 +63,8 @@ class TopicSpec:
     """What a declarer wants of a topic.
 
     name, type_name  UTF-8, 1 to 255 bytes
-    type_hash        identifies the type's layout; equal hashes mean that both sides understand each other's payloads
+    type_hash        identifies the type's layout; equal hashes mean that both sides understand each other's payloads.
+                     Of hashes that begin with EVOLVES only KIND_BYTES must be equal, and their types' names need not
     level            see `spindle.group.levels`
     size_max         largest message, bytes; 0 = as the declaring node is configured ([topics] size_max, 16384)
     window           slots of each sender's ring; 0 = as the declaring node is configured, or chosen from size_max
@@ -133,10 +136,12 @@ class TopicSpec:
         """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
 
         What is left open (`size_max`, `window` or `departure` 0), the history limits and whether they count for each
-        key are taken from the first declarer without complaint.
+        key, and types that evolve are taken from the first declarer without complaint.
         """
         differences = []
-        for field in ("type_name", "type_hash", "level", "size_max"):
+        kind = self.type_hash[:KIND_BYTES]
+        evolves = kind.startswith(EVOLVES) and kind == wanted.type_hash[:KIND_BYTES]
+        for field in ("level", "size_max") if evolves else ("type_name", "type_hash", "level", "size_max"):
             agreed, other = getattr(self, field), getattr(wanted, field)
             if agreed != other and not (field == "size_max" and other == 0):
                 differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")

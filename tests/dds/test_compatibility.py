@@ -199,9 +199,6 @@ MISSING = {
     "builtin topics": ("""
         from cyclonedds.builtin import BuiltinDataReader, BuiltinTopicDcpsParticipant
     """, "cannot import name 'BuiltinDataReader'"),
-    "dynamic types": ("""
-        import cyclonedds.dynamic
-    """, "Spindle has no dds.dynamic"),
     "an XML configuration": ("""
         from cyclonedds.domain import Domain
         Domain(1, "<Discovery><Tag>x</Tag></Discovery>")

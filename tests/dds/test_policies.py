@@ -35,12 +35,13 @@ HONOURED = [
     Policy.WriterDataLifecycle(False), Policy.WriterDataLifecycle(True),
     Policy.ReaderDataLifecycle(dds_infinity, dds_infinity),
     Policy.IgnoreLocal.Nothing, Policy.IgnoreLocal.Participant, Policy.IgnoreLocal.Process,
-    Policy.TypeConsistency.DisallowTypeCoercion(), Policy.DataRepresentation(True, False),
+    Policy.TypeConsistency.DisallowTypeCoercion(), Policy.TypeConsistency.AllowTypeCoercion(),
+    Policy.DataRepresentation(True, False),
     Policy.EntityName("x"), Policy.Property("a", "b"), Policy.BinaryProperty("a", b"b"), Policy.Userdata(b"x"),
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
 UNSUPPORTED = [
-    Policy.TypeConsistency.AllowTypeCoercion(), Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
+    Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
     Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]
 
 IMPOSSIBLE = [

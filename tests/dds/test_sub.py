@@ -22,6 +22,7 @@ from dds import (
     DDSTimeout,
     DomainParticipant,
     InstanceState,
+    Listener,
     Policy,
     Publisher,
     Qos,
@@ -266,20 +267,32 @@ def test_closing_wakes_a_thread_that_waits(participant):
     assert caught == [DDSException.DDS_RETCODE_ALREADY_DELETED]
 
 
-def test_foreign_bytes_are_told_of_and_skipped(participant):
+@pytest.mark.parametrize("foreign", [b"", b"\0\1", b"nonsense", b"\0\7\0\0\xff\xff\xff\xff"])
+def test_foreign_bytes_are_refused_and_counted(participant, foreign, caplog):
     writer, reader = pair(participant, Message)
+    lost = []
+    reader.set_listener(Listener(on_sample_lost=lambda reader, status: lost.append(status.total_count)))
     write_all(writer, [Message("a")])
-    writer._inbox.write(b"nonsense")
+    writer._inbox.write(foreign)
+    writer._inbox.write(foreign)
     write_all(writer, [Message("b")])
-    assert reader.take(10) == [Message("a")]
-    with pytest.raises(DDSException, match="can't be read and is skipped"):
-        reader.take(10)
-    assert reader.take(10) == [Message("b")]
+    assert reader.take(10) == [Message("a"), Message("b")]
+    assert reader.get_sample_lost_status().total_count == 2
+    writer._inbox.write(foreign)
+    write_all(writer, [Message("c"), Message("d")])
+    assert reader.read(1) == [Message("c")] and reader.read(10) == [Message("c"), Message("d")]
+    assert reader.get_sample_lost_status().total_count == 3
+    wait_until(lambda: lost and lost[-1] == 3)
+    assert sum("not of its type Message" in one.message for one in caplog.records) == 2  # the first, and as many again
+
+
+def test_foreign_bytes_wake_nobody_for_nothing(participant):
+    writer, reader = pair(participant, Message)
     writer._inbox.write(b"nonsense")
-    write_all(writer, [Message("c")])
-    with pytest.raises(DDSException, match="can't be read and is skipped"):
-        reader.read(10)
-    assert reader.read(10) == [Message("c")]
+    with pytest.raises(DDSTimeout):
+        reader.take_one(timeout=SECOND // 20)
+    write_all(writer, [Message("a")])
+    assert reader.take_one(timeout=LONG) == Message("a")
 
 
 class TestHistory:

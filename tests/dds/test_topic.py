@@ -104,15 +104,19 @@ def test_another_definition_is_refused_with_both_named(participant):
     class Other(IdlStruct, typename="Message"):
         text: int32
 
-    Topic(participant, "topic", Message, qos=RELIABLE, size_max=100)
+    first = Topic(participant, "topic", Message, qos=RELIABLE, size_max=100)
     for data_type, keywords, difference in [
-        (bytes, {}, "type_name is 'Message' in the group, you want 'bytes'"), (Other, {}, "type_hash"),
+        (bytes, {}, "type_name is 'Message' in the group, you want 'bytes'"),
+        (Other, {}, "member text: string at the writer, int32 at the reader"),
         (Message, {"qos": TRANSIENT_LOCAL}, "level is ATOMIC in the group, you want VOLATILE"),
         (Message, {"size_max": 200}, "size_max is 100 in the group, you want 200")]:
         with pytest.raises(DDSException, match=difference) as caught:
             Topic(participant, "topic", data_type, **keywords)
         assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
-    assert Topic(participant, "topic", Message).spec.size_max == 100
+    with pytest.raises(DDSException) as caught:
+        Topic(participant, "topic", Other)
+    assert "string text;" in str(caught.value) and "int32 text;" in str(caught.value)
+    assert Topic(participant, "topic", Message).spec.size_max == 100 == first.spec.size_max
 
 
 def test_sizes(participant):
