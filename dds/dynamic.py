@@ -23,6 +23,7 @@ from dds.announced import AnnouncedType, dtype_of, message_class_of
 from dds.entity import Participant
 from dds.exceptions import DDSException, DDSTimeout
 from dds.idl.typeobjects import classes_of, identifier_bytes
+from dds.order_groups import channel_in
 from dds.wake import Deadline
 
 if TYPE_CHECKING:
@@ -96,10 +97,15 @@ def get_types_for_topic(participant: Participant, topic_name: str) -> list[Topic
         return types_of(participant.session, topic_name)
 
 
-def types_of(session: Session, topic_name: str) -> list[TopicType]:
-    """As get_types_for_topic(), for a session of one's own."""
+def types_of(session: Session, topic_name: str, within: str = "") -> list[TopicType]:
+    """As get_types_for_topic(), for a session of one's own. `within`: a topic in the order group `topic_name`."""
     counts: dict[tuple[str, bytes], list[AnnouncedType]] = {}
-    for one in _announced(session.endpoints(topic_name)):
+    endpoints = session.endpoints(topic_name)
+    if within:
+        channels = [channel_in(one.endpoint) for one in endpoints]
+        endpoints = [one for one, channel in zip(endpoints, channels, strict=True)
+                     if channel is not None and channel.topic == within]
+    for one in _announced(endpoints):
         counts.setdefault((one.kind, one.identifier), []).append(one)
     found = []
     for same in sorted(counts.values(), key=len, reverse=True):
@@ -175,4 +181,4 @@ def _announced(endpoints: list[Endpoint]) -> Iterator[AnnouncedType]:
             yield type_
 
 
-__all__ = ["TopicType", "async_get_types_for_typeid", "get_types_for_topic", "get_types_for_typeid"]
+__all__ = ["TopicType", "async_get_types_for_typeid", "get_types_for_topic", "get_types_for_typeid", "types_of"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from spindle.cli import typed
 from spindle.cli.common import (
     Target,
     bytes_text,
@@ -21,8 +22,7 @@ from spindle.cli.common import (
     print_json,
     target_options,
 )
-from spindle.cli.ports import OPAQUE_TYPE, declared, level_option, open_writer, size_max_option, wait_for_readers
-from spindle.errors import TopicMismatch
+from spindle.cli.ports import OPAQUE_TYPE, declared, found, level_option, open_writer, size_max_option, wait_for_readers
 
 if TYPE_CHECKING:
     import io
@@ -41,6 +41,11 @@ Examples:
   echo 'de ad be ef' | spindle pub raw --hex  bytes in hexadecimal
   spindle pub tick now --rate 10 --count 0    ten a second until Ctrl-C
   spindle pub alerts fire --level logged      kept on disk at every subscribing node
+  spindle pub fixes '{"aircraft": "HB-JNA", "altitude": 900}'
+
+
+On a topic with a type each message is a sample as one JSON object; `spindle
+typeof TOPIC` shows its members.
 
 \b
 The topic is declared as bytes if nobody has declared it. Ends when the last
@@ -86,7 +91,7 @@ message has been delivered at every subscribing node.
     metavar="S",
     help="How long a message may be held back by slow readers.",
 )
-@click.option("--force", is_flag=True, help="Publish raw bytes to a topic of another type than bytes.")
+@click.option("--force", is_flag=True, help="Publish raw bytes to a topic that has a type.")
 @json_option
 @target_options
 def pub(
@@ -112,12 +117,26 @@ def pub(
     batches = paced(limited(source(messages, files, whole, as_hex), count), rate)
     published = Published(time.monotonic(), progress=sys.stderr.isatty() and not as_json)
     with target.attach("spindle pub") as session:
-        info = declared(session, topic, level, size_max)
-        if info.spec.type_name != OPAQUE_TYPE and not force:
-            raise TopicMismatch(
-                f"topic {topic!r} carries {info.spec.type_name}, whose readers would not understand raw bytes; "
-                "--force publishes them all the same"
-            )
+        grouped = found(session, topic) is None and bool(typed.order_of(session, topic))
+        info = None if grouped else declared(session, topic, level, size_max)
+        type_name = typed.ORDER_GROUP if info is None else info.spec.type_name
+        if info is None or (type_name != OPAQUE_TYPE and not force):
+            if whole or as_hex:
+                raise click.UsageError(
+                    f"topic {topic!r} carries {type_name}: its samples are JSON, one object a line; --force with "
+                    "--bytes or --hex writes raw bytes, which readers refuse unless they are of their type")
+            of, order = typed.wait_for_type(session, topic, type_name, READERS_GRACE_S)
+            with typed.participant(target, session, "spindle pub") as within:
+                sender = typed.open_writer(within, topic, of, order, timeout)
+                wait_for_readers(session, order or topic, readers, READERS_GRACE_S)
+                try:
+                    typed.publish(sender, of, batches, published)
+                except KeyboardInterrupt:
+                    pass
+                finally:
+                    published.clear()
+                delivered = sender.wait_for_acks(int(timeout * 1e9))
+            return finished(topic, published, delivered, timeout, as_json)
         with open_writer(session, info) as writer:
             wait_for_readers(session, topic, readers, READERS_GRACE_S)
             try:
@@ -127,6 +146,11 @@ def pub(
             finally:
                 published.clear()
             delivered = writer.inbox.wait_acknowledged(timeout)
+    return finished(topic, published, delivered, timeout, as_json)
+
+
+def finished(topic: str, published: Published, delivered: bool, timeout: float, as_json: bool) -> int:
+    """Say what was published; the exit code."""
     if as_json:
         print_json(
             {

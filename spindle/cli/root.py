@@ -58,10 +58,11 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Look": {
         "status": Entry("spindle.cli.status:status", "Show a node: its group, topics, applications, counters."),
         "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, or show one."),
+        "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "top": Entry("spindle.cli.top:top", "Watch rates live in the terminal."),
     },
     "Data": {
-        "pub": Entry("spindle.cli.pub:pub", "Publish lines, bytes or files to a topic."),
+        "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
         "sub": Entry("spindle.cli.sub:sub", "Print what is published to a topic."),
         "journal": Entry("spindle.cli.journal:journal", "Inspect, verify and export journals of logged topics."),
     },

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from spindle.cli import typed
 from spindle.cli.common import Target, complete_topic, note, target_options, time_text
-from spindle.cli.ports import declared, level_option, open_reader, size_max_option, wait_for_topic
+from spindle.cli.ports import (
+    OPAQUE_TYPE,
+    declared,
+    found,
+    level_option,
+    open_reader,
+    size_max_option,
+    wait_for_topic,
+)
 
 if TYPE_CHECKING:
     from spindle.client import ReaderHandle
@@ -36,6 +45,9 @@ Formats:
   lines  only the message and a line end
   hex    as text, the message in hexadecimal
   json   one object a line; "text" if it is UTF-8, "base64" otherwise
+         On a topic with a type, text and lines print samples as JSON, and
+         json has the sample in "sample"; {"ended": ..., "key": ...} is the
+         end of an instance
   raw    the bytes of the messages and nothing else
 
 \b
@@ -52,9 +64,7 @@ fewer came before the --timeout.
     "--format",
     "style",
     type=click.Choice(["text", "lines", "hex", "json", "raw"]),
-    default="text",
-    show_default=True,
-    help="How a message is printed.",
+    help="How a message is printed. [default: text; lines on a topic with a type]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after so many.")
@@ -68,7 +78,7 @@ fewer came before the --timeout.
 def sub(
     target: Target,
     topic: str,
-    style: str,
+    style: str | None,
     as_json: bool,
     count: int | None,
     timeout: float | None,
@@ -80,23 +90,45 @@ def sub(
 ) -> int:
     """Print what is published to TOPIC, in the order that all nodes agree on."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
-    printer = PRINTERS["json" if as_json else style](topic)
+    style = "json" if as_json else style
     seen = 0
     lost = 0
     try:
         with target.attach("spindle sub") as session:
-            if create:
+            grouped = found(session, topic) is None and bool(typed.order_of(session, topic))
+            if grouped:
+                info = None
+            elif create:
                 info = declared(session, topic, level, size_max)
             else:
                 info = wait_for_topic(session, topic, timeout)
+            type_name = typed.ORDER_GROUP if info is None else info.spec.type_name
+            if info is None or (type_name != OPAQUE_TYPE and style not in ("hex", "raw")):
+                if style in ("hex", "raw"):
+                    raise click.UsageError(f"samples of {topic!r} come in packets of its order group: leave --format "
+                                           "out, or say text, lines or json")
+                of, order = typed.wait_for_type(session, topic, type_name, timeout)
+                with typed.participant(target, session, "spindle sub") as within:
+                    typed_reader = typed.open_reader(within, topic, of, order, keep_all, history)
+                    if sys.stderr.isatty():
+                        note(f"reading {topic!r} ({of.name}); Ctrl-C ends")
+                    seen, lost = typed.print_samples(typed_reader, of, style or "lines", topic, count, timeout)
+                return ended(seen, lost, count)
+            printer = PRINTERS[style or "text"](topic)
             with open_reader(session, info, keep_all, history) as reader:
                 if sys.stderr.isatty():
                     note(f"reading {topic!r} ({info.spec.level.name.lower()}, {info.spec.type_name}); Ctrl-C ends")
                 seen, lost = print_samples(reader, printer, count, timeout)
     except KeyboardInterrupt:
         return 0
+    return ended(seen, lost, count)
+
+
+def ended(seen: int, lost: int, count: int | None) -> int:
+    """The exit code."""
     if lost:
-        note(f"{lost} samples lost: this command was slower than the writers (--keep-all makes them wait)")
+        note(f"{lost} samples lost: this command was slower than the writers (--keep-all makes them wait), or they "
+             "are not of the topic's type")
     return 1 if count is not None and seen < count else 0
 
 

@@ -1,0 +1,185 @@
+"""Goal: topics with a type can be looked at, read and written from the shell, as JSON; what is wrong in the JSON is
+named with its member; nothing that the shell writes ends a reader.
+
+Method: one program with an embedded node that reads and writes typed topics, the commands beside it; two daemons.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf.struct_pb2 import Struct
+from google.protobuf.wrappers_pb2 import StringValue
+
+import dds
+from dds.idl import make_idl_struct
+from dds.idl.annotations import appendable
+from dds.idl.types import bounded_str, float32, int32, sequence, uint8
+from dds.json_samples import from_plain, to_plain
+from tests.dds.idl.evolving import Mode, struct
+from tests.dds.idl.test_typeobjects import Base, Colour, Flags, Paint, Shade
+from tests.spindle.cli.support import Cli, spawn
+from tests.spindle.daemons import daemons
+from tests.support import wait_until
+
+FIX = struct(_keys=("aircraft",), aircraft=str, altitude=int32, mode=Mode)
+LONG = dds.duration(seconds=10)
+RECORD = np.dtype([("plane", "<u4"), ("at", [("x", "<f4"), ("y", "<f4")]), ("name", "S4"), ("track", "<i2", (2,))])
+PAINT = Paint("a", Colour.green, Flags(True, False), Shade(discriminator=Colour.red, value=5), Base(3), None,
+              [[1, 2, 3]] * 300, [Base(4)], 5, [["x"]], 6, 7)
+
+
+class Program:
+    """A program that has a topic open."""
+
+    def __init__(self, data_type: object, keys: tuple[str, ...] = (), order: str = "") -> None:
+        self.participant = dds.DomainParticipant(embedded=True)
+        topic = dds.Topic(self.participant, "fixes", data_type, keys=keys, order=order)
+        self.reader, self.writer = dds.DataReader(self.participant, topic), dds.DataWriter(self.participant, topic)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.participant.close()
+
+
+@pytest.fixture
+def fixes(runtime_dir: Path) -> Iterator[Program]:
+    with Program(FIX) as program:
+        yield program
+
+
+def test_the_type_as_idl(cli: Cli, fixes: Program) -> None:
+    shown = cli("typeof", "fixes")
+    assert shown.code == 0 and "@key string aircraft;" in shown.out and "enum Mode" in shown.out
+    assert max(map(len, cli("typeof", "--help").out.splitlines())) <= 80
+    (found,) = cli("typeof", "fixes", "--json").json
+    assert found["kind"] == "idl" and found["endpoints"] == 2 and found["definition"] in shown.out
+    missing = cli("typeof", "fixe")
+    assert missing.code and "there is no topic 'fixe'" in missing.err
+
+
+def test_samples_go_out_as_json_and_come_in(cli: Cli, fixes: Program) -> None:
+    sent = cli("pub", "fixes", '{"aircraft": "A", "altitude": 900, "mode": "manual"}',
+               '{"aircraft": "B", "altitude": -1, "mode": 7}', "--json")
+    assert sent.code == 0, sent.err
+    assert sent.json["published"] == 2 and sent.json["delivered"]
+    assert fixes.reader.take(9)[:2] == [FIX("A", 900, Mode.manual), FIX("B", -1, 7)]
+    command = spawn("sub", "fixes", "--count", 2, "--timeout", 20)
+    wait_until(lambda: len(fixes.writer.matched_sub) == 2)
+    fixes.writer.write(FIX("C", 1, Mode.auto))
+    fixes.writer.dispose(FIX("C", 0, Mode.auto))
+    out, err = command.communicate(timeout=30)
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"aircraft": "C", "altitude": 1, "mode": "auto"}, {"ended": "disposed", "key": {"aircraft": "C"}}], err
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("{", "message 2 is not JSON: Expecting property name"),
+    ("[]", "message 2: the sample is [], expected an object with the members of struct test::Fix: aircraft, altitude"),
+    ('{"aircraft": "A", "altitude": 1}', "message 2: member mode of struct test::Fix is missing"),
+    ('{"aircraft": "A", "altitud": 1, "mode": 0}', "struct test::Fix has no member altitud; it has aircraft"),
+    ('{"aircraft": 5, "altitude": 1, "mode": 0}', "message 2: member aircraft is 5, expected text"),
+    ('{"aircraft": "A", "altitude": 1.5, "mode": 0}', "member altitude is 1.5, expected int32, a whole number"),
+    ('{"aircraft": "A", "altitude": 3000000000, "mode": 0}', "member altitude is 3000000000, expected int32"),
+    ('{"aircraft": "A", "altitude": 1, "mode": "x"}', "message 2: member mode is 'x', expected one of auto, manual")])
+def test_what_is_wrong_in_the_json_is_named(cli: Cli, fixes: Program, text: str, says: str) -> None:
+    result = cli("pub", "fixes", '{"aircraft": "A", "altitude": 1, "mode": "auto"}', text)
+    assert result.code == 1 and says in result.err
+    assert fixes.reader.take_one(timeout=LONG) == FIX("A", 1, Mode.auto)  # what stood before it
+    (ended,) = fixes.reader.take(9)
+    assert ended.sample_info.instance_state == dds.InstanceState.NotAliveNoWriters  # not disposed
+
+
+def test_raw_bytes_end_no_reader(cli: Cli, fixes: Program) -> None:
+    refused = cli("pub", "fixes", "--hex", "00")
+    assert refused.code == 2 and "JSON" in refused.err and "--force" in refused.err
+    assert cli("pub", "fixes", "nonsense", "--force").code == 0
+    fixes.writer.write(FIX("A", 1, Mode.auto))
+    assert fixes.reader.take_one(timeout=LONG) == FIX("A", 1, Mode.auto)
+    assert fixes.reader.get_sample_lost_status().total_count == 1
+
+
+def test_a_type_that_nobody_says(cli: Cli, runtime_dir: Path) -> None:
+    with dds.DomainParticipant(embedded=True) as participant:
+        topic = dds.Topic(participant, "fixes", FIX, qos=dds.Qos(dds.Policy.Durability.Volatile))
+        for command in (("pub", "fixes", "{}"), ("typeof", "fixes"), ("sub", "fixes", "--timeout", 0.1)):
+            result = cli(*command)
+            assert result.code == 1 and "nobody who has it open says what that is" in result.err and topic
+
+
+def test_records_and_messages(cli: Cli, runtime_dir: Path) -> None:
+    with Program(RECORD, keys=("plane",)) as program:
+        shown = cli("typeof", "fixes").out
+        assert "// keys: plane" in shown and "track: ('<i2', (2,))" in shown
+        plain = {"plane": 7, "at": {"x": 0.5, "y": "NaN"}, "name": "abc", "track": [1, -1]}
+        assert cli("pub", "fixes", json.dumps(plain)).code == 0
+        got = program.reader.take_one(timeout=LONG)
+        assert got["plane"] == 7 and got["name"] == b"abc" and got["track"].tolist() == [1, -1]
+        assert json.dumps(to_plain(RECORD, got)) == json.dumps(plain)
+        wrong = cli("pub", "fixes", '{"plane": -1, "at": {"x": 0, "y": 0}, "name": "abc", "track": [1, 2]}')
+        assert "member plane is -1, expected uint32" in wrong.err
+        wrong = cli("pub", "fixes", '{"plane": 1, "at": {"x": "", "y": 0}, "name": "abc", "track": [1, 2]}')
+        assert "member at.x is '', expected a number" in wrong.err
+    with Program(StringValue) as program:
+        assert "message google.protobuf.StringValue" in cli("typeof", "fixes").out
+        assert "string value = 1;" in cli("typeof", "fixes").out
+        assert cli("pub", "fixes", '"hello"').code == 0
+        assert program.reader.take_one(timeout=LONG).value == "hello"
+
+
+def test_a_topic_in_an_order_group(cli: Cli, runtime_dir: Path) -> None:
+    with Program(FIX, order="flight") as program:
+        assert "@key string aircraft;" in cli("typeof", "fixes").out
+        assert cli("pub", "fixes", '{"aircraft": "A", "altitude": 1, "mode": "auto"}').code == 0
+        assert program.reader.take_one(timeout=LONG) == FIX("A", 1, Mode.auto)
+
+
+@pytest.mark.parametrize("style", ["text", "json", "lines"])
+def test_two_daemons(runtime_dir: Path, style: str) -> None:
+    """The program is at one, the shell at the other."""
+    with daemons(runtime_dir, 2), dds.DomainParticipant(runtime_dir=runtime_dir, node_id=1) as participant:
+        topic = dds.Topic(participant, "fixes", FIX)
+        reader, writer = dds.DataReader(participant, topic), dds.DataWriter(participant, topic)
+        command = spawn("sub", "fixes", "--node", 2, "--count", 2, "-t", 20, "--format", style, "--keep-all")
+        wait_until(lambda: len(writer.matched_sub) == 2, timeout_s=20)
+        writer.write(FIX("A", 1, Mode.auto))
+        sent = spawn("pub", "fixes", "--node", 2)
+        sent.communicate(b'{"aircraft": "B", "altitude": 2, "mode": "manual"}\n', timeout=30)
+        assert sent.returncode == 0
+        out, _ = command.communicate(timeout=30)
+        first, second = out.decode().splitlines()
+        end = first[first.index("{"):]
+        assert json.loads(end) == {"aircraft": "A", "altitude": 1, "mode": "auto"} or (
+            style == "json" and json.loads(end)["sample"]["aircraft"] == "A")
+        assert '"B"' in second
+        assert [reader.take_one(timeout=LONG) for _ in range(2)] == [FIX("A", 1, Mode.auto), FIX("B", 2, Mode.manual)]
+
+
+# --- JSON alone
+
+def test_every_kind_of_member_comes_back() -> None:
+    plain = json.loads(json.dumps(to_plain(Paint, PAINT)))
+    assert plain["flags"] == ["first"] and plain["shade"] == {"discriminator": "red", "value": 5}
+    assert from_plain(Paint, plain) == PAINT
+    assert from_plain(bytes, to_plain(bytes, b"\x00\xff")) == b"\x00\xff"
+    message = Struct()
+    message["a"] = 5
+    assert from_plain(Struct, to_plain(Struct, message)) == message
+
+
+def test_bounds_and_octets() -> None:
+    cls = appendable(make_idl_struct("B", "B", {"t": bounded_str[2], "s": sequence[uint8, 2], "f": float32}))
+    assert from_plain(cls, {"t": "ab", "s": "AQI=", "f": "Infinity"}) == cls("ab", [1, 2], float("inf"))
+    for plain, says in (({"t": "abc", "s": [], "f": 0}, "member t is 'abc', expected text of at most 2 characters"),
+                        ({"t": "", "s": [1, 2, 3], "f": 0}, "member s is .*, expected a list of at most 2 elements"),
+                        ({"t": "", "s": [1, 300], "f": 0}, r"member s\[1\] is 300, expected uint8"),
+                        ({"t": "", "s": "?", "f": 0}, "member s is '\\?', expected octets in base64"),
+                        ({"t": "", "s": [], "f": True}, "member f is True, expected a number")):
+        with pytest.raises(ValueError, match=says):
+            from_plain(cls, plain)
