@@ -6,7 +6,8 @@ end_access() a program sees the state of all topics at one place of the order, a
 samples of different topics can be given out in the order in which they came.
 
 Rules: one lock for all readers of such a subscriber. A message is let in when each of them has it, or stands behind its
-place in the order; one that can't go on any more (its node is gone, it has an error) is not waited for.
+place in the order; one that can't go on any more (its node is gone, it has an error) is not waited for. If one of them
+has lost a message of a set (it was overtaken, or began behind a gap at the next node), the others give the set up, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class GroupAccess:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._readers: list[weakref.ref[AReader]] = []
+        self._starts: weakref.WeakKeyDictionary[AReader, Place] = weakref.WeakKeyDictionary()
         self._depth = 0
         self._step = 0  # messages that were let in
         self.is_blocked = False
@@ -45,6 +47,7 @@ class GroupAccess:
     def add(self, reader: AReader) -> None:
         with self.lock:
             self._readers = [*(one for one in self._readers if one() is not None), weakref.ref(reader)]
+            self._starts[reader] = self._place(reader, reader._link.handle.start.place)
 
     def check_open(self) -> None:
         """Raise DDSException (PRECONDITION_NOT_MET) outside of an access."""
@@ -81,8 +84,10 @@ class GroupAccess:
                     one._collect()
                 while (due := self._due(readers)) is not None:
                     self._step += 1
+                    is_torn = self._is_torn(readers, due)
                     for one in due:
-                        one._intake.let_in_next(self._step)
+                        if not (is_torn and one._intake.give_up_set()):
+                            one._intake.let_in_next(self._step)
             self.is_blocked = any(one._intake.head is not None for one in readers)
 
     @property
@@ -118,6 +123,14 @@ class GroupAccess:
         if nearest is None or any(place <= nearest for place in behind):
             return None
         return due
+
+    def _is_torn(self, readers: list[AReader], due: list[AReader]) -> bool:
+        """True if a reader that was there has lost the next message."""
+        if len(due) == len(readers):
+            return False
+        head = due[0]._intake.head
+        place = self._place(due[0], (head.view_id, head.sequence))
+        return any(one not in due and not one._is_over and self._starts[one] <= place for one in readers)
 
     def _place(self, reader: AReader, at: tuple[int, int]) -> Place:
         session = reader._link.handle.session

@@ -201,6 +201,11 @@ class Carrier:
     def _rebind(self) -> None:
         """Its link has another inbox: it asks for it anew with each message."""
 
+    def look(self) -> None:
+        """If its node is gone, its writers learn what is in doubt."""
+        if self.link.handle.inbox.is_gone:
+            self.link.bury()
+
     def check_fits(self, said: Said) -> None:
         """Raise DDSSampleTooLarge if no message can hold it."""
         size_max = self.link.spec.size_max
@@ -342,6 +347,7 @@ class Port:
     def close(self) -> None:
         """The writer has ended."""
         coherence = self.carrier.coherence
+        self.carrier.look()
         coherence.forget(self)
         if self._farewell and len(self.carrier.ports) > 1:
             said = Said(self, b"", self._farewell, time.time_ns())

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from dds.instances import FAREWELL, PACKET, end_tag
+from dds.internal import publication_handle
 
 SET_BYTES_MAX = 4 << 20  # of a set's samples together; less than a delivery log holds (8 MiB unless configured)
 SET_SAMPLES_MAX = 1 << 16
@@ -79,6 +80,11 @@ class Member:
         self.index = info.index
 
 
+def carrier_of(info: Info) -> int:
+    """The publication handle of the writer of a message."""
+    return publication_handle(info.sender, info.writer, info.relay)
+
+
 # --- making packets
 
 
@@ -112,6 +118,28 @@ def set_number(payload: bytes) -> int:
     return _header(payload)[0]
 
 
+def is_of_set(payload: bytes) -> bool:
+    """True if a packet has more than one sample, or is one of several; False for nonsense, too."""
+    try:
+        return _header(payload)[2] > 1 or sum(1 for _ in _pieces(payload)) > 1
+    except ValueError:
+        return False
+
+
+def _pieces(payload: bytes) -> Iterator[tuple[tuple[int, int, int, int, int, int, int], bytes]]:
+    """MEMBER of each sample of a packet, and its payload. ValueError for nonsense."""
+    at = HEADER.size
+    while at < len(payload):
+        if len(payload) - at < MEMBER.size:
+            raise ValueError(f"a packet ends with {len(payload) - at} bytes that are no sample")
+        piece = MEMBER.unpack_from(payload, at)
+        at += MEMBER.size
+        if piece[0] > len(payload) - at:
+            raise ValueError(f"a packet has {len(payload) - at} bytes of a sample of {piece[0]}")
+        yield piece, payload[at:at + piece[0]]
+        at += piece[0]
+
+
 def _header(payload: bytes) -> tuple[int, int, int]:
     if len(payload) < HEADER.size:
         raise ValueError(f"a packet of {len(payload)} bytes has no room for its header")
@@ -124,20 +152,12 @@ def _header(payload: bytes) -> tuple[int, int, int]:
 def members(payload: bytes, carrier: int, place: int = 0) -> Iterator[tuple[int, int, Member]]:
     """What a packet of the writer with the handle `carrier` holds: (channel, mark, member) each, the first with this
     place in its set. ValueError for what no writer sends."""
-    at = HEADER.size
-    while at < len(payload):
-        if len(payload) - at < MEMBER.size:
-            raise ValueError(f"a packet ends with {len(payload) - at} bytes that are no sample")
-        size, tag, flags, mark, source_ns, channel, writer = MEMBER.unpack_from(payload, at)
-        at += MEMBER.size
-        if size > len(payload) - at:
-            raise ValueError(f"a packet has {len(payload) - at} bytes of a sample of {size}")
+    for (_, tag, flags, mark, source_ns, channel, writer), data in _pieces(payload):
         if tag == PACKET:
             raise ValueError("a packet in a packet")
         if writer and not _may_carry(carrier, writer):
             raise ValueError(f"a packet of writer {carrier:#x} has a sample of writer {writer:#x}, which is elsewhere")
-        yield channel, mark, Member(payload[at:at + size], tag, flags, source_ns, writer or carrier, place)
-        at += size
+        yield channel, mark, Member(data, tag, flags, source_ns, writer or carrier, place)
         place += 1
 
 
@@ -274,4 +294,5 @@ class Sets:
         return sum(one.bytes for one in self._open.values())
 
 
-__all__ = ["ROOM", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member", "Sets", "member", "members", "packets", "set_number"]
+__all__ = ["ROOM", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member", "Sets", "carrier_of", "is_of_set", "member", "members",
+           "packets", "set_number"]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dds.coherent import Member, Sets
+from dds.coherent import Member, Sets, carrier_of, is_of_set
 from dds.deadlines import Deadlines
 from dds.ends import Ends
 from dds.filters.content import Content
@@ -48,11 +48,6 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
-
-
-def handle_of_writer(live: Any) -> int:
-    """The publication handle of the writer of a message."""
-    return publication_handle(live.sender, live.writer, live.relay)
 
 
 class Intake(Ends):
@@ -191,16 +186,22 @@ class Intake(Ends):
             self._add(pairs)
 
     @property
-    def arrived(self) -> int:
-        """Messages that were taken from the log and not let in."""
-        return len(self._arrived)
-
-    @property
     def head(self) -> Any:
         """What is known of the first message that was taken from the log and not let in; None if there is none."""
         if self._members or (self._arrived and self._arrived[0][1] is None):
             self.let_in_next(self._step)  # that was interrupted
         return self._arrived[0][1] if self._arrived else None
+
+    def give_up_set(self) -> bool:
+        """Forget the first message that was taken from the log if it is of a set, of which others that belong to it
+        have lost something; counts as one lost sample. False if it stands for itself."""
+        payload, live = self._arrived[0]
+        if live.tag != PACKET or not is_of_set(payload):
+            return False
+        self._arrived.popleft()
+        self._index += 1
+        self.too_late += 1
+        return True
 
     def let_in_next(self, step: int = 0) -> None:
         """Let in the first of what was taken from the log; `step`: its place among all messages of an order group."""
@@ -213,7 +214,7 @@ class Intake(Ends):
             self._begin_group(live)
         if live is not None and live.tag == PACKET and not self._members:
             try:
-                self._members.extend(self.sets.take(handle_of_writer(live), payload, live))
+                self._members.extend(self.sets.take(carrier_of(live), payload, live))
                 self._arrived[0] = b"", None
             except ValueError as error:
                 self._keep_unreadable(payload, live, error)
@@ -249,7 +250,7 @@ class Intake(Ends):
             if not live.writer:
                 self._departed(live.sender, live, tag)
             return
-        writer = handle_of_writer(live)
+        writer = carrier_of(live)
         if tag & FAREWELL:
             for carried, does in self.sets.ended(writer).items():
                 self.forget_lapse(carried)

@@ -93,7 +93,7 @@ class WriterLink:
     def switch(self, session: Session) -> None:
         if self.handle.session is session or self._closed:
             return
-        self._bury()
+        self.bury()
         handle = self._open(session)
         with self._lock:
             if self._closed:
@@ -122,7 +122,7 @@ class WriterLink:
         self.runtime.attachment.discard(self)
         self._local.discard(handle)
         if handle.inbox.is_gone:
-            self._bury()
+            self.bury()
         handle.close()
         if self._untold:
             import logging
@@ -136,7 +136,7 @@ class WriterLink:
 
     # --- after the death of the node
 
-    def _bury(self) -> None:
+    def bury(self) -> None:
         """Its node is gone: whatever it had not acknowledged is in doubt from now on."""
         with self._lock:
             handle = self.handle
@@ -186,7 +186,7 @@ class WriterLink:
         """What is in doubt, each once."""
         with self._lock:
             if self.handle.inbox.is_gone:
-                self._bury()
+                self.bury()
             taken, self._doubts = self._doubts, []
             self._untold = False
         return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else self._sample_of(one),
@@ -215,7 +215,7 @@ class WriterLink:
         if not self.handle.inbox.is_gone:  # the inbox that the caller found gone was an earlier one
             self.check()
             return
-        self._bury()
+        self.bury()
         attachment.lost(self.handle.session)
         if attachment.hopeful:
             self.check()
@@ -248,7 +248,7 @@ class WriterLink:
         try:
             return bool(handle.inbox.wait_acknowledged(-1.0 if left_s is None else left_s, persisted))
         except NodeGone:
-            self._bury()
+            self.bury()
             self.runtime.attachment.lost(handle.session)
             if self.runtime.attachment.hopeful:
                 return self.wait_acknowledged(deadline, persisted)  # or the reason why not

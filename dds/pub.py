@@ -91,6 +91,7 @@ class Publisher(Entity):
                 f"{self!r} offers no coherent access: make it with Qos(Policy.PresentationAccessScope.Topic("
                 "coherent_access=True, ordered_access=True)), or Group for topics of an order group")
         for one in self._writers():
+            one._look()
             one._link.check()
         self._coherence.begin()
 
@@ -422,7 +423,12 @@ class DataWriter(Entity, Generic[T]):
 
         Each was delivered to everybody or to nobody: write it again, if readers can bear it twice; or ask them.
         """
+        self._look()
         return self._link.take_doubts()
+
+    def _look(self) -> None:
+        if self._port is not None:
+            self._port.carrier.look()
 
     # --- relations
 

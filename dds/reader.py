@@ -455,7 +455,7 @@ class ReaderCore(ReaderStatuses):
 
     @property
     def _ahead(self) -> int:
-        return int(self._log.pending) + self._intake.arrived
+        return int(self._log.pending) + len(self._intake._arrived)
 
     @property
     def _stands_at(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class Port(abc.ABC):
         """One message; blocks while there is no room."""
 
     @abc.abstractmethod
-    def write_many(self, payloads: Sequence[bytes]) -> None:
-        """All of them, as one batch."""
+    def write_many(self, payloads: Any) -> None:
+        """All of them, as one batch: messages, or an array of records."""
 
     @abc.abstractmethod
     def take(self, n: int) -> list[Any]:
@@ -135,7 +135,7 @@ class SessionPort(Port):
         assert self.writer is not None
         self.writer.inbox.write(payload)
 
-    def write_many(self, payloads: Sequence[bytes]) -> None:
+    def write_many(self, payloads: Any) -> None:
         assert self.writer is not None
         self.writer.inbox.write_many(payloads)
 
@@ -203,7 +203,7 @@ class DdsPort(Port):
     def write(self, payload: bytes) -> None:
         raise NotImplementedError("this rank sends nothing")
 
-    def write_many(self, payloads: Sequence[bytes]) -> None:
+    def write_many(self, payloads: Any) -> None:
         raise NotImplementedError("this rank sends nothing")
 
     def take(self, n: int) -> list[Any]:

@@ -7,6 +7,7 @@
     D10       what was committed at a node that lives is delivered to everybody in the end, closed writers' messages
               too; of no writer one is missing between two of its messages that a reader took
     P1        a message counts as persisted when it is on the disk: at every pass of every node
+    C1 to C4  readers get what belongs together whole or not at all, all at one place (`spindle_lab.whole.sets`)
     E1        no thread of a process ends with a defect, no task with an exception that nobody looks at
     L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
     A1 to A3  nobody does what no rule allows him, nobody hears of a topic that he may neither write nor read, and no
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.group.levels import Level
 from spindle_lab.whole.lapses import Lapses
+from spindle_lab.whole.sets import Sets
 from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL, tag_of
 from spindle_lab.whole.violation import Violation
 
@@ -71,6 +73,7 @@ class Checks:
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
         self.lapses = Lapses(self.writings)
+        self.sets = Sets()
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
         self.declared_in: dict[tuple[int, str], View] = {}  # the same: the view of the node that declared it
@@ -131,6 +134,7 @@ class Checks:
             raise Violation("D5", f"{reading} takes {payload!r} after its writer was said to have ended")
         reading.names[info.sender, info.relay, info.writer] = name
         reading.lapsed.discard(name)
+        self.sets.took(reading, name, payload, info)
         if not reading.ordered:
             self._in_writer_order(reading, name, int(number), payload)
             return
@@ -158,6 +162,7 @@ class Checks:
         """A node says that a writer has ended: nothing more of it may come, and all are told in the same place."""
         identity = info.sender, info.relay, info.writer
         name = reading.names.pop(identity, None)
+        self.sets.ended(reading, name, info)
         if name is not None:
             reading.ended.add(name)
             reading.program.world.met("a reader is told that a writer has ended")
@@ -168,8 +173,9 @@ class Checks:
         """The members say that a node has gone, and its writers with it: behind all that they had written, and all in
         the same place."""
         reading.departed.add((info.view_id, info.sender))
-        for identity in [one for one in reading.names if one[0] == info.sender and not one[1]]:
-            reading.ended.add(reading.names.pop(identity))
+        gone = [reading.names.pop(one) for one in list(reading.names) if one[0] == info.sender and not one[1]]
+        reading.ended.update(gone)
+        self.sets.departed(reading, gone, info)
         reading.program.world.met("a reader is told that a node has gone")
         if reading.ordered:
             self._same_place(reading, info, b"")

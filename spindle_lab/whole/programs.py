@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from dds.coherent import Sets as Packets
 from spindle.client.attaching import attach
 from spindle.errors import SpindleError, TopicInUse, TopicUnknown
 from spindle.group.leases import Lease
@@ -20,6 +21,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Deleted
+from spindle_lab.whole.sets import CHANNELS, MARK, SIZE_MIN, messages
 from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.tables import key_of
 from spindle_lab.whole.tags import FAREWELL, LAPSE, REVIVAL, tag_of
@@ -65,6 +67,9 @@ class Reading:
         self.compact = bool(handle.topic.spec.effects) and program.outside
         self.departed: set[tuple[int, int]] = set()  # view, and a node that was said to have gone with it
         self.lapsed: set[bytes] = set()  # writers that are said to give no sign of life
+        self.sets = Packets(program.rng.choice(CHANNELS), MARK)
+        self.begun: dict[bytes, tuple[int, int]] = {}  # writer -> number of a set, messages of it that have come
+        self.got: set[tuple[bytes, int]] = set()  # sets, by writer and number
         self.open = True
         self.opened_ns = program.world.system.now_ns
         self.lazy = 0.0  # seconds between two looks
@@ -103,6 +108,7 @@ class Writing:
         self.topic = handle.topic.spec.name
         self.size_max = handle.topic.spec.size_max
         self.count = 0
+        self.sets = 0
         self.open = True
         self.node = program.world.process_of(program.session)
         self.opened_ns = program.world.system.now_ns
@@ -246,7 +252,8 @@ class Program:
 
     def _act(self) -> None:
         """One thing after the other until its session ends, or the run is over."""
-        actions = (self._write,) * 10 + (self._take,) * 10 + (self._open_reader,) * 3 + (self._open_writer,) * 3 + (
+        actions = (self._write,) * 9 + (self._write_set,) * 2 + (self._take,) * 10 + (self._open_reader,) * 3 + (
+            self._open_writer,) * 3 + (
             self._open_together, self._open_what_comes, self._go_away, self._give_sign_of_life,
             self._give_sign_of_life, self._close, self._look, self._delete, self._rest, self._rest)
         while not self.world.finishing and self._goes_on():
@@ -442,6 +449,29 @@ class Program:
             if not self._put(writing, text + b"." * size):
                 return
             writing.count += 1
+
+    def _write_set(self) -> None:
+        """Samples that belong together; if there is no room for all of them, it begins with something else."""
+        large = [one for one in self.writings if one.size_max >= SIZE_MIN]
+        if not large:
+            return
+        writing = self.rng.choice(large)
+        self.doing = f"writing a set to {writing.topic!r}"
+        writing.sets += 1
+        packets = messages(self.rng, writing, writing.sets)
+        self.world.checks.sets.writes(writing, writing.sets, packets)
+        for packet in packets:
+            if not self._put(writing, f"{writing.name}:{writing.count} =".encode() + packet):
+                return
+            writing.count += 1
+            chance = self.rng.random()
+            if chance < 0.1:
+                time.sleep(0.003)
+            elif chance < 0.2:
+                self.writings.remove(writing)
+                writing.open = False
+                writing.close()
+                return
 
     def _give_sign_of_life(self) -> None:
         leased = [one for one in self.writings if one.lease_ns]

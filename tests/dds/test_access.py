@@ -229,12 +229,12 @@ def test_presentation_is_matched(participant, offered, requested, met):
 class Stream:
     """A reader whose messages come when the test says."""
 
-    def __init__(self, access, session, *places):
+    def __init__(self, access, session, *places, start=(0, 0)):
         self._open, self._is_over = True, False
-        self._link = SimpleNamespace(handle=SimpleNamespace(session=session))
+        self._link = SimpleNamespace(handle=SimpleNamespace(session=session, start=SimpleNamespace(place=start)))
         self._intake = self
-        self._coming, self._here, self._stands_at = list(places), [], (0, 0)
-        self.let_in = []
+        self._coming, self._here, self._stands_at = list(places), [], start
+        self.let_in, self.given_up = [], []
         access.add(self)
 
     def comes(self, count=1):
@@ -253,23 +253,47 @@ class Stream:
     def let_in_next(self, step):
         self.let_in.append((step, self._here.pop(0)))
 
+    def give_up_set(self):
+        self.given_up.append(self._here.pop(0))
+        return True
+
     def _collect(self):
         pass
+
+
+def test_a_set_of_which_one_reader_has_lost_something_is_given_up_by_all():
+    access, session = GroupAccess(), object()
+    one, other = Stream(access, session, (1, 5), (1, 6)), Stream(access, session, (1, 6))
+    late = Stream(access, session, (1, 6), start=(1, 6))
+    one.comes(2)
+    other.comes()
+    late.comes()
+    access.advance()
+    assert one.given_up == [(1, 5)] and one.let_in == other.let_in == late.let_in == [(2, (1, 6))]
+
+
+def test_who_came_later_has_lost_nothing():
+    access, session = GroupAccess(), object()
+    one, late = Stream(access, session, (1, 5), (1, 6)), Stream(access, session, (1, 6), start=(1, 6))
+    one.comes(2)
+    late.comes()
+    access.advance()
+    assert one.given_up == [] and [place for _, place in one.let_in] == [(1, 5), (1, 6)]
 
 
 def test_a_message_waits_until_everybody_has_it():
     access, session = GroupAccess(), object()
     order = [(1, 5), (1, 6), (2, 0)]
-    one, other = Stream(access, session, *order), Stream(access, session, *order[1:])
+    one, other = Stream(access, session, *order), Stream(access, session, *order[1:], start=(1, 3))
     one.comes(2)
     access.advance()
     assert one.let_in == [] and access.is_blocked  # the other may get (1, 5) yet
     other.comes()
     access.advance()
-    assert one.let_in == [(1, (1, 5)), (2, (1, 6))] and other.let_in == [(2, (1, 6))] and not access.is_blocked
+    assert one.given_up == [(1, 5)] and one.let_in == other.let_in == [(2, (1, 6))] and not access.is_blocked
     one.comes()
     access.advance()
-    assert len(one.let_in) == 2
+    assert len(one.let_in) == 1
     other.comes()
     access.begin()
     assert one.let_in[-1] == other.let_in[-1] == (3, (2, 0))
@@ -286,7 +310,7 @@ def test_who_is_over_is_not_waited_for_and_a_later_nodes_order_comes_later():
     one._coming = [(1, 0)]  # another group, whose views begin anew
     one.comes()
     access.advance()
-    assert other.let_in[-1] == (2, (5, 6)) and len(one.let_in) == 1  # the other's log may go on for a while
+    assert other.given_up == [(5, 6)] and len(one.let_in) == 1  # the other's log may go on for a while
     other._is_over = True
     access.advance()
     assert one.let_in[-1] == (3, (1, 0))

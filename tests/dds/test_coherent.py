@@ -194,6 +194,12 @@ def test_any_bytes_are_taken_or_refused(payload):
             pass
 
 
+def test_what_is_of_a_set_and_what_stands_for_itself():
+    assert coherent.is_of_set(set_of(1, [b"a", b"b"], 1000)[0]) and not coherent.is_of_set(set_of(1, [b"a"], 1000)[0])
+    assert all(coherent.is_of_set(one) for one in set_of(1, [bytes(30)] * 2))
+    assert not any(coherent.is_of_set(one) for one in NONSENSE[:6])
+
+
 def test_a_sample_that_fits_no_message_is_refused():
     assert len(set_of(1, [bytes(30)], ROOM + 30)) == 1
     with pytest.raises(ValueError, match=f"31 bytes doesn't fit into a message of {ROOM + 30}"):

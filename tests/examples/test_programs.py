@@ -69,7 +69,7 @@ def test_monitors_agree_with_each_other_and_a_late_one(programs: Start, daemons:
     monitors = [programs("alert_monitor.py", "--json", "--node", node) for node in (1, 2)]
     recorder = programs("flight_recorder.py", "--json", "--node", 2)
     ready(*monitors, recorder)
-    together = (*FAST, "--at", str(time.time()))
+    together = (*PIECE, "--speed", "15", "--at", str(time.time() + 8))  # once both run, however busy the machine is
     publishers = [programs(f"{name}_publisher.py", "--json", *together) for name in ("air_data", "attitude")]
     assert [one.wait() for one in publishers] == [0, 0]
     counts = [one.report("published")["count"] for one in publishers]
@@ -81,7 +81,7 @@ def test_monitors_agree_with_each_other_and_a_late_one(programs: Start, daemons:
         assert monitor.end() == 0
         finals.append(monitor.report("final"))
     assert len({(one["alerts"], one["digest"]) for one in finals}) == 1
-    assert finals[0]["alerts"] >= 4 and finals[-1]["wrote"] == {}
+    assert finals[0]["alerts"] >= 1 and finals[-1]["wrote"] == {}
     wait_until(lambda: recorder.report("status").get("count") == sum(counts), 30, "all recorded")
     assert Path(recorder.report("journal")["path"]).is_file() and recorder.report("journal")["topic"] == "flight"
     assert recorder.end() == 0
