@@ -16,6 +16,7 @@ from dds import (
     DataReader,
     DataWriter,
     DDSException,
+    DomainParticipant,
     InstanceState,
     InvalidSample,
     Policy,
@@ -171,14 +172,15 @@ def test_best_effort_topics_of_a_group_are_ordered_all_the_same(participant):
 
 def test_another_type_of_a_topic_is_another_topic(participant):
     """Its samples are never taken for ours, whoever comes first."""
-    one, other = Topic(participant, "t", Track, order="o"), Topic(participant, "t", Note, order="o")
-    readers = DataReader(participant, one), DataReader(participant, other)
-    writers = DataWriter(participant, one), DataWriter(participant, other)
-    writers[0].write(Track(1))
-    writers[1].write(Note("x"))
-    assert all(writer.wait_for_acks(LONG) for writer in writers)
-    assert [len(reader.take(5)) for reader in readers] == [1, 1]
-    assert [len(reader.matched_pub) for reader in readers] == [1, 1]
+    with DomainParticipant(participant.domain_id, embedded=True) as elsewhere:
+        one, other = Topic(participant, "t", Track, order="o"), Topic(elsewhere, "t", Note, order="o")
+        readers = DataReader(participant, one), DataReader(elsewhere, other)
+        writers = DataWriter(participant, one), DataWriter(elsewhere, other)
+        writers[0].write(Track(1))
+        writers[1].write(Note("x"))
+        assert all(writer.wait_for_acks(LONG) for writer in writers)
+        assert [len(reader.take(5)) for reader in readers] == [1, 1]
+        assert [len(reader.matched_pub) for reader in readers] == [1, 1]
 
 
 def test_instances_of_one_topic_dont_end_with_those_of_another(participant):
