@@ -28,7 +28,7 @@ class GroupAccess:
     """Of one subscriber.
 
     is_open     an access has begun and not ended
-    is_blocked  a reader has something that others must have first: it comes to them on connections of their own
+    is_blocked  a reader has something that others must get first, or have no room for
     """
 
     def __init__(self) -> None:

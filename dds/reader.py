@@ -435,7 +435,7 @@ class ReaderCore(ReaderStatuses):
         if following is not None and following < self._looks_at:
             self._looks_at = following
             self._runtime.alarms.look(self)
-        elif self._access is not None and self._access.is_blocked and not self._access.is_open:
+        elif self._waits_for_others:
             self._runtime.alarms.look(self)
 
     def _pull(self, pull: Callable[[int], None], wanted: int) -> None:
@@ -447,6 +447,12 @@ class ReaderCore(ReaderStatuses):
             raise DDSNodeLost(str(error)) from None
         except ValueError as error:
             raise self._not_now(error) from None
+
+    @property
+    def _waits_for_others(self) -> bool:
+        """Other readers of its subscriber must get something first, which comes to them on connections of their own."""
+        access = self._access
+        return access is not None and access.is_blocked and not access.is_open and self._runtime.is_remote
 
     # What goes through an order group together with others uses these four.
 

@@ -68,6 +68,11 @@ class ReaderStatuses(Entity):
 
     # What the reader itself has.
 
+    @property
+    def _waits_for_others(self) -> bool:
+        """Other readers of its subscriber must get something first, which rings only them."""
+        raise NotImplementedError
+
     def _fill(self, wanted: int) -> None:
         """Let samples in until `wanted` are kept, or all that has come is. Under the lock."""
         raise NotImplementedError
@@ -165,7 +170,7 @@ class ReaderStatuses(Entity):
         elif woken:
             self._hub.woken()
             self._wake_watchers()
-        if access is not None and access.is_blocked and not access.is_open:
+        if self._waits_for_others:
             return BLOCKED_S
         return None if following is None else max(0.001, (following - time.monotonic_ns()) / 1e9)
 

@@ -15,8 +15,8 @@ class Statistics:
     time    when that was, UTC ns
     data    name -> number. Samples, if the name doesn't say otherwise:
             of a writer, at its present node: written, acknowledged (every subscribing node has delivered them),
-            persisted (on disk everywhere; logged topics only); and of all of its nodes unacknowledged (in doubt since a
-            node went away)
+            persisted (on disk everywhere; logged topics only), each in an order group of all writers of its publisher;
+            and of all of its nodes unacknowledged (in doubt since a node went away)
             of a reader: given (to the program, each counted once), waiting (in the log), kept (read and not taken, or
             looked at one by one), filtered, lost
             of a participant: its node's counters (docs/operations.md)

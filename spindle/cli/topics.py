@@ -90,7 +90,7 @@ def as_object(info: TopicInfo, endpoints: list[Endpoint]) -> dict[str, Any]:
 
 
 def endpoint_object(one: Endpoint) -> dict[str, Any]:
-    """An endpoint for JSON; "qos" is there if the DDS layer made it."""
+    """An endpoint for JSON; "qos" is there if the DDS layer made it, "topic" if it is one of an order group."""
     found: dict[str, Any] = {
         "kind": "writer" if one.is_writer else "reader",
         "node": one.node_id,
@@ -103,7 +103,18 @@ def endpoint_object(one: Endpoint) -> dict[str, Any]:
     qos = qos_texts(one.endpoint)
     if qos:
         found["qos"] = qos
+    topic = topic_in_group(one.endpoint)
+    if topic:
+        found["topic"] = topic
     return found
+
+
+def topic_in_group(endpoint: bytes) -> str:
+    """The topic of an endpoint of the DDS layer, if what the node has is the order group of several; else nothing."""
+    try:
+        return str(json.loads(endpoint).get("topic", ""))
+    except (ValueError, AttributeError):
+        return ""
 
 
 def qos_texts(endpoint: bytes) -> list[str]:
@@ -171,7 +182,7 @@ def _print_one(one: dict[str, Any]) -> None:
             escaped(end["application"]),
             str(end["pid"] or "?"),
             str(end.get("writer", "")),
-            escaped(", ".join(end.get("qos", []))),
+            escaped(", ".join([*([f"topic {end['topic']}"] if "topic" in end else []), *end.get("qos", [])])),
         )
     out.print()
     out.print(shown)

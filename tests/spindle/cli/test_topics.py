@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spindle.cli.topics import qos_texts
+from spindle.cli.topics import qos_texts, topic_in_group
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli
@@ -59,3 +59,11 @@ def test_wrong_name(cli: Cli, node: StandInNode) -> None:
 @pytest.mark.parametrize("endpoint", [b"", b"{}", b"[]", b"\xff", b'{"qos":3}', b'{"qos":{"A":1}}'])
 def test_foreign_endpoints_have_no_qos(endpoint: bytes) -> None:
     assert qos_texts(endpoint) == []
+
+
+@pytest.mark.parametrize(("endpoint", "topic"), [
+    (b'{"qos":{},"topic":"speeds","type":"Speed","hash":""}', "speeds"), (b'{"qos":{}}', ""), (b"x", ""), (b"[]", ""),
+])
+def test_the_topic_of_an_endpoint_of_an_order_group(endpoint: bytes, topic: str) -> None:
+    """Goal: `spindle topics NAME` tells the topics of a group apart. Method: announcements, also of others."""
+    assert topic_in_group(endpoint) == topic
