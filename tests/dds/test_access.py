@@ -114,17 +114,21 @@ def test_take_gives_all_topics_in_their_order(participant):
 def test_waiting_for_all_topics(participant):
     subscriber, readers, _, writers = ends(participant)
     assert list(subscriber.take_iter(timeout=duration(milliseconds=1))) == []
-    threading.Timer(0.1, write, (writers, 1, 2, 0)).start()
+    timer = threading.Timer(0.1, write, (writers, 1, 2, 0))
+    timer.start()
     found = []
     for reader, sample in subscriber.take_iter(timeout=LONG):
         found.append((readers.index(reader), number_of(sample)))
         if len(found) == 3:
             break
+    timer.join()
     assert found == [(1, 1), (2, 2), (0, 0)]
     waitset = WaitSet(participant)
     waitset.attach(ReadCondition(readers[1], ANY))
-    threading.Timer(0.1, write, (writers, 4)).start()
+    timer = threading.Timer(0.1, write, (writers, 4))
+    timer.start()
     assert waitset.wait(LONG) == 1
+    timer.join()
     assert [number_of(one) for _, one in subscriber.take(5)] == [4]
 
 
