@@ -327,7 +327,7 @@ class CatchingUp:
             if not part:
                 self._tail = None
                 return
-            older = sum(one.order < self._tail_begin for one in part)
+            older = sum(one.order < self._tail_begin for one in part) if self.local.spec.effects else 0
             if older:
                 self.progress += 1
                 self.local.note_history(part[:older])

@@ -24,7 +24,9 @@ from dds import (
     InstanceState,
     InvalidSample,
     Policy,
+    Publisher,
     Qos,
+    Subscriber,
     Topic,
 )
 from dds.idl import IdlStruct
@@ -162,6 +164,28 @@ def test_what_found_no_room_counts_as_lost(participant: DomainParticipant) -> No
     assert 0 < len(got) < 100 and reader.get_sample_lost_status().total_count == 300 - len(got)
     figures = participant.session.status()["topics"][0]
     assert (figures["keys"], figures["given_up"]) == (len(got), 300 - len(got))
+
+
+def test_sets_are_kept_as_sets(participant: DomainParticipant) -> None:
+    """An instance that was written and ended in sets comes with its end; one that others write is kept beside them."""
+    access = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=True))
+    topic = topic_of(participant, size_max=1000)
+    publisher = Publisher(participant, access)
+    writer, plain = DataWriter(publisher, topic), DataWriter(participant, topic)
+    plain.write(Track(9, 9))
+    assert plain.wait_for_acks(LONG)
+    with publisher.coherent():
+        writer.write(Track(1, 1))
+        writer.write(Track(2, 2))
+    assert writer.wait_for_acks(LONG)
+    for number in range(50):
+        plain.write(Track(8, number))
+    assert plain.wait_for_acks(LONG)
+    writer.dispose(Track(2))
+    assert writer.wait_for_acks(LONG)
+    assert seen(everything(participant, topic), 5) == [(9, 9), (1, 1), (2, 2), (8, 49), (2, None)]
+    of_sets = DataReader(Subscriber(participant, access), topic, Qos(Policy.History.KeepAll))
+    assert seen(of_sets, 3) == [(1, 1), (2, 2), (2, None)]
 
 
 def test_readers_of_other_topics_are_given_what_fits_as_before(participant: DomainParticipant) -> None:

@@ -130,6 +130,7 @@ cdef void build_subgroup(world_t *w, uint32_t place) noexcept nogil:
     s.ring = ring_slots(WINDOW)
     s.size_max = MESSAGE_SIZE
     s.stride = slot_stride(MESSAGE_SIZE)
+    s.header_size = sizeof(slot_header)
     s.n_members = s.n_senders = NODES
     s.my_sender = <int>w.node.my_rank
     s.space_fd = eventfd(0, EFD_NONBLOCK)

@@ -36,6 +36,7 @@ class Local:
     def __init__(self) -> None:
         self.log: list[Any] = []
         self.full = 0
+        self.spec = TopicSpec("t")
 
     async def journal(self) -> None:
         await asyncio.sleep(0)

@@ -79,6 +79,14 @@ def test_tens_of_topics_and_nodes_that_come_together() -> None:
     assert summary.deliveries > 100
 
 
+def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
+    """H3, H4: all members keep what the model says, and late readers get it."""
+    summary = run_seeds(itertools.islice(having("keyed"), 20), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.paths["a table of keys is what it should be"] > 100
+    assert summary.paths["a late reader gets the last messages of each key"] > 3
+
+
 def test_programs_with_a_node_in_their_own_process() -> None:
     summary = run_seeds(itertools.islice(having("embedded"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
