@@ -217,7 +217,7 @@ class Intake(Ends):
                 self._members.extend(self.sets.take(carrier_of(live), payload, live))
                 self._arrived[0] = b"", None
             except ValueError as error:
-                self._keep_unreadable(payload, live, error)
+                self.refuse(error)
         elif live is not None:
             self._admit(payload, live)
         while self._members:
