@@ -361,6 +361,21 @@ def topics(nodes: int, topics: int, level: str, as_json: bool) -> None:
 
 
 @bench.command()
+@nodes_option
+@click.option("--adds", "count", type=click.IntRange(1, 100_000), default=300, show_default=True,
+              help="Commands of each process, one after the other.")
+@click.option("--puts", type=click.IntRange(1, 1_000_000), default=5000, show_default=True,
+              help="Commands of each process, 50 in flight.")
+@click.option("--repeat", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each system.")
+@json_option
+def replicas(nodes: int, count: int, puts: int, repeat: int, as_json: bool) -> None:
+    """Replicated objects in several processes: rates and latency, beside pysyncobj if that is installed."""
+    from spindle_lab.bench import replicas as replicas_module
+
+    show(failing_clearly(lambda: replicas_module.run(nodes, count, puts, repeat)), as_json)
+
+
+@bench.command()
 @click.option("--kills", type=click.IntRange(0, 10_000), default=5, show_default=True, help="kill -9, of each kind.")
 @click.option("--stops", type=click.IntRange(0, 10_000), default=2, show_default=True, help="SIGSTOP, of each kind.")
 @click.option("--joins", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Clean joins and leaves.")

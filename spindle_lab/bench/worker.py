@@ -24,6 +24,7 @@ ROLES = {
     "app": "spindle_lab.bench.app_node:work",
     "idle": "spindle_lab.bench.idle:work",
     "startup": "spindle_lab.bench.startup:work",
+    "replicas": "spindle_lab.bench.replicas:work",
     "topics": "spindle_lab.bench.topics:work",
     "failover": "spindle_lab.bench.failover:work",
 }

@@ -60,7 +60,11 @@ def test_nobody_asks_in_the_name_of_another_client(scene) -> None:
                       add.arguments.encode((20, 22)))
     writer(participant, "Pumps_Request", Request).write(request)
     stranger = Announcement("client", b"s" * 16)
-    writer(participant, "Pumps_Request", Request, Qos(Policy.Userdata(stranger.encode()))).write(request)
+    strange = writer(participant, "Pumps_Request", Request, Qos(Policy.Userdata(stranger.encode())))
+    strange.write(request)
+    note = client._interface.operations["note"]  # behind it, in the stranger's own name
+    strange.write(Request(stranger.id, 1, server.id, 1 << 40, note.signature, "note", note.arguments.encode(("end",))))
+    wait_until(lambda: pumps.noted == ["end"])
     assert client.divide(1.0, 1.0) == 1.0 and pumps.carried_out == 1 and not waiting.done()
 
 
