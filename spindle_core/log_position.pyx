@@ -30,9 +30,10 @@ cdef int UNSETTLED_MAX_MS = 1000
 cdef class LogPosition:
     """The base of LogReader: where it stands; see the module."""
 
-    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips, Mapping table=None) except -1:
-        """Starts where the node has placed the cursor; with `table`, a copy of what is kept of each key, in that. Raises
-        ValueError for what is no log, or no place in one."""
+    cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips,
+                   Mapping table=None) except -1:
+        """Starts where the node has placed the cursor; with `table`, a copy of what is kept of each key, in that.
+        Raises ValueError for what is no log, or no place in one."""
         self.enter(log)
         self.position = start.position
         self.offset = start.offset

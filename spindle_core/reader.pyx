@@ -54,8 +54,8 @@ cdef class LogReader:
 
     `bell` and `bell_fd` let a keep-all reader wake a node that waits for it; without them (a log without an engine)
     nobody is rung. `place`: (view id, sequence) where it stands in the order; with `skips` it has had everything before
-    that from somewhere else, and drops such messages if the log still brings them. `table`: a copy of what is kept of each
-    key of the topic, which is read first.
+    that from somewhere else, and drops such messages if the log still brings them. `table`: a copy of what is kept of
+    each key of the topic, which is read first.
 
     only_plain: attribute; True: take(), take_with() and take_block() go no further than the next message that has a
     tag, and skip_to_last() skips nothing while there is one. Only take_pairs() gives it out: what it is, or whether it
