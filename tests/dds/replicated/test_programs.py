@@ -18,8 +18,6 @@ from tests.dds.replicated.test_replica import fill
 from tests.spindle.daemons import daemons
 from tests.support import wait_until
 
-pytestmark = pytest.mark.slow
-
 LONG = duration(seconds=60)
 
 
@@ -36,6 +34,7 @@ def in_order(lines: list[str]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_replica_is_killed_while_it_writes(group, runtime_dir) -> None:
     with programs(str(runtime_dir), 1, 2, 2) as (first, second, third), \
             DomainParticipant(node_id=3) as participant, joined(participant) as mine:
@@ -105,6 +104,7 @@ def count_pieces(replica: Replica[Ledger], some: threading.Event) -> set[tuple[b
     return seen
 
 
+@pytest.mark.slow
 def test_a_newcomer_is_killed_in_the_middle_of_a_snapshot(group, runtime_dir) -> None:
     with DomainParticipant(node_id=2) as participant, joined(participant) as mine:
         mine.load(30_000_000)
@@ -143,6 +143,7 @@ def test_a_node_dies_and_its_replica_goes_on_at_another(group, runtime_dir) -> N
         assert moving.all() == mine.all() and set(moving.replicas()) == {mine.id, moving.id}
 
 
+@pytest.mark.slow
 def test_on_hosts_without_a_node(site) -> None:
     everywhere = ",".join(host.address for host in site)
     with programs(everywhere, -1) as (far,), DomainParticipant(runtime_dir=site[1].directory) as near, \
@@ -158,6 +159,7 @@ def test_on_hosts_without_a_node(site) -> None:
         assert in_order([line for line in mine.all() if line.startswith("p")])
 
 
+@pytest.mark.slow
 def test_a_logged_object_outlives_all(runtime_dir, tmp_path) -> None:
     """Goal: after the death of all programs and nodes, the object is as it was. Method: kill -9 of all in the middle,
     twice; then compare with what the programs had been told."""
@@ -181,6 +183,7 @@ def test_a_logged_object_outlives_all(runtime_dir, tmp_path) -> None:
                 node.kill()
 
 
+@pytest.mark.slow
 def test_a_logged_object_whose_topic_has_forgotten_its_beginning(runtime_dir, tmp_path) -> None:
     """Goal: snapshots in the topic take the place of what it forgets. Method: more commands than it has room for; then
     everybody dies."""

@@ -16,8 +16,6 @@ from dds.rpc import Client, OutcomeUnknown, Server, ServerGone
 from tests.dds.rpc.services import Pumps, serving
 from tests.support import halt, wait_until
 
-pytestmark = pytest.mark.slow
-
 LONG = duration(seconds=60)
 
 
@@ -40,6 +38,7 @@ def test_a_server_that_is_killed_in_the_middle(group, runtime_dir) -> None:
         assert {client.who() for _ in range(3)} == {second.pid} and client.servers() == ["at 2"]
 
 
+@pytest.mark.slow
 def test_the_node_of_a_server_dies(group, runtime_dir) -> None:
     with serving(2, str(runtime_dir)) as server, DomainParticipant(node_id=1) as participant, \
             Client(participant, Pumps, timeout=LONG) as client:
@@ -50,6 +49,7 @@ def test_the_node_of_a_server_dies(group, runtime_dir) -> None:
         assert server.wait(20) == 0  # its program hears of it, too
 
 
+@pytest.mark.slow
 def test_the_node_of_a_client_dies(group, runtime_dir) -> None:
     """Goal: calls in flight end at once; with reattach=True the client goes on at another node, else it says why."""
     with serving(3, str(runtime_dir)), DomainParticipant(runtime_dir=runtime_dir, reattach=True) as hopeful, \
@@ -67,6 +67,7 @@ def test_the_node_of_a_client_dies(group, runtime_dir) -> None:
                 lost.add(1)
 
 
+@pytest.mark.slow
 def test_on_hosts_without_a_node(site) -> None:
     """Goal: a client and a server elsewhere; when the client's node dies, its session turns to the next one, and the
     call that was in flight still gets its result."""
@@ -90,6 +91,7 @@ def test_on_hosts_without_a_node(site) -> None:
             assert call.result(30) == "open" and client.add.within(LONG)(3) == 4
 
 
+@pytest.mark.slow
 def test_programs_that_hang_hold_nobody_up(group, runtime_dir) -> None:
     """Goal: neither a stopped server nor a stopped client keeps others from calling. Method: more bytes of replies than
     the logs hold go past a server that is stopped; then it goes on and hears the rest."""
@@ -111,6 +113,7 @@ def test_programs_that_hang_hold_nobody_up(group, runtime_dir) -> None:
         wait_until(lambda: hanging.add(1) == 2)
 
 
+@pytest.mark.slow
 def test_hundreds_of_clients(group, runtime_dir) -> None:
     with serving(1, str(runtime_dir)), DomainParticipant(node_id=2) as participant, ExitStack() as stack:
         clients = [stack.enter_context(Client(participant, Pumps, timeout=LONG)) for _ in range(100)]

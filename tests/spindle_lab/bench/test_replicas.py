@@ -23,7 +23,7 @@ def test_a_short_run_of_ours() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("pysyncobj") is None, reason="pysyncobj is not installed")
 def test_beside_pysyncobj() -> None:
     result = replicas.run(3, 5, 50, 1)
-    assert result["pysyncobj-1ms_ratio"]["adds"] > 0
+    assert result["pysyncobj-tuned_ratio"]["adds"] > 0
 
 
 def test_without_pysyncobj_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
