@@ -499,7 +499,7 @@ class _Core:
         self._peers.look()
         if self._writer.get_liveliness_lost_status().total_count_change:
             self._to_write.put(Again())
-        lost = bool(self._reader.get_sample_lost_status().total_count_change)
+        lost = self._pump.has_missed()
         with self._lock:
             if lost and self._ended is None:
                 log.warning("a replica of %r may have missed commands; it asks for the state anew", self.name)

@@ -329,7 +329,7 @@ class _Core:
     def statuses_changed(self) -> None:
         if self._writer.get_liveliness_lost_status().total_count_change:
             self._settle(self._calls.uncertain, "the node of this program went away")
-        if self._reader.get_sample_lost_status().total_count_change:
+        if self._pump.has_missed():
             self._settle(self._calls.uncertain, "replies may have been lost")
         came, gone = self._peers.look()
         aside = list(self._set_aside)

@@ -63,6 +63,7 @@ class Pump(Generic[T]):
         self._waitset.attach(self._guard)
         self._waitset.attach(self._unread)
         self._paused = False
+        self._missed = 0
         self._stopping = False
         self._due_ns: int | None = None  # when it will look at the time by itself; None = wake it to have it look
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -96,6 +97,13 @@ class Pump(Generic[T]):
         self.stop_soon()
         if self._thread.ident is not None and not self.is_this_thread():
             self._thread.join(timeout_s)
+
+    def has_missed(self) -> bool:
+        """True if samples were lost since the last time. What a stranger has written that is no sample of the type, and
+        that the reader counts as lost, doesn't matter."""
+        missed = self._reader.get_sample_lost_status().total_count - self._reader._refused
+        before, self._missed = self._missed, missed
+        return missed > before
 
     def _run(self) -> None:
         try:

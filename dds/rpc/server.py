@@ -242,7 +242,7 @@ class Server:
                 self._reply(Reply(job.client, job.number, Code.OUT_OF_RESOURCES, "", b"the server is closing"))
 
     def statuses_changed(self) -> None:
-        if self._reader.get_sample_lost_status().total_count_change:
+        if self._pump.has_missed():
             log.warning("the server of %s was stopped for so long that it has lost requests", self._interface.name)
             self._reply(Reply(NOBODY, 0, Code.OVERTAKEN, "", b""))
         _, gone = self._peers.look()

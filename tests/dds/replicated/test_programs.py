@@ -138,6 +138,7 @@ def test_a_node_dies_and_its_replica_goes_on_at_another(group, runtime_dir) -> N
             if k % 100 == 0:
                 futures[-1].result(30)
         results = [one.result(30) for one in futures]
+        mine.synchronize(LONG)
         assert results == sorted(results) and in_order(mine.all()) and mine.size() == 1500
         wait_until(lambda: moving._core.machine.phase is Phase.LIVE)
         assert moving.all() == mine.all() and set(moving.replicas()) == {mine.id, moving.id}
