@@ -72,9 +72,9 @@ cdef class Cursor(Doorbell):
     retained one behind it, and `kept` says whether any may be missing. The log may still lag behind that place: then
     the reader itself drops what it has had (LogReader, `after`). within: see Doorbell.
 
-    with_table: of a log that keeps the last messages of each key, what is retained is that table: `table` becomes a copy
-    of it, for the reader to read first, and the cursor is placed at the end of the log. So too with `after`, unless the
-    log proves that it goes on from there without a gap; `since` says in which views nothing can be missing.
+    with_table: of a log that keeps the last messages of each key, what is retained is that table. `table` becomes a
+    copy of it, for the reader to read first, and the cursor is placed at the end of the log. So too with `after`,
+    unless the log proves that it goes on from there without a gap; `since` says in which views nothing can be missing.
     """
 
     def __init__(self, bint keep_all, bint from_history=False, start_index=-1, after=None, bint within=False,
@@ -104,8 +104,8 @@ cdef class Cursor(Doorbell):
 cdef class DeliveryLog:
     """The node's side of a topic's log. `capacity` and `hot` in bytes; `history_depth` 0 = all that fits.
 
-    effects: of each tag, what a message with it does to its key (lasts.pxd), 256 numbers. With it the log keeps the last
-    `history_depth` samples of each key, in `table_bytes` of memory beside the ring.
+    effects: of each tag, what a message with it does to its key (lasts.pxd), 256 numbers. With it the log keeps the
+    last `history_depth` samples of each key, in `table_bytes` of memory beside the ring.
 
     The engine owns the appending side once the log is bound to a topic: its add_reader and remove_reader park the
     predicate thread. The methods here are for a log that no engine delivers into at the moment.
@@ -138,8 +138,8 @@ cdef class DeliveryLog:
         s.header.magic = LOG_MAGIC
         if effects:
             if len(effects) != 256 or not history_depth or not TABLE_BYTES_MIN <= table_bytes <= TABLE_BYTES_MAX:
-                raise ValueError(f"a table of the last {history_depth} messages of each key in {table_bytes} bytes: there"
-                                 f" must be at least one, in {TABLE_BYTES_MIN} to {TABLE_BYTES_MAX} bytes")
+                raise ValueError(f"a table of the last {history_depth} messages of each key in {table_bytes} bytes: "
+                                 f"there must be at least one, in {TABLE_BYTES_MIN} to {TABLE_BYTES_MAX} bytes")
             s.lasts = lasts_make(effects, history_depth, table_bytes, int.from_bytes(os.urandom(8), "little"))
             if s.lasts == NULL:
                 raise MemoryError(f"there is no memory for a table of {table_bytes} bytes")
@@ -285,7 +285,7 @@ cdef class DeliveryLog:
              uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0):
         """As append(), but only the table hears of the message: of one that comes before all that the log will have.
         Never held back. ValueError without a table."""
-        cdef lasts_t *l = self.table()
+        cdef lasts_t *t = self.table()
         cdef Py_buffer buffer
         cdef object record = PyBytes_FromStringAndSize(NULL, sizeof(log_record) + len(payload))
         cdef log_record *r = <log_record *>PyBytes_AS_STRING(record)
@@ -304,39 +304,39 @@ cdef class DeliveryLog:
             memcpy(<char *>r + sizeof(log_record), buffer.buf, buffer.len)
         finally:
             PyBuffer_Release(&buffer)
-        lasts_note(l, r)
+        lasts_note(t, r)
 
     def table_stands_for(self, uint64_t view_id, uint64_t sequence, uint64_t given_up, uint64_t given_up_keys):
-        """The table is another member's: it stands for all before this place in the order, so what the log still gets of
-        that changes nothing. So many messages, and all of so many keys, had found no room in it."""
-        cdef lasts_t *l = self.table()
-        l.restoring = False
-        l.since_view, l.since_sequence = view_id, sequence
-        l.given_up, l.given_up_keys = given_up, given_up_keys
-        l.version += 1
+        """The table is another member's: it stands for all before this place in the order, so what the log still gets
+        of that changes nothing. So many messages, and all of so many keys, had found no room in it."""
+        cdef lasts_t *t = self.table()
+        t.restoring = False
+        t.since_view, t.since_sequence = view_id, sequence
+        t.given_up, t.given_up_keys = given_up, given_up_keys
+        t.version += 1
 
     def restore_table(self):
         """As if no message had come. What is noted from here on is another member's table, up to table_stands_for()."""
-        cdef lasts_t *l = self.table()
-        lasts_clear(l)
-        l.restoring = True
+        cdef lasts_t *t = self.table()
+        lasts_clear(t)
+        t.restoring = True
 
     def table_figures(self):
-        """keys: those of which something is kept; messages: all that is kept, ends included; bytes of bytes_max; given_up:
-        samples that found no room any more; given_up_keys: how often that was all of a key."""
-        cdef lasts_t *l = self.table()
-        return {"keys": l.keys, "messages": l.kept, "bytes": l.bytes, "bytes_max": l.bytes_max, "given_up": l.given_up,
-                "given_up_keys": l.given_up_keys}
+        """keys: those of which something is kept; messages: all that is kept, ends included; bytes of bytes_max;
+        given_up: samples that found no room any more; given_up_keys: how often that was all of a key."""
+        cdef lasts_t *t = self.table()
+        return {"keys": t.keys, "messages": t.kept, "bytes": t.bytes, "bytes_max": t.bytes_max, "given_up": t.given_up,
+                "given_up_keys": t.given_up_keys}
 
     def copy_table(self, bint shared=True):
         """The table as it is, for readers (LogReader, `table`) or for table_messages(), in memory that others can map
         unless `shared` is False. Readers that come one after the other, while nothing changes, get the same copy.
         Raises OSError, MemoryError."""
-        cdef lasts_t *l = self.table()
-        cdef uint64_t size = lasts_log_bytes(l), capacity = align_up(size + 1, 4096)
+        cdef lasts_t *t = self.table()
+        cdef uint64_t size = lasts_log_bytes(t), capacity = align_up(size + 1, 4096)
         cdef Mapping copy
         cdef log_header *h
-        if shared and self.last_copy is not None and self.last_copy[1] == l.version:
+        if shared and self.last_copy is not None and self.last_copy[1] == t.version:
             copy = self.last_copy[0]()
             if copy is not None and copy.fd >= 0:
                 return copy
@@ -346,20 +346,20 @@ cdef class DeliveryLog:
             copy = Mapping.private(LOG_RING_OFFSET + capacity)
         copy.populate(0, copy.size)      # memory that has run out is an error here, and not a signal later
         with nogil:
-            lasts_copy(l, copy.base + LOG_RING_OFFSET)
+            lasts_copy(t, copy.base + LOG_RING_OFFSET)
         h = <log_header *>copy.base
         h.capacity = capacity
         h.keeps_history = 1
-        h.behind_view, h.behind_sequence = l.next_view, l.next_sequence
-        if (l.since_view, l.since_sequence) > (l.next_view, l.next_sequence):
-            h.behind_view, h.behind_sequence = l.since_view, l.since_sequence
-        h.given_up = l.given_up
+        h.behind_view, h.behind_sequence = t.next_view, t.next_sequence
+        if (t.since_view, t.since_sequence) > (t.next_view, t.next_sequence):
+            h.behind_view, h.behind_sequence = t.since_view, t.since_sequence
+        h.given_up = t.given_up
         h.tail = h.tail_offset = size
-        h.count = l.kept
+        h.count = t.kept
         h.magic = LOG_MAGIC
         if shared:
             copy.seal_writes()
-            self.last_copy = weakref.ref(copy), l.version
+            self.last_copy = weakref.ref(copy), t.version
         return copy
 
     def append(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
@@ -446,5 +446,6 @@ def table_messages(Mapping copy not None):
     while at < h.tail:
         r = <log_record *>(copy.base + LOG_RING_OFFSET + at)
         payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), r.size)
-        yield (payload, r.sender, r.sequence, r.view_id, r.source_ns, r.writer_id, r.reception_ns, r.relay, r.tag, r.key)
+        yield (payload, r.sender, r.sequence, r.view_id, r.source_ns, r.writer_id, r.reception_ns, r.relay, r.tag,
+               r.key)
         at += record_stride(r.size)

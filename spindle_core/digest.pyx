@@ -32,8 +32,8 @@ cdef enum:
 # The fields that are left out of the structs that a step reads, and why. A test holds that every other field is in.
 LEFT_OUT = {
     "subgroup_t": {
-        "node topic_id level n_members n_senders window ring size_max stride header_size keyed place members member_columns mine "
-        "my_sender columns_offset counts_offset slots_offset claim_one": "the view says it",
+        "node topic_id level n_members n_senders window ring size_max stride header_size keyed place members "
+        "member_columns mine my_sender columns_offset counts_offset slots_offset claim_one": "the view says it",
         "received_by_sender members_received_by_sender": "in the rows",
         "lock space_fd upcall upcall_context upcall_batches": "not part of what the group does",
         "data_bytes_unpublished": "for counting",

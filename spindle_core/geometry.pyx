@@ -46,8 +46,8 @@ class SubgroupSpec:
     """The members of one topic in one view.
 
     members and senders: row ranks, ascending, senders among the members (a sender's place is its sender rank);
-    window in slots, size_max in bytes; level 0 unordered, 1 atomic, 2 volatile storage, 3 logged storage; keyed: messages
-    have keys.
+    window in slots, size_max in bytes; level 0 unordered, 1 atomic, 2 volatile storage, 3 logged storage; keyed:
+    messages have keys.
     """
 
     topic_id: int

@@ -389,8 +389,8 @@ cdef class InboxWriter:
 
     def write_array(self, data, uint64_t item_size, uint64_t timestamp_ns=0, double timeout_s=-1.0,
                     const uint64_t[::1] keys=None):
-        """Writes a contiguous buffer of records of `item_size` bytes, one message each; returns how many. `keys`: one of
-        each record.
+        """Writes a contiguous buffer of records of `item_size` bytes, one message each; returns how many. `keys`: one
+        of each record.
 
         Raises ValueError unless the buffer holds whole records, as many as keys; otherwise as write_many.
         """

@@ -81,8 +81,8 @@ cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
 
 
 cdef bint make_room_for_last(lasts_t *l, uint64_t size, uint32_t spared) noexcept nogil:
-    """Room for a message of `size` bytes, of the instance `spared` (0: of none): other keys go before that one. False if
-    all others are not enough."""
+    """Room for a message of `size` bytes, of the instance `spared` (0: of none): other keys go before that one. False
+    if all others are not enough."""
     cdef uint64_t cost = last_cost(size)
     cdef uint32_t at
     if cost > l.bytes_max:

@@ -18,33 +18,33 @@ cdef enum:
 
 cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil:
     """An empty table that holds `bytes_max` bytes; NULL if there is no memory, or for more than 2**37 bytes."""
-    cdef lasts_t *l
+    cdef lasts_t *t
     cdef uint64_t most = bytes_max // LAST_COST + 2, blocks = bytes_max // BLOCK + 1, buckets = 64
     if bytes_max >> 37:
         return NULL
     while buckets < most:
         buckets *= 2
-    l = <lasts_t *>calloc(1, sizeof(lasts_t))
-    if l == NULL:
+    t = <lasts_t *>calloc(1, sizeof(lasts_t))
+    if t == NULL:
         return NULL
-    memcpy(l.effects, effects, 256)
-    l.depth = depth
-    l.bytes_max = bytes_max
-    l.secret = secret | 1
-    l.mask = <uint32_t>(buckets - 1)
-    l.lasts = <last_t *>calloc(most, sizeof(last_t))
-    l.blocks = <char *>calloc(blocks, BLOCK)
-    l.block_chain = <uint32_t *>calloc(blocks, sizeof(uint32_t))
-    l.instances = <instance_t *>calloc(most, sizeof(instance_t))
-    l.authors = <author_t *>calloc(most, sizeof(author_t))
-    l.instance_buckets = <uint32_t *>calloc(buckets, sizeof(uint32_t))
-    l.author_buckets = <uint32_t *>calloc(buckets, sizeof(uint32_t))
-    if (l.lasts == NULL or l.blocks == NULL or l.block_chain == NULL or l.instances == NULL or l.authors == NULL
-            or l.instance_buckets == NULL or l.author_buckets == NULL):
-        lasts_free(l)
+    memcpy(t.effects, effects, 256)
+    t.depth = depth
+    t.bytes_max = bytes_max
+    t.secret = secret | 1
+    t.mask = <uint32_t>(buckets - 1)
+    t.lasts = <last_t *>calloc(most, sizeof(last_t))
+    t.blocks = <char *>calloc(blocks, BLOCK)
+    t.block_chain = <uint32_t *>calloc(blocks, sizeof(uint32_t))
+    t.instances = <instance_t *>calloc(most, sizeof(instance_t))
+    t.authors = <author_t *>calloc(most, sizeof(author_t))
+    t.instance_buckets = <uint32_t *>calloc(buckets, sizeof(uint32_t))
+    t.author_buckets = <uint32_t *>calloc(buckets, sizeof(uint32_t))
+    if (t.lasts == NULL or t.blocks == NULL or t.block_chain == NULL or t.instances == NULL or t.authors == NULL
+            or t.instance_buckets == NULL or t.author_buckets == NULL):
+        lasts_free(t)
         return NULL
-    reset(l)
-    return l
+    reset(t)
+    return t
 
 
 cdef void lasts_free(lasts_t *l) noexcept nogil:

@@ -95,8 +95,8 @@ cdef class Outbox(Inbox):
         self.keep = keep
 
     def take(self, uint64_t until, Py_ssize_t bytes_max):
-        """[(payload, source timestamp, tag, key)] of the next messages below index `until`, in their order: at least one
-        if there is any, then no more than `bytes_max` bytes."""
+        """[(payload, source timestamp, tag, key)] of the next messages below index `until`, in their order: at least
+        one if there is any, then no more than `bytes_max` bytes."""
         cdef inbox_t *s = &self.state
         cdef slot_header *h
         # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.

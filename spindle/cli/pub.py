@@ -14,15 +14,14 @@ import click
 from spindle.cli import typed
 from spindle.cli.common import (
     Target,
-    bytes_text,
     complete_topic,
-    count_text,
     json_option,
     note,
     print_json,
     target_options,
 )
 from spindle.cli.ports import OPAQUE_TYPE, declared, found, level_option, open_writer, size_max_option, wait_for_readers
+from spindle.cli.published import Published
 
 if TYPE_CHECKING:
     import io
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from spindle.client import WriterHandle
 
 CHUNK_BYTES = 1 << 16  # of stdin: what a pipe holds
-PROGRESS_S = 0.5
 READERS_GRACE_S = 1.0  # how long one reader is waited for when nothing was said
 
 EPILOG = """\b
@@ -167,40 +165,6 @@ def finished(topic: str, published: Published, delivered: bool, timeout: float, 
         note(f"{topic}: not delivered everywhere within {timeout:g} s; look at `spindle status`")
         return 1
     return 0
-
-
-class Published:
-    """What was published so far, and its line on the terminal."""
-
-    def __init__(self, begin: float, progress: bool) -> None:
-        self.count = 0
-        self.size = 0
-        self._begin = begin
-        self._shown = begin
-        self._progress = progress
-        self._open = False
-
-    def add(self, batch: list[bytes]) -> None:
-        self.count += len(batch)
-        self.size += sum(map(len, batch))
-        now = time.monotonic()
-        if self._progress and now - self._shown >= PROGRESS_S:
-            self._shown = now
-            self._open = True
-            click.echo(f"\r\x1b[K{self.text()}", err=True, nl=False)
-
-    def clear(self) -> None:
-        """Take the progress line away."""
-        if self._open:
-            click.echo("\r\x1b[K", err=True, nl=False)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._begin
-
-    def text(self) -> str:
-        rate = self.count / max(self.seconds, 1e-9)
-        return f"{self.count} published, {bytes_text(self.size)}, {count_text(rate)}/s"
 
 
 def source(messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_hex: bool) -> Iterator[list[bytes]]:

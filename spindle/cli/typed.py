@@ -25,7 +25,7 @@ from spindle.errors import TopicMismatch
 if TYPE_CHECKING:
     from dds import DataReader, DataWriter, DomainParticipant
     from dds.dynamic import TopicType
-    from spindle.cli.pub import Published
+    from spindle.cli.published import Published
     from spindle.client import Session
 
 ORDER_GROUP = "order group"  # the type of a node's topic that holds several of the DDS layer
