@@ -19,7 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dds.batch import Batch
-from dds.conditions import GuardCondition, QueryCondition, ReadCondition, WaitSet
+from dds.conditions import GuardCondition, QueryCondition, ReadCondition, StatusCondition, WaitSet
 from dds.domain import Domain, DomainParticipant
 from dds.entity import Entity
 from dds.exceptions import (
@@ -45,22 +45,18 @@ if TYPE_CHECKING:
     from dds import builtin, core, dynamic, idl
 
 # Imported when asked for: they are seldom used, or bring a library along.
-_MODULES = ("builtin", "core", "dynamic", "idl", "qos_provider", "replicated", "rpc", "types")
+_MODULES = ("builtin", "builtin_types", "core", "dynamic", "idl", "qos_provider", "replicated", "rpc", "types")
 
 # What programs for other DDS implementations may ask for, and why it isn't there.
-_MISSING = {
-    "BuiltinDataReader": "builtin topics; ask participant.session, or a reader or writer for its matches",
-    "BuiltinTopicDcpsParticipant": "builtin topics; ask participant.session",
-    "BuiltinTopicDcpsPublication": "builtin topics; ask participant.session",
-    "BuiltinTopicDcpsSubscription": "builtin topics; ask participant.session",
-    "BuiltinTopicDcpsTopic": "builtin topics; ask participant.session",
-    "StatusCondition": "attach the entity itself to the WaitSet",
+_MISSING: dict[str, str] = {
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"dds.{name}")
+    if name.startswith("BuiltinTopicDcps") or name == "BuiltinDataReader":
+        return getattr(importlib.import_module("dds.builtin"), name)
     if name in _MISSING:
         raise AttributeError(f"Spindle has no {name}: {_MISSING[name]}")
     raise AttributeError(f"module 'dds' has no attribute {name!r}")
@@ -70,6 +66,6 @@ __all__ = [
     "Batch", "ContentFilteredTopic", "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout",
     "DDSUnacknowledged", "DDSUnsupported", "DataReader", "DataWriter", "Domain", "DomainParticipant", "Entity",
     "GuardCondition", "InstanceState", "InvalidSample", "Listener", "Loan", "NodeState", "Policy", "Publisher",
-    "Qos", "QueryCondition", "ReadCondition", "SampleInfo", "SampleState", "Subscriber", "Topic", "ViewState",
-    "WaitSet", "builtin", "core", "duration", "dynamic", "idl", "isgoodentity", "timestamp",
+    "Qos", "QueryCondition", "ReadCondition", "SampleInfo", "SampleState", "StatusCondition", "Subscriber", "Topic",
+    "ViewState", "WaitSet", "builtin", "core", "duration", "dynamic", "idl", "isgoodentity", "timestamp",
 ]

@@ -1,80 +1,210 @@
-"""What is known of endpoints. Builtin topics are not part of Spindle: a program asks instead of subscribing.
+"""Builtin topics: who is in the group, with which topics, readers and writers. DDS 1.4, 2.2.5.
 
-DataWriter.get_matched_subscription_data() and DataReader.get_matched_publication_data() give a `DcpsEndpoint`;
-`participant.session` (topics(), endpoints(), view(), status()) tells about the rest of the group.
+    reader = BuiltinDataReader(participant, BuiltinTopicDcpsPublication)
+    for writer in reader.take_iter(timeout=duration(seconds=1)):
+        print(writer.topic_name, writer.qos)
+
+Whatever there is in the group is an instance, which its `key` names: a sample when it is new to this reader, or says
+something else than before (a Qos has changed), and its end, NOT_ALIVE_DISPOSED, when it has gone: closed, or with its
+program or node. What a reader hears of is what the access rules of the group let its program see
+(docs/configuration.md).
+
+DataWriter.get_matched_subscription_data() and DataReader.get_matched_publication_data() give a `DcpsEndpoint`, too.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+import functools
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from dds.qos import Qos
+from dds import policies, reaper
+from dds.announcing import encode_qos
+from dds.builtin_types import (
+    NOWHERE,
+    DcpsEndpoint,
+    DcpsParticipant,
+    DcpsTopic,
+    endpoint_of,
+    participant_of,
+    topic_of,
+)
+from dds.directory import PARTICIPANTS, READERS, TOPICS, WRITERS, Directory
+from dds.entity import Participant, check_listener
+from dds.exceptions import DDSException
+from dds.listener import Listener
+from dds.notices import NoticeLog
+from dds.qos import DataReaderQos, Policy, Qos
+from dds.status import ReattachedStatus
+from dds.sub import DataReader, Subscriber
+from dds.topic import Topic
+from dds.wake import Hub
 
 if TYPE_CHECKING:
-    import uuid
+    from dds.matching import Runtime
+    from dds.types import KeyBytes
+    from spindle.client import Session
 
-    from cyclonedds_idl._typesupport.DDS.XTypes import TypeIdentifier
-
-    from dds.announced import AnnouncedType
-    from dds.matching import Remote
-    from dds.topic import Topic
+OWN_QOS = Qos(Policy.Reliability.Reliable(policies.BLOCKING_TIME_DEFAULT), Policy.Durability.TransientLocal,
+              Policy.History.KeepLast(1))  # DDS 1.4, 2.2.5
 
 
-@dataclasses.dataclass
-class DcpsEndpoint:
-    """A reader or writer somewhere in the group.
+class BuiltinTopic(Topic[Any]):
+    """One of the four topics of this module. It belongs to no participant, and nobody writes to it."""
 
-    key, participant_key  its own guid and its participant's, as uuid.UUID
-    topic_name, type_name, qos
-    type_id    the XTypes TypeIdentifier of an IDL type; None for others, and for ends that say nothing of it
-    node_id, app_name, pid  where it lives: node, application and process (0 = not visible)
+    is_builtin = True
+
+    def __init__(self, name: str, data_type: type[Any], about: str) -> None:
+        self._name = name
+        self._own_qos = Qos()
+        self.data_type = data_type
+        self.about = about
+        self._codec = _Samples(data_type)
+        self._filter = None
+
+    def __repr__(self) -> str:
+        return f"<dds.builtin.BuiltinTopic {self._name}>"
+
+
+class _Samples:
+    """How samples of a builtin topic are made of what was announced (a Remote); in place of a Codec."""
+
+    kind = "object"
+    size_max: int | None = None
+
+    def __init__(self, data_type: type[Any]) -> None:
+        self.data_type = data_type
+        self.type_name = data_type.__name__
+        self.type_hash = b""
+        self.key_of: Callable[[Any], Any] | None = operator.attrgetter("key")
+        self.key_places: KeyBytes | None = None
+
+    def key_sample(self, key: Any) -> Any:
+        if self.data_type is DcpsParticipant:
+            return DcpsParticipant(key, Qos())
+        return DcpsTopic(key, "", "", Qos()) if self.data_type is DcpsTopic else DcpsEndpoint(
+            key, NOWHERE, 0, "", "", Qos())
+
+    def for_reader(self) -> _Samples:
+        return self
+
+    def encode(self, sample: Any) -> Any:
+        raise TypeError("nobody writes to a builtin topic")
+
+    def decode(self, remote: Any) -> Any:
+        if self.data_type is DcpsParticipant:
+            return participant_of(remote)
+        return topic_of(remote) if self.data_type is DcpsTopic else endpoint_of(remote)
+
+
+BuiltinTopicDcpsParticipant = BuiltinTopic("DCPSParticipant", DcpsParticipant, PARTICIPANTS)
+"""The participants of the group; samples are DcpsParticipant."""
+
+BuiltinTopicDcpsTopic = BuiltinTopic("DCPSTopic", DcpsTopic, TOPICS)
+"""The topics, as programs have made them: an instance for each name, type and Qos. Samples are DcpsTopic."""
+
+BuiltinTopicDcpsPublication = BuiltinTopic("DCPSPublication", DcpsEndpoint, WRITERS)
+"""The writers; samples are DcpsEndpoint."""
+
+BuiltinTopicDcpsSubscription = BuiltinTopic("DCPSSubscription", DcpsEndpoint, READERS)
+"""The readers; samples are DcpsEndpoint. A builtin reader is seen by those of its own participant only."""
+
+
+class _Source:
+    """Where a builtin reader's samples come from; in place of `dds.links.ReaderLink`."""
+
+    error = None
+    later = ()
+
+    def __init__(self, runtime: Runtime, log: NoticeLog) -> None:
+        self._runtime = runtime
+        self.log = log
+        self.status = ReattachedStatus()
+        self.handle = self.newest = self
+
+    @property
+    def session(self) -> Session:
+        return self._runtime.session
+
+    @property
+    def hopeful(self) -> bool:
+        return self._runtime.attachment.hopeful
+
+    def change(self, endpoint: bytes) -> None:
+        pass  # nobody else hears of it
+
+
+class BuiltinDataReader(DataReader[Any]):
+    """Reads a builtin topic. Made, it has what there is in the group.
+
+    subscriber_or_participant  where it belongs; in a participant it gets a subscriber of its own
+    builtin_topic              one of the four of this module
+    qos                        of a reader; what it doesn't say is reliable, transient-local, and the last sample
+    Raises TypeError for wrong arguments, DDSException for a Qos that can't be honoured.
     """
 
-    key: uuid.UUID
-    participant_key: uuid.UUID
-    topic_name: str
-    type_name: str
-    qos: Qos
-    type_id: TypeIdentifier | None = None
-    node_id: int = 0
-    app_name: str = ""
-    pid: int = 0
+    def __init__(self, subscriber_or_participant: Subscriber | Participant, builtin_topic: BuiltinTopic,
+                 qos: Qos | None = None, listener: Listener | None = None) -> None:
+        if not isinstance(subscriber_or_participant, (Subscriber, Participant)):
+            raise TypeError("a BuiltinDataReader is made in a Subscriber or DomainParticipant, "
+                            f"not in {subscriber_or_participant!r}")
+        if not isinstance(builtin_topic, BuiltinTopic):
+            raise TypeError(f"builtin_topic must be one of dds.builtin, not {builtin_topic!r}")
+        own = policies.check("DataReader", qos, DataReaderQos)
+        check_listener(listener)
+        given = isinstance(subscriber_or_participant, Subscriber)
+        subscriber = (subscriber_or_participant if isinstance(subscriber_or_participant, Subscriber)
+                      else Subscriber(subscriber_or_participant))
+        self._description = builtin_topic
+        try:
+            self._begin_builtin(subscriber, builtin_topic, own, listener, given)
+        except BaseException:
+            self._open = False
+            if not given:
+                subscriber.close()
+            raise
+
+    def _begin_builtin(self, subscriber: Subscriber, topic: BuiltinTopic, own: Qos, listener: Listener | None,
+                       grouped: bool) -> None:
+        self._lay_out(topic, grouped)
+        self._enter(subscriber, own, listener)
+        runtime = self._runtime
+        self._go_by(policies.DEFAULT + OWN_QOS + own)
+        log = NoticeLog(functools.partial(_is_over, runtime))
+        self._read_from(_Source(runtime, log), topic.name, None, None)
+        self.read_own_writes = False
+        self._closer = functools.partial(_close, self._ref, self._hub, log, runtime, runtime.directory)
+        reaper.flush()  # what was forgotten has gone
+        with runtime.asking(f"reading {topic.name}"):
+            runtime.directory.subscribe(
+                topic.about, log, self._ref, topic.name, encode_qos(self._qos, topic.typename))
+        runtime.add_reader(self)
+
+    def _choose_way(self) -> None:
+        self._fast = False  # its log has no memory that the core could take samples from
+
+    def get_matched_publications(self) -> list[int]:
+        """None: what is read here is no writer's."""
+        self._check_open()
+        return []
+
+    matched_pub = property(get_matched_publications)
+
+    def take_batch(self, N: int = 1024) -> Any:
+        raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION, f"{self!r} has no batches; use take()")
 
 
-def endpoint_of(remotes: Iterable[Remote], handle: int, topic: Topic[Any]) -> DcpsEndpoint | None:
-    """The endpoint with `handle` among `remotes`, or None."""
-    import uuid
-
-    for one in list(remotes):
-        if one.handle == handle:
-            guid = one.guid.ljust(16, b"\0")
-            return DcpsEndpoint(
-                key=uuid.UUID(bytes=guid), participant_key=uuid.UUID(bytes=guid[:12] + b"\0\0\0\0"),
-                topic_name=topic.name, type_name=one.type.name or topic.typename, qos=one.qos,
-                type_id=type_id_of(one.type), node_id=one.endpoint.node_id, app_name=one.endpoint.app_name,
-                pid=one.endpoint.pid)
-    return None
+def _is_over(runtime: Runtime) -> bool:
+    return runtime.session.gone and not runtime.attachment.hopeful
 
 
-def type_id_of(announced: AnnouncedType) -> TypeIdentifier | None:
-    """The TypeIdentifier of an announced type, as cls.__idl__.get_type_id() gives it; None if it is no IDL type."""
-    from dds.idl.typeobjects import identifier_of
-
-    if announced.kind != "idl":
-        return None
-    try:
-        return identifier_of(announced.identifier)
-    except ValueError:
-        return None
+def _close(ref: int, hub: Hub, log: NoticeLog, runtime: Runtime, directory: Directory) -> None:
+    runtime.dispatcher.unwatch(ref, hub)
+    directory.unsubscribe(log, ref)
+    log.close()
+    hub.woken()
 
 
-def __getattr__(name: str) -> NoReturn:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise AttributeError(f"dds.builtin has no {name!r}: Spindle has no builtin topics. Ask participant.session "
-                         "(topics(), endpoints(), view(), status()), or for a matched endpoint's data")
-
-
-__all__ = ["DcpsEndpoint"]
+__all__ = ["BuiltinDataReader", "BuiltinTopicDcpsParticipant", "BuiltinTopicDcpsPublication",
+           "BuiltinTopicDcpsSubscription", "BuiltinTopicDcpsTopic", "DcpsEndpoint", "DcpsParticipant", "DcpsTopic"]

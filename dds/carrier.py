@@ -313,11 +313,15 @@ class Port:
         self.name = name
         self.channel = channel
         self.is_shared = carrier.is_shared
-        self.flags = coherent.AUTODISPOSES if farewell & DISPOSES else 0
         self.timeout_s = timeout_s
-        self._farewell = farewell if carrier.is_shared else 0  # else its node says it
+        self.change(farewell)
         self.writers: set[int] = set()  # its handles, one of each node that it was attached to
         carrier.ports.append(self)
+
+    def change(self, farewell: int) -> None:
+        """It says something else when it ends."""
+        self.flags = coherent.AUTODISPOSES if farewell & DISPOSES else 0
+        self._farewell = farewell if self.is_shared else 0  # else its node says it
 
     @property
     def writer(self) -> int:

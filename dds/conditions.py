@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dds.entity import Entity, Participant
+from dds.entity import Entity, Participant, StatusCondition
 from dds.exceptions import DDSException
 from dds.filters.content import ByFunction, Content
 from dds.filters.expression import Expression
@@ -271,7 +271,9 @@ def _reader_of(entity: Entity) -> DataReader[Any] | None:
     """The reader whose samples decide whether `entity` is triggered, if any."""
     if isinstance(entity, _Condition):
         return entity.reader
+    if isinstance(entity, StatusCondition):
+        entity = entity.get_entity() if entity._open else entity
     return entity if isinstance(entity, DataReader) else None
 
 
-__all__ = ["GuardCondition", "QueryCondition", "ReadCondition", "WaitSet"]
+__all__ = ["GuardCondition", "QueryCondition", "ReadCondition", "StatusCondition", "WaitSet"]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from dds.announced import AnnouncedType
     from dds.listener import Listener
-    from dds.wake import Hub, Waker
+    from dds.qos import Qos
+    from dds.wake import Deadline, Hub, Waker
 
 
 class AnEntity(Protocol):
@@ -22,7 +23,6 @@ class AnEntity(Protocol):
     _open: bool
     _ref: int
     _listener: Listener | None
-
     @property
     def _parent(self) -> AnEntity | None: ...
 
@@ -44,6 +44,11 @@ class AnEndpoint(AnEntity, Protocol):
 
     def _differs(self, remote: Any, difference: str) -> None:
         """`remote`, of the topic, has a type that doesn't go with this one's."""
+
+    _qos: Qos
+
+    def _apply_qos(self, following: Qos) -> None:
+        """Go by `following` from now on, and announce it."""
 
 
 class AReader(AnEndpoint, Protocol):
@@ -128,6 +133,12 @@ class AWriter(AnEndpoint, Protocol):
 
     def _rebind(self) -> None:
         """Its link has another inbox."""
+
+    def _check_doubts(self) -> None:
+        """Raises DDSUnacknowledged if there is something in doubt that nobody has heard of."""
+
+    def _wait_for_acks(self, deadline: Deadline, persisted: bool) -> bool:
+        """See DataWriter.wait_for_acks()."""
 
     def _misses(self, missed: list[tuple[int, int]]) -> None:
         """It has not written these instances in time, for so many periods."""

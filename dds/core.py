@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from dds.conditions import GuardCondition, QueryCondition, ReadCondition, WaitSet
+from dds.conditions import GuardCondition, QueryCondition, ReadCondition, StatusCondition, WaitSet
 from dds.entity import Entity
 from dds.exceptions import (
     DDSException,
@@ -29,5 +29,5 @@ def __getattr__(name: str) -> NoReturn:
 __all__ = [
     "DDSException", "DDSNodeLost", "DDSSampleTooLarge", "DDSStatus", "DDSTimeout", "DDSUnacknowledged",
     "DDSUnsupported", "Entity", "GuardCondition", "InstanceState", "Listener", "NodeState", "Policy", "Qos",
-    "QueryCondition", "ReadCondition", "SampleState", "Statistics", "ViewState", "WaitSet",
+    "QueryCondition", "ReadCondition", "SampleState", "Statistics", "StatusCondition", "ViewState", "WaitSet",
 ]

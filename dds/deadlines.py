@@ -35,10 +35,24 @@ class Deadlines:
         self._on_time[instance] = self._latest_ns + self.period_ns
         self._on_time.move_to_end(instance)
 
+    def change(self, period_ns: int) -> None:
+        """Another period, counted from when each instance was written last."""
+        longer, self.period_ns = period_ns - self.period_ns, period_ns
+        for instance in self._on_time:
+            self._on_time[instance] += longer
+        self._missed = {instance: due + longer for instance, due in self._missed.items()}
+        self._ends = [(due, instance) for instance, due in self._missed.items()]
+        heapq.heapify(self._ends)
+
     def ended(self, instance: int) -> None:
         """Nobody is to write it any more."""
         self._on_time.pop(instance, None)
         self._missed.pop(instance, None)
+
+    @property
+    def pause_s(self) -> float:
+        """How long whoever looks at them sleeps at least: periods that nobody could follow are counted many at once."""
+        return 0.001 if self.period_ns >= 1_000_000 else 0.01
 
     @property
     def next_ns(self) -> int | None:

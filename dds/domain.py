@@ -20,15 +20,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dds import policies, reaper
+from dds.announcing import encode_qos
 from dds.entity import Entity, Participant, check_listener, entity_name
 from dds.exceptions import DDSException, DDSNodeLost, translate, unsupported
 from dds.internal import dds_domain_default
 from dds.listener import Listener
-from dds.matching import Runtime
+from dds.matching import ITSELF, Runtime
 from dds.order_groups import group_of, is_group
 from dds.qos import DomainParticipantQos, Qos
 from dds.topic import Topic
 from dds.wake import exit_begins
+from spindle.group.endpoints import PARTICIPANT
 
 if TYPE_CHECKING:
     from spindle.client import Session
@@ -108,6 +110,9 @@ class DomainParticipant(Participant):
     Raises DDSNodeLost if there is no node, DDSException if it refuses.
     """
 
+    _kind = "DomainParticipant"
+    _limited_qos = DomainParticipantQos
+
     def __init__(self, domain_id: int = dds_domain_default, qos: Qos | None = None, listener: Listener | None = None,
                  *, embedded: bool | None = None, node_id: int | None = None,
                  runtime_dir: str | os.PathLike[str] | None = None, timeout: int = 5_000_000_000,
@@ -158,11 +163,33 @@ class DomainParticipant(Participant):
         self._closer = self._runtime.close
         self._enter(None, own, listener)
         self._runtime.participant = weakref.ref(self)
+        try:
+            with self._runtime.asking("announcing the participant"):
+                self._runtime.directory.announce(ITSELF, PARTICIPANT, "", encode_qos(own))
+        except BaseException:
+            self._open = False
+            self._runtime.close()
+            raise
         _participants.add(self)
         _close_at_exit()
         _warn_of_other_settings()
         if reattach is not False or listener is not None:
             self._runtime.watch()
+
+    def _guid(self) -> bytes:
+        return self._runtime.known_guid_of(ITSELF)
+
+    def close(self) -> None:
+        """Close the participant and everything below it. Idempotent."""
+        if self._open:
+            self._runtime.closing = True
+        super().close()
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        self._revision += 1
+        with self._runtime.asking("announcing the participant"):
+            self._runtime.directory.announce(ITSELF, PARTICIPANT, "", encode_qos(following, revision=self._revision))
+        self._qos = following
 
     def assert_liveliness(self) -> None:
         """Say that the program lives, for its writers with Liveliness.ManualByParticipant. DDS 1.4, 2.2.2.2.1.21."""

@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dds import reaper
+from dds import policies, reaper
+from dds.announcing import handle_of
 from dds.exceptions import DDSException, closed
 from dds.listener import CALLBACKS, Listener
-from dds.matching import Runtime, handle_of
-from dds.policy_table import row_of
-from dds.qos import Policy, Qos
+from dds.matching import Runtime
+from dds.qos import LimitedScopeQos, Policy, Qos
 from dds.status import DDSStatus, NodeStatus
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ class Entity:
     _ref = 0
     _parent: Entity | None = None
     _listener: Listener | None = None
+    _status_condition: StatusCondition | None = None
     _qos: Qos = Qos()
+    _kind = "Entity"  # of Qos, as the table of policies has it
+    _limited_qos: type[LimitedScopeQos] = LimitedScopeQos
+    _revision = 0  # how often what is announced of it has changed
     _runtime: Runtime
 
     def __init__(self, ref: int, listener: Listener | None = None) -> None:
@@ -156,7 +160,7 @@ class Entity:
     def _guid(self) -> bytes:
         """16 bytes, unique in the group: the participant's own 12, and the entity's handle. After a reattachment the
         participant has 12 others: for the group it is a new participant."""
-        return self._runtime.guid_of(self._ref)
+        return self._runtime.known_guid_of(self._ref)
 
     def get_guid(self) -> uuid.UUID:
         """Unique name of this entity in the group."""
@@ -176,15 +180,25 @@ class Entity:
         return self._real()._qos
 
     def set_qos(self, qos: Qos) -> None:
-        """Change user data, names and properties. Raises DDSException (IMMUTABLE_POLICY) for any other change."""
+        """Change policies, those that DDS 1.4, 2.2.3 calls changeable (the table in docs/qos.md). Peers hear of it, and
+        match anew. What `qos` doesn't say stays as it is.
+
+        Raises DDSException (IMMUTABLE_POLICY) for others, and as creating the entity does; nothing is changed then.
+        """
         me = self._real()
-        if not isinstance(qos, Qos):
-            raise TypeError(f"qos must be a Qos, not {qos!r}")
-        for policy in qos:
-            if not row_of(policy).changeable and me._qos[policy] != policy:
-                raise DDSException(DDSException.DDS_RETCODE_IMMUTABLE_POLICY,
-                                   f"{policy!r} can't be set on a living entity: create it with this Qos")
-        me._qos = me._qos + qos
+        following = policies.changed(type(me)._kind, me._qos, qos, me._limited_qos)
+        if following != me._qos:
+            me._change_qos(following, qos)
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        """For subclasses: go by `following` from now on, in which what a program has `said` is new."""
+        self._qos = following
+
+    def _apply_qos(self, following: Qos) -> None:
+        """For readers and writers: go by what the group that they are in has now."""
+
+    def _topic_changed(self, topic: Entity) -> None:
+        """For readers and writers: what is announced of a topic has changed, perhaps theirs."""
 
     # --- listeners
 
@@ -232,7 +246,9 @@ class Entity:
         self._watchers = (*(one for one in self._watchers if one() is not None), weakref.ref(waker))
 
     def _unwatch_by(self, waker: Waker) -> None:
-        self._watchers = tuple(one for one in self._watchers if one() not in (None, waker))
+        left = [one for one in self._watchers if one() is not None]
+        mine = next((one for one in left if one() is waker), None)
+        self._watchers = tuple(one for one in left if one is not mine)  # it may watch by a StatusCondition, too
 
     def _update_status(self) -> None:
         """For subclasses: bring the changed bits up to date."""
@@ -266,6 +282,12 @@ class Entity:
         if not 0 <= mask <= DDSStatus.All:
             raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{mask} has bits outside DDSStatus.All")
         self._real()._status_mask = mask
+
+    def get_statuscondition(self) -> StatusCondition:
+        """Its StatusCondition, for wait sets."""
+        return StatusCondition(self)
+
+    status_condition = property(get_statuscondition)
 
     def _triggers(self) -> bool:
         """True if a wait set that this entity is attached to should wake up."""
@@ -307,6 +329,88 @@ class Entity:
     @property
     def datareader(self) -> Entity:
         return self.get_datareader()
+
+
+class StatusCondition(Entity):
+    """Triggered while one of the enabled statuses of an entity has changed. DDS 1.4, 2.2.2.1.9.
+
+    Each entity has one, `entity.status_condition`; StatusCondition(entity) is the same one. To wait for the statuses of
+    the entity's own mask, the entity itself may be attached to a WaitSet.
+
+    enabled_statuses  bits of DDSStatus; all, if the program doesn't say which
+    """
+
+    enabled_statuses: int
+
+    def __new__(cls, entity: Entity) -> StatusCondition:
+        if not isinstance(entity, Entity) or isinstance(entity, StatusCondition):
+            raise TypeError(f"a StatusCondition is that of an entity with statuses, not of {entity!r}")
+        real = entity._real()
+        found = real._status_condition
+        if found is None:
+            found = real._status_condition = super().__new__(cls)
+            found.enabled_statuses = DDSStatus.All
+            found._of = weakref.ref(real)
+            found._ref = real._ref
+        return found
+
+    def __init__(self, entity: Entity) -> None:
+        pass  # what it is, it is already
+
+    _of: weakref.ref[Entity]
+
+    @property
+    def _open(self) -> bool:  # type: ignore[override]
+        entity = self._of()
+        return entity is not None and entity._open
+
+    def _real(self) -> Entity:
+        self._check_open()
+        return self
+
+    def get_entity(self) -> Entity:  # type: ignore[override]
+        """The entity whose statuses these are."""
+        self._check_open()
+        entity = self._of()
+        assert entity is not None
+        return entity
+
+    def get_enabled_statuses(self) -> int:
+        return self.enabled_statuses
+
+    def set_enabled_statuses(self, mask: int) -> None:
+        """Bits of DDSStatus. Raises DDSException (BAD_PARAMETER) for others."""
+        entity = self.get_entity()
+        if not 0 <= mask <= DDSStatus.All:
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{mask} has bits outside DDSStatus.All")
+        self.enabled_statuses = mask
+        entity._wake_watchers()
+
+    def get_trigger_value(self) -> bool:
+        """True while one of the enabled statuses has changed."""
+        return self.get_entity().read_status(self.enabled_statuses) != 0
+
+    trigger_value = property(get_trigger_value)
+    triggered = property(get_trigger_value)
+
+    # For wait sets.
+
+    def _triggers(self) -> bool:
+        return self._open and self.get_trigger_value()
+
+    def _watch_by(self, waker: Waker) -> None:
+        self.get_entity()._watch_by(waker)
+
+    def _unwatch_by(self, waker: Waker) -> None:
+        entity = self._of()
+        if entity is not None:
+            entity._unwatch_by(waker)
+
+    def close(self) -> None:
+        """It ends with its entity."""
+
+    def __del__(self) -> None:
+        pass
 
 
 class Participant(Entity):

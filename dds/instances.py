@@ -258,19 +258,35 @@ class Instances:
                 instance.state = InstanceState.NotAliveNoWriters
         return instance.state != before
 
+    def displace(self) -> bool:
+        """Forget the instance of which nothing is kept for longest, alive or not; False if there is none."""
+        found = next((one for one in self.by_handle.values() if not one.kept), None)
+        if found is None:
+            return False
+        for writer in [one for one, registered in self._registered.items() if found in registered]:
+            self._registered[writer].pop(found)
+            if not self._registered[writer]:
+                del self._registered[writer]
+        found.unsettle()
+        self._forget(found)
+        return True
+
     def forget_if_over(self, instance: Instance) -> bool:
         """Call it when nothing of the instance is kept any more, or it has lost a writer. True if it was forgotten."""
         over = not instance.kept and not instance.writers and instance.state != InstanceState.Alive
         if over and self._by_key.get(instance.key) is instance:
-            del self._by_key[instance.key]
-            self.by_handle.pop(instance.handle, None)
-            self.table.forget(instance)
-            if len(self._by_key) * 4 < self._most:  # dictionaries keep their room when what they had has gone
-                self._by_key, self.by_handle = dict(self._by_key), dict(self.by_handle)
-                self._registered = {writer: dict(one) for writer, one in self._registered.items()}
-                self.table.shrink()
-                self._most = max(SHRINKS_FROM, len(self._by_key))
+            self._forget(instance)
         return over
+
+    def _forget(self, instance: Instance) -> None:
+        del self._by_key[instance.key]
+        self.by_handle.pop(instance.handle, None)
+        self.table.forget(instance)
+        if len(self._by_key) * 4 < self._most:  # dictionaries keep their room when what they had has gone
+            self._by_key, self.by_handle = dict(self._by_key), dict(self.by_handle)
+            self._registered = {writer: dict(one) for writer, one in self._registered.items()}
+            self.table.shrink()
+            self._most = max(SHRINKS_FROM, len(self._by_key))
 
 
 class Written:
@@ -281,6 +297,9 @@ class Written:
         self._handles: dict[Any, int] = {}
         self._payloads: dict[int, bytes] = {}
         self._most = SHRINKS_FROM  # instances since the tables were made
+
+    def __len__(self) -> int:
+        return len(self._handles)
 
     def add(self, sample: Any, payload: bytes) -> int:
         """The handle of the instance of `sample`, whose encoded form is `payload`."""

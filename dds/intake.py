@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds.coherent import Member, Sets, carrier_of, is_of_set
-from dds.deadlines import Deadlines
+from dds.deadlines import Deadlines, Delays
 from dds.ends import Ends
 from dds.filters.content import Content
 from dds.inline_qos import NOTHING, InlineQos, split
@@ -37,9 +37,12 @@ from dds.instances import (
     Entry,
     Instance,
 )
-from dds.internal import publication_handle
+from dds.internal import dds_infinity, publication_handle
 from dds.kept import NotOfType
+from dds.limits import ReaderLimits
 from dds.losses import Losses
+from dds.policies import deadline_ns
+from dds.qos import Qos
 from dds.standing import Standing
 from dds.status import InstanceState
 
@@ -95,6 +98,23 @@ class Intake(Ends):
         self._step = 0  # see let_in_next()
         self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
+        self.limits: ReaderLimits | None = None  # on instances
+
+    def change(self, requested: Qos) -> None:
+        """The reader goes by this Qos from now on. What has come before, and was let in, stays as it is."""
+        self.standing.change(requested)
+        period = deadline_ns(requested)
+        if self.deadlines is None or not period:
+            self.deadlines = Deadlines(period) if period else None
+        else:
+            self.deadlines.change(period)
+        self._purges.clear()
+        for state in (InstanceState.NotAliveDisposed, InstanceState.NotAliveNoWriters):
+            if (delay := self.standing.purge_delay(state)) < dds_infinity:
+                self._purges[state] = Delays(delay)
+        for instance in list(self.instances.by_handle.values()) if self.instances is not None else ():
+            if instance.state != InstanceState.Alive:
+                self._purge_later(instance)
 
     # --- coming in
 
@@ -126,6 +146,8 @@ class Intake(Ends):
         Those of a selective reader are counted when they are let in, because only then it is known whether they are for
         this reader; call pull() first.
         """
+        if not self.limit or self.depth:
+            return
         pending = self.log.pending
         end = self.log.position_index + pending
         without_room = min(pending, len(self) + len(self._arrived) + pending - self.limit)
@@ -153,7 +175,7 @@ class Intake(Ends):
                 self.losses.look()
         self._let_in()
         left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
-        while left > 0 and len(self) < wanted:
+        while left > 0 and len(self) < wanted and not self._arrived:
             room = self._room()
             if room <= 0:
                 return
@@ -165,8 +187,10 @@ class Intake(Ends):
             self._let_in()
 
     def _let_in(self) -> None:
-        """Let in what was taken from the log. Interrupted by a signal, say, it goes on where it was the next time."""
-        while self._arrived:
+        """Let in what was taken from the log, as far as there is room. Interrupted by a signal, say, it goes on where
+        it was the next time."""
+        limits = self.limits
+        while self._arrived and (limits is None or not limits.refuses(self, self._index, *self._arrived[0])):
             self.let_in_next()
 
     def _add(self, pairs: list[tuple[bytes, Any]]) -> None:
@@ -336,7 +360,7 @@ class Intake(Ends):
         entry.step = self._step
         super()._keep(entry)
         if self.depth and not entry.ends:
-            self._make_room(entry.instance, entry)
+            self._keep_last(entry, self.depth)
 
     # --- instances
 
@@ -376,20 +400,6 @@ class Intake(Ends):
                 sample = self._of_type(payload)
             found = self.instances.of_payload(payload, sample)
         return found, sample
-
-    def _make_room(self, instance: Instance, entry: Entry) -> None:
-        """KeepLast: the newest `depth` of the instance, or of the topic for types without a key."""
-        if instance.entries is None:
-            instance.entries = collections.deque()
-        instance.entries.append(entry)
-        if len(instance.entries) > self.depth and instance.gone:
-            instance.entries = collections.deque(one for one in instance.entries if not one.gone)
-            instance.gone = 0
-        while len(instance.entries) > self.depth:
-            self.drop(instance.entries.popleft())
-            instance.gone = 0
-        if self._gone > 64 and self._gone > len(self):  # an old sample in front must not keep them all
-            self.sweep_all()
 
     # --- time
 

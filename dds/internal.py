@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 dds_infinity: int = (1 << 63) - 1  # ns; the duration that never ends
 dds_domain_default: int = 0
 uint32_max: int = (1 << 32) - 1
+feature_topic_discovery = True  # dds.builtin.BuiltinTopicDcpsTopic is there
 
 
 def publication_handle(node_id: int, writer: int, relay: int) -> int:
@@ -30,6 +31,11 @@ def publication_handle(node_id: int, writer: int, relay: int) -> int:
 def is_relayed(handle: int) -> bool:
     """True for the publication handle of a writer on a host without a node."""
     return bool(handle >> 62)
+
+
+def handle_of_writer(live: Any) -> int:
+    """The publication handle of the writer of a message."""
+    return publication_handle(live.sender, live.writer, live.relay)
 
 
 class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own info register as one

@@ -56,6 +56,21 @@ class Kept:
         entry.instance.kept += 1
         self._next_expiry = min(self._next_expiry, entry.expires)
 
+    def _keep_last(self, entry: Entry, depth: int) -> None:
+        """KeepLast: the newest `depth` of its instance, or of the topic for types without a key."""
+        instance = entry.instance
+        if instance.entries is None:
+            instance.entries = collections.deque()
+        instance.entries.append(entry)
+        if len(instance.entries) > depth and instance.gone:
+            instance.entries = collections.deque(one for one in instance.entries if not one.gone)
+            instance.gone = 0
+        while len(instance.entries) > depth:
+            self.drop(instance.entries.popleft())
+            instance.gone = 0
+        if self._gone > 64 and self._gone > len(self):  # an old sample in front must not keep them all
+            self.sweep_all()
+
     def expire(self, now_ns: int) -> None:
         """Give up the samples whose lifespan is over."""
         if now_ns < self._next_expiry:

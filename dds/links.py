@@ -23,7 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dds import coherent
-from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
+from dds.exceptions import DDSException, DDSNodeLost, DDSTimeout, DDSUnacknowledged, closed
 from dds.inline_qos import split
 from dds.instances import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, PACKET, operation
 from dds.internal import publication_handle
@@ -94,6 +94,7 @@ class WriterLink:
         if self.handle.session is session or self._closed:
             return
         self.bury()
+        said = self._endpoint, self._farewell
         handle = self._open(session)
         with self._lock:
             if self._closed:
@@ -103,9 +104,26 @@ class WriterLink:
             self.handle = handle
             self._local.add(handle, self.runtime.number)
             self.error = None
+        if said != (self._endpoint, self._farewell):  # changed meanwhile
+            handle.change(self._endpoint, self._farewell)
         writer = self.writer()
         if writer is not None:
             writer._rebind()
+
+    def change(self, endpoint: bytes, farewell: int) -> None:
+        """What is said of the writer is this from now on. DDSException; then nothing has changed."""
+        before = self._endpoint, self._farewell
+        self._endpoint, self._farewell = endpoint, farewell
+        if self.handle.session.gone and self.runtime.attachment.hopeful:
+            return  # the next node hears it when the writer is opened there
+        try:
+            with self.runtime.asking(f"changing a writer of topic {self.spec.name!r}"):
+                self.handle.change(endpoint, farewell)
+        except DDSException as error:
+            if isinstance(error, DDSNodeLost) and self.runtime.attachment.hopeful:
+                return
+            self._endpoint, self._farewell = before
+            raise
 
     def fail(self, error: DDSException) -> None:
         self.error = error
@@ -332,7 +350,7 @@ class ReaderLink:
         earlier = [place for place in earlier if place.group_id != after.group_id]
         handle = session.open_reader(
             self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
-            earlier=earlier, endpoint=self._endpoint, guid=self.guid)
+            earlier=earlier, endpoint=(said := self._endpoint), guid=self.guid)
         self._places = {one.group_id: one for one in [*earlier, after][-PLACES_MAX:]}
         with self._lock:
             if self._closed:
@@ -340,7 +358,23 @@ class ReaderLink:
                 return
             self.later.append(handle)
             self.error = None
+        if said != self._endpoint:  # changed meanwhile
+            handle.change(self._endpoint)
         self._count(handle.continued and readable)
+
+    def change(self, endpoint: bytes) -> None:
+        """What is said of the reader is this from now on. DDSException; then nothing has changed."""
+        before, self._endpoint = self._endpoint, endpoint
+        if self.newest.session.gone and self.runtime.attachment.hopeful:
+            return  # the next node hears it when the reader is opened there
+        try:
+            with self.runtime.asking(f"changing a reader of topic {self.spec.name!r}"):
+                self.newest.change(endpoint)
+        except DDSException as error:
+            if isinstance(error, DDSNodeLost) and self.runtime.attachment.hopeful:
+                return
+            self._endpoint = before
+            raise
 
     def _count(self, continued: bool) -> None:
         self.status.count()

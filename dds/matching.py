@@ -1,8 +1,7 @@
 """Matching: which writers and readers of a topic talk to each other, and telling them.
 
-Why the Qos travels: nodes know endpoints only as opaque bytes. Every reader and writer announces its Qos there; each
-participant compares what is offered with what is requested for its own endpoints (`dds.policies`), so both ends come to
-the same result without asking each other.
+Each participant compares what is offered with what is requested for its own endpoints (`dds.policies`), as everybody
+announces it (`dds.announcing`), so both ends come to the same result without asking each other.
 
 Rules: an endpoint's guid is never used again, so that what was withdrawn never comes back, whatever order answers and
 events arrive in. The list from the node is the truth, events only say that it changed. Nothing here runs foreign code.
@@ -16,20 +15,21 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dds import announced
 from dds.alarms import Alarms
-from dds.announced import AnnouncedType
+from dds.announced import NOTHING, AnnouncedType
+from dds.announcing import Remote
 from dds.attachment import Attachment
 from dds.consistency import inconsistency
+from dds.directory import Directory
 from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
 from dds.inline_qos import partitions
-from dds.internal import publication_handle
-from dds.order_groups import Channel, channel_in
-from dds.policies import DEFAULT, ignores_local, incompatible_policy, partitions_meet
+from dds.order_groups import Channel
+from dds.policies import ignores_local, incompatible_policy, of_group, partitions_meet
+from dds.policy_table import TABLE
 from dds.qos import Qos
 from dds.status import (
     IncompatibleQosStatus,
@@ -41,49 +41,14 @@ from dds.status import (
 
 if TYPE_CHECKING:
     from dds.contracts import AnEndpoint, AnEntity, AReader, AVigil
-    from dds.types import Codec
     from spindle.client import Endpoint, Event, Session
 
-ENDPOINT_BYTES_MAX = 4096  # of spindle.group.endpoints
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
+ITSELF = 0  # the handle of a participant among its own entities, as far as the group is concerned
 PREFIX_BYTES = 12  # of a guid, which stand for its participant
 
 _numbers = itertools.count(1)
 _prefixes: dict[bytes, int] = {}  # of the participants of this process -> their numbers
-
-
-class Remote:
-    """An endpoint somewhere in the group, perhaps our own."""
-
-    __slots__ = ("channel", "endpoint", "guid", "handle", "is_writer", "qos", "type")
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self.guid = endpoint.guid
-        self.is_writer = endpoint.is_writer
-        if endpoint.is_writer:
-            self.handle = publication_handle(endpoint.node_id, endpoint.writer_id, endpoint.relay)
-        else:
-            self.handle = handle_of(endpoint.guid)
-        said, self.type = announced.decode(endpoint.endpoint)
-        self.qos = DEFAULT + said
-        self.channel = channel_in(endpoint.endpoint)  # its topic, in an order group
-
-
-def handle_of(guid: bytes) -> int:
-    """A number for the entity with this guid, positive and below 2**63."""
-    return int.from_bytes(guid[-8:], "big") & (1 << 63) - 1 or 1
-
-
-def announcement(qos: Qos, codec: Codec, channel: Channel | None = None) -> bytes:
-    """What is announced of an endpoint: its policies, without those that are as in DEFAULT, and its type; in an order
-    group, its topic."""
-    said = {scope: one for scope, one in qos.asdict().items() if scope not in _DEFAULTS or one != _DEFAULTS[scope]}
-    return announced.encode({"qos": said, **({} if channel is None else channel.announced())}, codec,
-                            ENDPOINT_BYTES_MAX)
-
-
-_DEFAULTS = DEFAULT.asdict()
 
 
 class Matches:
@@ -94,7 +59,7 @@ class Matches:
     """
 
     def __init__(self, entity: AnEndpoint, topic: str, is_writer: bool, qos: Qos,
-                 type_: AnnouncedType = announced.NOTHING, channel: Channel | None = None) -> None:
+                 type_: AnnouncedType = NOTHING, channel: Channel | None = None) -> None:
         self.entity = weakref.ref(entity)
         self.type = type_
         self.participant = 0  # its number, see Runtime
@@ -112,33 +77,31 @@ class Matches:
         self._counting = threading.Lock()  # of the writers that live
 
     def consider(self, remote: Remote) -> None:
-        if remote.is_writer == self.is_writer or remote.guid in self.matched or remote.guid in self.incompatible:
-            return
-        mine, theirs = self.channel, remote.channel
-        if mine != theirs and (mine is None or theirs is None or mine.topic != theirs.topic):
-            return  # another topic of the group
-        offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
-        if ignores_local(requested, self.participant == _prefixes.get(remote.guid[:PREFIX_BYTES]),
-                         remote.guid[:PREFIX_BYTES] in _prefixes):
-            return
-        if not partitions_meet(partitions(offered), partitions(requested)):
+        """It was announced, or announced anew, or our own Qos has changed."""
+        if remote.is_writer == self.is_writer:
             return
         entity = self.entity()
+        obstacle = self._obstacle(remote)
         if entity is None:
             return
-        ends = (remote.type, self.type) if self.is_writer else (self.type, remote.type)
-        difference = inconsistency(*ends, requested) or entity._meets(remote.type)
-        if mine != theirs:
-            difference = difference or "the types differ"
-        if difference:
+        difference = "" if obstacle is None else self._difference(remote, entity)
+        if obstacle == 0 and not difference and remote.guid in self.matched:
+            self.matched[remote.guid] = remote
+            return
+        if (obstacle or difference) and remote.guid in self.incompatible:
+            self.incompatible[remote.guid] = remote
+            return
+        self.forget(remote.guid)
+        if obstacle is None:
+            if not self.is_writer:
+                entity._unblock(remote.handle)  # type: ignore[attr-defined]  # what it writes says whom it is for
+        elif difference:
             self.incompatible[remote.guid] = remote
             entity._differs(remote, difference)
-            return
-        policy_id = incompatible_policy(offered, requested)
-        if policy_id:
+        elif obstacle:
             self.incompatible[remote.guid] = remote
             self.incompatible_status.count()
-            self.incompatible_status.last_policy_id = policy_id
+            self.incompatible_status.last_policy_id = obstacle
             if not self.is_writer:
                 entity._block(remote.handle)  # type: ignore[attr-defined]
             entity._note("on_offered_incompatible_qos" if self.is_writer else "on_requested_incompatible_qos")
@@ -149,8 +112,29 @@ class Matches:
             self.status.count()
             self._count_current(entity, remote, 1)
 
+    def _obstacle(self, remote: Remote) -> int | None:
+        """Number of the policy that keeps us apart, 0 if none does; None if we have nothing to do with each other."""
+        mine, theirs = self.channel, remote.channel
+        if mine != theirs and (mine is None or theirs is None or mine.topic != theirs.topic):
+            return None  # another topic of the group
+        offered, requested = (self.qos, remote.qos) if self.is_writer else (remote.qos, self.qos)
+        if ignores_local(requested, self.participant == _prefixes.get(remote.guid[:PREFIX_BYTES]),
+                         remote.guid[:PREFIX_BYTES] in _prefixes):
+            return None
+        if not partitions_meet(partitions(offered), partitions(requested)):
+            return None
+        return incompatible_policy(offered, requested)
+
+    def _difference(self, remote: Remote, entity: AnEndpoint) -> str:
+        """Why our types don't go together; "" if they do."""
+        requested = remote.qos if self.is_writer else self.qos
+        ends = (remote.type, self.type) if self.is_writer else (self.type, remote.type)
+        difference = inconsistency(*ends, requested) or entity._meets(remote.type)
+        return difference or ("the types differ" if self.channel != remote.channel else "")
+
     def forget(self, guid: bytes) -> None:
-        """The endpoint is closed. An incompatible writer stays blocked: what it has written may not have been read."""
+        """The endpoint is closed, or has changed. An incompatible writer that is closed stays blocked: what it has
+        written may not have been read."""
         entity = self.entity()
         self.incompatible.pop(guid, None)
         remote = self.matched.pop(guid, None)
@@ -235,6 +219,7 @@ class Runtime:
         self.participant: weakref.ref[AnEntity] | None = None
         self.number = next(_numbers)
         self._vigils: tuple[weakref.ref[AVigil], ...] = ()  # replaced, never changed: each write looks at them
+        self.closing = False  # the participant is, and all that it has
         self.alarms = Alarms(f"spindle alarms of domain {session.domain_id}")
         self.signs = Alarms(f"spindle signs of life of domain {session.domain_id}")  # never waits for the program
         self._renew_prefix()
@@ -245,6 +230,7 @@ class Runtime:
         self._gone: dict[bytes, None] = {}
         self._watching = False
         self._readers: weakref.WeakSet[AReader] = weakref.WeakSet()
+        self.directory = Directory(self, self._lock)
 
     @property
     def session(self) -> Session:
@@ -260,7 +246,12 @@ class Runtime:
         _prefixes[self.prefix] = self.number
 
     def guid_of(self, ref: int) -> bytes:
+        """Under which its entity with this handle is opened at the session."""
         return self.prefix + (ref & 0xFFFFFFFF).to_bytes(4, "big")
+
+    def known_guid_of(self, ref: int) -> bytes:
+        """Under which the group has it."""
+        return self.session.present_guid(self.guid_of(ref))
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[None]:
@@ -297,7 +288,9 @@ class Runtime:
 
     def remove(self, matches: Matches, guid: bytes) -> None:
         """One of our endpoints is closed; its peers in this participant know at once."""
+        guid = self.session.present_guid(guid)
         with self._lock:
+            self.directory.went(guid)
             self._local = tuple(one for one in self._local if one is not matches)
             self._withdraw(matches.topic, guid)
             if not any(one.topic == matches.topic for one in self._local):
@@ -316,6 +309,13 @@ class Runtime:
     def _listen(self, session: Session) -> None:
         session.add_listener(functools.partial(_on_event, weakref.ref(self), weakref.ref(session)))
 
+    def reconsider(self, matches: Matches, qos: Qos) -> None:
+        """One of our endpoints has another Qos."""
+        with self._lock:
+            matches.qos = qos
+            for remote in list(self._known.get(matches.topic, {}).values()):
+                matches.consider(remote)
+
     # --- everybody's endpoints
 
     def refresh(self, topic: str) -> None:
@@ -325,6 +325,7 @@ class Runtime:
             with self._lock:
                 for endpoint in listed.values():
                     self._announce(endpoint)
+                    self.directory.came(endpoint)
                 missing = [guid for guid in list(self._known.get(topic, {})) if guid not in listed]
             if missing:
                 # An event may have told us of them after the list was made: only a second list is proof.
@@ -339,9 +340,13 @@ class Runtime:
             if endpoint.guid in self._gone or not any(one.topic == endpoint.topic for one in self._local):
                 return
             known = self._known.setdefault(endpoint.topic, {})
-            if endpoint.guid in known:
+            before = known.get(endpoint.guid)
+            if before is not None and before.endpoint == endpoint:
                 return
-            remote = known[endpoint.guid] = Remote(endpoint)
+            remote = Remote(endpoint)
+            if before is not None and before.revision > remote.revision:
+                return  # what it said earlier, told by a list that comes behind the event
+            known[endpoint.guid] = remote
             for one in self._local:
                 if one.topic == endpoint.topic:
                     one.consider(remote)
@@ -358,11 +363,14 @@ class Runtime:
 
     def on_event(self, event: Event) -> None:
         """On the session's thread."""
-        if event.kind == "endpoint_added" and event.endpoint is not None:
-            self._announce(event.endpoint)
-        elif event.kind == "endpoint_removed" and event.endpoint is not None:
-            self._withdraw(event.endpoint.topic, event.endpoint.guid)
+        if event.endpoint is not None:
+            if event.kind == "endpoint_added":
+                self._announce(event.endpoint)
+            elif event.kind == "endpoint_removed":
+                self._withdraw(event.endpoint.topic, event.endpoint.guid)
+            self.directory.on_event(event)
         elif event.kind == "turned":
+            _prefixes[self.session.present_guid(self.prefix)] = self.number
             self.attachment.turned(event.text)
             self.node_changed(lost=False)
         elif event.kind == "missed":
@@ -370,6 +378,8 @@ class Runtime:
                 topics = {one.topic for one in self._local}
             for topic in topics:
                 self.refresh(topic)
+            with self.asking("asking for what is announced"):
+                self.directory.refresh()
 
     # --- losing a node, and entering the next one
 
@@ -381,6 +391,8 @@ class Runtime:
                 one.forget_all()
             if lost:
                 self._known.clear()
+                self.directory.lost()
+        self.directory.wake()
         for one in local:
             entity = one.entity()
             if entity is not None and one.is_writer:
@@ -407,6 +419,7 @@ class Runtime:
             self._gone.clear()  # the new node's list is a truth of its own
             self._watching = True
         self._listen(session)
+        self.directory.enter(session)
 
     def rematch(self) -> None:
         """After our endpoints were opened there."""
@@ -414,6 +427,7 @@ class Runtime:
             topics = {one.topic for one in self._local}
         for topic in topics:
             self.refresh(topic)
+        self.directory.refresh()
 
     # --- listeners
 
@@ -435,10 +449,20 @@ class Runtime:
     def close(self) -> None:
         self.signs.stop()
         self.alarms.stop()
+        if self.session.embedded:  # and other participants of this process may go on with it
+            self.directory.close()
         self.dispatcher.stop()
         self.attachment.close()
         for prefix in [one for one, number in list(_prefixes.items()) if number == self.number]:
             _prefixes.pop(prefix, None)
+
+
+def change_members(members: Iterable[Any], before: Qos, following: Qos) -> None:
+    """The readers of a subscriber, or the writers of a publisher, go by its new Qos, and announce it."""
+    changed = {one.__scope__ for one in following if before[one] != one}
+    if any(row.inherited == "group" or row.told_with == "group" for row in TABLE if row.scope in changed):
+        for member in members:
+            member._apply_qos(member._qos + of_group(following))
 
 
 def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Session], event: Event) -> None:
@@ -451,4 +475,4 @@ def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Sessio
         runtime.on_event(event)
 
 
-__all__ = ["Matches", "Remote", "Runtime"]
+__all__ = ["ITSELF", "Matches", "Runtime", "change_members"]

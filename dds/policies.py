@@ -16,7 +16,7 @@ from dds import policy_table
 from dds.exceptions import DDSException
 from dds.inline_qos import partitions
 from dds.internal import dds_infinity
-from dds.policy_table import DEADLINE_MIN, GROUP_SCOPE, LEASE_MIN, TABLE
+from dds.policy_table import GROUP_SCOPE, LEASE_MIN, TABLE
 from dds.policy_table import kind as _kind
 from dds.qos import LimitedScopeQos, Policy, Qos
 
@@ -50,6 +50,12 @@ def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
                                f"a {entity} can't have {policy!r}: {reason}")
         if (reason := row.refused(policy, entity)) is not None:
             raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED, f"a {entity} can't have {policy!r}: {reason}")
+    _check_together(qos)
+    return qos
+
+
+def _check_together(qos: Qos) -> None:
+    """Raise DDSException (INCONSISTENT_POLICY) for policies that contradict each other."""
     limits, history = qos[Policy.ResourceLimits], qos[Policy.History]
     if limits is not None and history is not None and _kind(history) == "KeepLast":
         per_instance = limits.max_samples_per_instance
@@ -60,7 +66,23 @@ def check(entity: str, qos: Any, limited: type[LimitedScopeQos]) -> Qos:
     if deadline is not None and separation is not None and deadline.deadline < separation.filter_time:
         raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
                            f"{deadline!r} wants more samples than {separation!r} lets pass")
-    return qos
+
+
+def changed(entity: str, present: Qos, wanted: Qos, limited: type[LimitedScopeQos]) -> Qos:
+    """What a living `entity` that goes by `present` goes by after set_qos(wanted).
+
+    Raises as check(), and DDSException (IMMUTABLE_POLICY) for a policy that would be another, and can't be.
+    """
+    if wanted is None:
+        raise TypeError("qos must be a Qos, not None")
+    check(entity, wanted, limited)
+    for policy in wanted:
+        if not policy_table.row_of(policy).changeable and present[policy] != policy:
+            raise DDSException(DDSException.DDS_RETCODE_IMMUTABLE_POLICY,
+                               f"{policy!r} can't be set on a living {entity}: create it with this Qos")
+    following = present + wanted
+    _check_together(following)
+    return following
 
 
 def level_of(qos: Qos) -> int:
@@ -77,18 +99,13 @@ def level_of(qos: Qos) -> int:
 
 
 def samples_max(qos: Qos, keyed: bool) -> int:
-    """Most samples that a writer or a reader holds, as ResourceLimits says; 0 = no limit of its own.
-
-    Raises DDSException (UNSUPPORTED) for limits per instance of a type with a key.
-    """
+    """Most samples that a writer or a reader holds, as ResourceLimits says; 0 = no limit of its own. What it says of
+    instances counts where there are some, see `dds.limits`; a type without a key has one."""
     limits = qos[Policy.ResourceLimits]
     if limits is None:
         return 0
-    if keyed and (limits.max_instances, limits.max_samples_per_instance) != (-1, -1):
-        raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
-                           f"{limits!r}: limits per instance are not kept for types with a key; use max_samples")
-    counts = [one for one in (limits.max_samples, limits.max_samples_per_instance) if one != -1]
-    return min(counts) if counts else 0
+    counts = [limits.max_samples] if keyed else [limits.max_samples, limits.max_samples_per_instance]
+    return min((one for one in counts if one != -1), default=0)
 
 
 def best_effort(qos: Qos) -> bool:
@@ -201,10 +218,10 @@ def of_group(qos: Qos) -> Qos:
     return Qos(*(one for one in qos if policy_table.row_of(one).inherited == "group"))
 
 
-def check_group(group: str, own: Qos, groups: Qos) -> None:
+def check_group(group: str, own: Qos, groups: Qos, present: Qos | None = None) -> None:
     """Raise DDSException (INCONSISTENT_POLICY) if an endpoint's own Qos has what a group decides that it is made in,
-    whose Qos is `groups`."""
-    if partitions(own):
+    whose Qos is `groups`; what it has at `present` may be said again."""
+    if partitions(own) and (present is None or partitions(own) != partitions(present)):
         raise DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
                            f"{own[Policy.Partition]!r} belongs to the Qos of the {group}")
     scope, coherent, _ = presentation(own)
@@ -268,5 +285,5 @@ def offered_representation(qos: Qos) -> int:
     return policy_table.offered_representation(qos[Policy.DataRepresentation])
 
 
-__all__ = ["BLOCKING_TIME_DEFAULT", "DEADLINE_MIN", "DEFAULT", "LEASE_MIN", "check", "effective", "incompatible_policy",
+__all__ = ["BLOCKING_TIME_DEFAULT", "DEFAULT", "LEASE_MIN", "check", "effective", "incompatible_policy",
            "level_of"]

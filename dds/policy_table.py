@@ -22,7 +22,6 @@ WRITER, READER = "DataWriter", "DataReader"
 ENTITIES = (PARTICIPANT, TOPIC, PUBLISHER, SUBSCRIBER, WRITER, READER)
 
 LEASE_MIN = 10_000_000  # ns; spindle.group.leases.LEASE_NS_MIN
-DEADLINE_MIN = 1_000_000  # ns
 PARTITIONS_MAX = 4096  # bytes of their names together
 
 Says = Callable[[Any, str], "str | None"]  # of a policy at an entity: what is wrong with it, None if nothing is
@@ -163,6 +162,8 @@ def _wrong_limits(policy: Any, entity: str) -> str | None:
 def _wrong_service(policy: Any, entity: str) -> str | None:
     if policy.cleanup_delay < 0:
         return "cleanup_delay must not be negative"
+    if kind(policy.history) == "KeepLast" and -1 < policy.max_samples_per_instance < policy.history.depth:
+        return "max_samples_per_instance must not be less than the depth of its history"
     return _wrong_depth(policy.history) or _wrong_limits(policy, entity)
 
 
@@ -226,21 +227,23 @@ TABLE: tuple[Row, ...] = (
         "it itself",
         inherited="group", fits=_presents),
     Row("Deadline", _ENDS, 4,
-        f"both ends count the periods in which an instance got no sample; at least {DEADLINE_MIN // 1_000_000} ms. "
-        "Where thousands of instances are late, listeners hear of several periods at once",
+        "both ends count the periods in which an instance got no sample. Listeners and wait sets hear of it at most "
+        "each millisecond, of periods below that each 10 ms, and of several periods at once where thousands of "
+        "instances are late",
         inherited="topic",
-        impossible=_at_least("deadline", DEADLINE_MIN, f"be at least {DEADLINE_MIN // 1_000_000} ms"),
+        impossible=_at_least("deadline", 1, "be at least 1 ns"),
         fits=lambda offered, requested: _duration(offered, "deadline", dds_infinity) <= _duration(
-            requested, "deadline", dds_infinity)),
+            requested, "deadline", dds_infinity), changeable=True),
     Row("LatencyBudget", _ENDS, 5, "a hint, used only for matching: every sample goes out at once",
         inherited="topic", impossible=_at_least("budget", 0),
-        fits=lambda offered, requested: _duration(offered, "budget", 0) <= _duration(requested, "budget", 0)),
+        fits=lambda offered, requested: _duration(offered, "budget", 0) <= _duration(requested, "budget", 0),
+        changeable=True),
     Row("Ownership", _ENDS, 6,
         "`Exclusive`: of the writers of an instance only the strongest is heard, "
         "[below](#one-owner-for-each-instance)",
         inherited="topic", fits=lambda offered, requested: is_exclusive(offered) == is_exclusive(requested)),
     Row("OwnershipStrength", (WRITER,), 7, "of a writer, said with each sample; more is stronger",
-        impossible=_wrong_strength),
+        impossible=_wrong_strength, changeable=True),
     Row("Liveliness", _ENDS, 8,
         "a writer that gives no sign of life for its lease is told to all readers, [below](#signs-of-life)",
         inherited="topic",
@@ -248,20 +251,21 @@ TABLE: tuple[Row, ...] = (
     Row("TimeBasedFilter", (READER,), 9,
         "at most one sample of an instance in that time, by the source timestamps. Of those held back the last comes "
         "when the time is over. No more than the deadline",
-        impossible=_at_least("filter_time", 0)),
+        impossible=_at_least("filter_time", 0), changeable=True),
     Row("Partition", (PUBLISHER, SUBSCRIBER), 10,
         "a writer and a reader meet if they have a partition in common; patterns as in `fnmatch`. At most "
         f"{PARTITIONS_MAX:,} bytes of names. A reader or writer that is made in a participant may have it itself",
-        inherited="group", impossible=_wrong_partitions),
+        inherited="group", impossible=_wrong_partitions, changeable=True),
     Row("Reliability", _ENDS, 11,
         "`BestEffort` readers hold nobody up; `Reliable`: [how long a write may wait](#slow-readers); with Durability "
         "the [level of the topic](#the-level-of-a-topic)",
         inherited="topic", impossible=_wrong_blocking_time,
         fits=lambda offered, requested: not is_best_effort(offered) or is_best_effort(requested)),
-    Row("TransportPriority", (TOPIC, WRITER), 20, "a hint without effect: the samples of a topic are in one order"),
+    Row("TransportPriority", (TOPIC, WRITER), 20, "a hint without effect: the samples of a topic are in one order",
+        changeable=True),
     Row("Lifespan", (TOPIC, WRITER), 21,
         "a sample goes from the readers that long after its source timestamp, by the clock of the reader's host",
-        inherited="topic", impossible=_at_least("lifespan", 1, "be at least 1 ns")),
+        inherited="topic", impossible=_at_least("lifespan", 1, "be at least 1 ns"), changeable=True),
     Row("DestinationOrder", _ENDS, 12,
         "`ByReceptionTimestamp`: samples come in the agreed order. `BySourceTimestamp`, at readers: of each instance, "
         "a sample that was written before one that came already is kept out, and counts as lost; so the last is what "
@@ -273,13 +277,15 @@ TABLE: tuple[Row, ...] = (
         inherited="topic", impossible=lambda policy, entity: _wrong_depth(policy)),
     Row("ResourceLimits", _ENDS, 14,
         "`max_samples` of a writer: so many may wait between it and its node. Of a reader: it holds at most so many "
-        "that were read and not taken; further samples wait in the log, and count as rejected "
-        "(`get_sample_rejected_status()`). For types with a key no other limit",
+        "that were read and not taken. Limits on instances are those of types with a key, "
+        "[below](#resource-limits)",
         inherited="topic", impossible=_wrong_limits),
     Row("WriterDataLifecycle", (WRITER,), 16,
-        "whether `unregister_instance()` and the writer's end dispose of its instances, too; they do by default"),
+        "whether `unregister_instance()` and the writer's end dispose of its instances, too; they do by default",
+        changeable=True),
     Row("ReaderDataLifecycle", (READER,), 17,
-        "samples of instances without writers, or disposed of, go after these delays", impossible=_wrong_delays),
+        "samples of instances without writers, or disposed of, go after these delays", impossible=_wrong_delays,
+        changeable=True),
     Row("DataRepresentation", _ENDS, 23, "of IDL types: which XCDR is written and accepted, 1 or 2",
         inherited="topic",
         fits=lambda offered, requested: offered_representation(offered) in accepted_representations(requested)),
@@ -313,5 +319,5 @@ def number_of(scope: type) -> int:
 
 assert all(hasattr(Policy, row.scope) for row in TABLE)
 
-__all__ = ["BY_SCOPE", "DEADLINE_MIN", "ENTITIES", "LEASE_MIN", "PARTITIONS_MAX", "TABLE", "Row", "number_of", "row_of",
+__all__ = ["BY_SCOPE", "ENTITIES", "LEASE_MIN", "PARTITIONS_MAX", "TABLE", "Row", "number_of", "row_of",
            "scopes_at"]

@@ -12,137 +12,57 @@ had not acknowledged when it died is reported, with the samples, and never sent 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds import policies, reaper
 from dds.announced import type_of
-from dds.carrier import Carrier, Coherence, Port
+from dds.announcing import encode_qos
+from dds.carrier import Carrier, Port
 from dds.coherent import ROOM
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, unsupported
 from dds.inline_qos import of_writer
 from dds.instances import ANNOUNCES_QOS, DISPOSES, WRITES, Written, end_tag, farewell_tag, handle_of
 from dds.internal import publication_handle
+from dds.limits import WriterLimits
 from dds.links import WriterLink
 from dds.listener import Listener
 from dds.loan import Loan
-from dds.matching import Matches, announcement
-from dds.qos import DataWriterQos, PublisherQos, Qos
+from dds.matching import Matches
+from dds.publisher import Publisher
+from dds.qos import DataWriterQos, Qos
 from dds.status import (
-    DDSStatus,
     DeadlineMissedStatus,
-    IncompatibleQosStatus,
-    LivelinessLostStatus,
     Unacknowledged,
-    UnacknowledgedStatus,
 )
+from dds.suspension import Suspension
 from dds.topic import Topic
 from dds.vigil import Vigil, lease_of
 from dds.wake import Deadline
+from dds.writer_statuses import WriterStatuses
 from dds.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, send, write_error
+from spindle.group.topics import choose_inbox_slots
 
 if TYPE_CHECKING:
-    from dds.announced import AnnouncedType
-    from dds.builtin import DcpsEndpoint
-    from dds.matching import Remote, Runtime
-    from dds.status import PublicationMatchedStatus
+    from dds.builtin_types import DcpsEndpoint
+    from dds.matching import Runtime
     from spindle.client import WriterHandle
 
 T = TypeVar("T")
 
 
-class Publisher(Entity):
-    """Groups writers. Its listener hears what they don't handle, its Qos may order access."""
-
-    def __init__(self, domain_participant: Participant, qos: Qos | None = None, listener: Listener | None = None
-    ) -> None:
-        if not isinstance(domain_participant, Participant):
-            raise TypeError(f"a Publisher is made in a DomainParticipant, not in {domain_participant!r}")
-        own = policies.check("Publisher", qos, PublisherQos)
-        self._coherence = Coherence()
-        self._coherence.offered = policies.presentation(own)[1]
-        self._carriers: dict[str, Carrier] = {}  # by order group
-        self._enter(domain_participant, own, check_listener(listener))
-
-    def get_publisher(self) -> Publisher:
-        return self
-
-    @property
-    def publisher(self) -> Publisher:
-        return self.get_publisher()
-
-    # --- coherent sets
-
-    def begin_coherent(self) -> None:
-        """What the publisher's writers write from here on is one set, which readers get whole or not at all, until
-        end_coherent(). Sets within a set are part of it. DDS 1.4, 2.2.2.4.1.10.
-
-        It is sent when it ends. It spans the publisher's topics of one order group; of other topics, each writer's
-        samples are a set. Raises DDSException (PRECONDITION_NOT_MET) unless the publisher's Qos offers coherent access,
-        DDSUnacknowledged if a node went away with samples that it had not acknowledged.
-        """
-        self._check_open()
-        if not self._coherence.offered:
-            raise DDSException(
-                DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
-                f"{self!r} offers no coherent access: make it with Qos(Policy.PresentationAccessScope.Topic("
-                "coherent_access=True, ordered_access=True)), or Group for topics of an order group")
-        for one in self._writers():
-            one._look()
-            one._link.check()
-        self._coherence.begin()
-
-    def end_coherent(self) -> None:
-        """The set ends, and is sent. DDS 1.4, 2.2.2.4.1.11.
-
-        Raises as write(): then the set was not sent, and is none any more. DDSException (PRECONDITION_NOT_MET) if there
-        is no set, or a write in it has failed.
-        """
-        self._check_open()
-        self._coherence.end()
-
-    def discard_coherent(self) -> None:
-        """The set ends, and nothing of it is sent. DDSException (PRECONDITION_NOT_MET) if there is none."""
-        self._check_open()
-        self._coherence.discard()
-
-    @contextlib.contextmanager
-    def coherent(self) -> Iterator[None]:
-        """begin_coherent(), and at the end of the block end_coherent(); if the block raises, nothing of it is sent."""
-        self.begin_coherent()
-        try:
-            yield
-        except BaseException as error:
-            self._coherence.discard(error)
-            raise
-        self.end_coherent()
-
-    def _writers(self) -> list[DataWriter[Any]]:
-        return [one for one in self._living_children() if isinstance(one, DataWriter)]
-
-    def suspend(self) -> None:
-        unsupported("suspending a publisher", "use write_many()")
-
-    def resume(self) -> None:
-        unsupported("suspending a publisher", "use write_many()")
-
-    def wait_for_acks(self, timeout: int) -> bool:
-        """As DataWriter.wait_for_acks, for all its writers together."""
-        self._check_open()
-        deadline = Deadline(timeout)
-        return all(one._wait_for_acks(deadline, False) for one in self._writers())
-
-
-class DataWriter(Entity, Generic[T]):
+class DataWriter(WriterStatuses, Generic[T]):
     """Writes samples of one topic.
 
     publisher_or_participant  where it belongs; in a participant it gets a publisher of its own
     slots  samples that may wait for the node; 0 = ResourceLimits.max_samples, or the node's choice
     Raises TypeError for wrong arguments, DDSException for a Qos that can't be honoured or fits the topic badly.
     """
+
+    _kind = "DataWriter"
+    _limited_qos = DataWriterQos
 
     def __init__(self, publisher_or_participant: Publisher | Participant, topic: Topic[T], qos: Qos | None = None,
                  listener: Listener | None = None, *, slots: int = 0) -> None:
@@ -151,9 +71,13 @@ class DataWriter(Entity, Generic[T]):
                             f"not in {publisher_or_participant!r}")
         if not isinstance(topic, Topic):
             raise TypeError(f"topic must be a Topic, not {topic!r}")
+        if topic.is_builtin:
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"nobody writes to {topic!r}")
         own = policies.check("DataWriter", qos, DataWriterQos)
         check_listener(listener)
         given = isinstance(publisher_or_participant, Publisher)
+        self._given = given
+        self._suspension = Suspension()
         publisher = publisher_or_participant if isinstance(publisher_or_participant, Publisher) else Publisher(
             publisher_or_participant)
         self._topic = topic
@@ -165,27 +89,26 @@ class DataWriter(Entity, Generic[T]):
                 policies.check_group("Publisher", own, publisher._qos)
             info, self._qos = topic._settle(own, policies.of_group(publisher._qos), is_writer=True)
             policies.check_scope(self._qos, topic.name, topic.order, {
-                one._topic.order for one in publisher._writers() if one is not self})
+                one._topic.order for one in publisher._living_children() if isinstance(one, DataWriter)
+                and one is not self})
             self._codec = topic._codec_of(policies.offered_representation(self._qos))
             slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
+            self._suspension = publisher._suspension
+            self._slots = slots or choose_inbox_slots(info.spec.size_max)
             with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-                announced = announcement(
-                    policies.announced(self._qos, topic._own_qos, publisher._qos), self._codec, topic._channel)
                 self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
-                keyed, lease = self._written is not None, lease_of(self._qos)
-                farewell = farewell_tag(keyed and policies.autodisposes(self._qos)) if (
-                    keyed or lease is not None or policies.is_exclusive(self._qos)) else 0
                 self._inline = of_writer(self._qos).encoded()
                 topic._check_room(len(self._inline), info.spec)
                 self._timeout_s = policies.blocking_time_s(self._qos)
-                coherence = publisher._coherence
+                self._limits = WriterLimits.of(self._qos, self._written, self._timeout_s, topic.name)
+                self._coherence = coherence = publisher._coherence
                 coherence.offered = coherence.offered or (not given and policies.presentation(self._qos)[1])
-                if coherence.offered or (given and topic.order):
-                    farewell = farewell or farewell_tag(False)  # what it had begun doesn't go on
                 is_shared = given and bool(topic.order)
+                farewell = self._farewell(self._qos)
                 self._link = WriterLink(
-                    self, self._runtime, info.spec, self._ref, 1 if is_shared else slots, announced,
-                    not policies.best_effort(self._qos), self._codec, 0 if is_shared else farewell, lease)
+                    self, self._runtime, info.spec, self._ref, 1 if is_shared else slots,
+                    self._announcement(self._qos), not policies.best_effort(self._qos), self._codec,
+                    0 if is_shared else farewell, lease_of(self._qos))
                 self._port: Port | None = None
                 if topic.order or coherence.offered:
                     self._port = self._open_port(publisher, is_shared, slots, farewell)
@@ -199,11 +122,7 @@ class DataWriter(Entity, Generic[T]):
         self._missed = DeadlineMissedStatus()
         self._vigil: Vigil | None = None
         if Vigil.is_needed(self._qos):
-            self._vigil = Vigil(
-                self, self._runtime, self._link, self._written, self._qos, self._sayer(),
-                self._port is not None and self._port.is_shared)
-        self._told = bool(self._inline) or self._port is not None or (
-            self._vigil is not None and self._vigil.hears_writes)
+            self._vigil = self._new_vigil(self._qos)
         self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
         self._rebind()
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
@@ -225,13 +144,19 @@ class DataWriter(Entity, Generic[T]):
             carrier.link = self._link
         return Port(carrier, self._link, self._topic.name, self._topic._channel, farewell, self._timeout_s)
 
+    def _present_inbox(self) -> Callable[[], Any]:
+        way = self._way  # not the writer itself
+        return lambda: way.handle.inbox
+
     def _put(self) -> Callable[[bytes, int, int | None, int], None]:
         """What sends a message with a tag, a source timestamp and the handle of its instance, and knows nothing of the
         writer itself."""
-        if self._port is not None:
-            return self._port.put
         link, timeout_s = self._link, self._timeout_s
-        return lambda data, tag, timestamp, key: send(link, data, timestamp, timeout_s, tag, key)
+        put: Callable[[bytes, int, int | None, int], None] = self._port.put if self._port is not None else (
+            lambda data, tag, timestamp, key: send(link, data, timestamp, timeout_s, tag, key))
+        if not self._suspension.is_active:
+            return put
+        return self._suspension.holding(self._ref, self._topic.name, self._slots, link.spec.size_max, put)
 
     def _sayer(self) -> Callable[[bytes, int], None]:
         """What sends a message that isn't a sample, if there is room at once."""
@@ -267,19 +192,72 @@ class DataWriter(Entity, Generic[T]):
     def _rebind(self) -> None:
         """Make write() of this instance a function that has all it needs of the present inbox at hand: no detours."""
         if self._open:
+            self._told = bool(self._inline) or self._port is not None or self._suspension.is_active or (
+                self._limits is not None or (self._vigil is not None and self._vigil.hears_writes))
             if self._told:
                 self._write = bind_told_write(
-                    self._codec, self._put(), self._written, self._inline, self._vigil)
+                    self._codec, self._put(), self._written, self._inline, self._vigil, self._limits,
+                    self._present_inbox())
             else:
                 self._write = bind_write(self._codec, self._link, self._timeout_s, self._written)
             if self._shortcut:
                 self.write = self._write  # type: ignore[method-assign]
+
+    # --- Qos
+
+    def _announcement(self, qos: Qos) -> bytes:
+        """What everybody is told of a writer that goes by this."""
+        group = self._parent._qos if self._parent is not None else Qos()
+        return encode_qos(policies.announced(qos, self._topic._own_qos, group), self._codec.type_name,
+                          self._revision, self._topic._channel, self._codec)
+
+    def _farewell(self, qos: Qos) -> int:
+        """Tag of the message that follows the last one of a writer that goes by this; 0 = none."""
+        keyed = self._written is not None
+        if keyed or lease_of(qos) is not None or policies.is_exclusive(qos):
+            return farewell_tag(keyed and policies.autodisposes(qos))
+        # What it had begun doesn't go on.
+        return farewell_tag(False) if self._coherence.offered or (self._given and self._topic.order) else 0
+
+    def _new_vigil(self, qos: Qos) -> Vigil:
+        return Vigil(self, self._runtime, self._link, self._written, qos, self._sayer(),
+                     self._port is not None and self._port.is_shared)
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        if self._given:
+            policies.check_group("Publisher", said, self._parent._qos if self._parent else Qos(), self._qos)
+        self._apply_qos(following)
+
+    def _apply_qos(self, following: Qos) -> None:
+        """Go by it, and say so. DDSException; then nothing has changed."""
+        inline = of_writer(following).encoded()
+        self._topic._check_room(len(inline), self._link.spec)
+        self._revision += 1
+        farewell = self._farewell(following)
+        is_shared = self._port is not None and self._port.is_shared
+        self._link.change(self._announcement(following), 0 if is_shared else farewell)
+        self._qos, self._inline = following, inline
+        if self._port is not None:
+            self._port.change(farewell)
+        if self._vigil is not None:
+            self._vigil.change(following)
+        elif Vigil.is_needed(following):
+            self._vigil = self._new_vigil(following)
+            self._vigil.start()
+        self._rebind()
+        self._runtime.reconsider(self._matches, following)
+
+    def _topic_changed(self, topic: Entity) -> None:
+        if topic is self._topic:
+            self._apply_qos(self._qos)
 
     def close(self) -> None:
         """Close the writer. What was written is still sent. Idempotent."""
         self._write = bind_closed_write(repr(self))
         if self._shortcut:
             self.write = self._write  # type: ignore[method-assign]
+        if self._open:
+            self._suspension.discard(self._ref)
         super().close()
 
     # --- writing
@@ -410,7 +388,13 @@ class DataWriter(Entity, Generic[T]):
         self._check_open()
         return self._wait_for_acks(Deadline(timeout), persisted)
 
+    def _check_doubts(self) -> None:
+        self._look()
+        self._link.check()
+
     def _wait_for_acks(self, deadline: Deadline, persisted: bool) -> bool:
+        if not self._suspension.wait_until_sent(self._ref, deadline):
+            return False
         if self._port is not None:
             if self._port.carrier.coherence.is_open:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
@@ -456,62 +440,12 @@ class DataWriter(Entity, Generic[T]):
 
     def get_matched_subscription_data(self, handle: int) -> DcpsEndpoint | None:
         """What is known of a matched reader; None if there is none with this handle."""
-        from dds.builtin import endpoint_of
+        from dds.builtin_types import with_handle
 
         self._check_open()
-        return endpoint_of(self._matches.matched.values(), handle, self._topic)
+        return with_handle(self._matches.matched.values(), handle)
 
-    # --- statuses
-
-    def _update_status(self) -> None:
-        reaper.flush()  # a reader that was just forgotten doesn't match any more
-
-    def get_publication_matched_status(self) -> PublicationMatchedStatus:
-        """Readers that match, and how that changed since the last call."""
-        self._check_open()
-        self._changed &= ~DDSStatus.PublicationMatched
-        return self._matches.status.read()
-
-    def get_offered_incompatible_qos_status(self) -> IncompatibleQosStatus:
-        """Readers that ask for more than this writer offers."""
-        self._check_open()
-        self._changed &= ~DDSStatus.OfferedIncompatibleQos
-        return self._matches.incompatible_status.read()  # type: ignore[return-value]
-
-    def get_liveliness_lost_status(self) -> LivelinessLostStatus:
-        """How often the writer gave no sign of life in time, or its node went away."""
-        self._check_open()
-        self._changed &= ~DDSStatus.LivelinessLost
-        return self._matches.liveliness_lost_status.read()  # type: ignore[return-value]
-
-    def get_unacknowledged_status(self) -> UnacknowledgedStatus:
-        """How many samples their nodes had not acknowledged when they went away."""
-        self._check_open()
-        return self._link.status.read()  # type: ignore[return-value]
-
-    def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
-        """How often the time of the Deadline passed without a sample of an instance that this writer has written."""
-        self._check_open()
-        self._changed &= ~DDSStatus.OfferedDeadlineMissed
-        return self._missed.read()  # type: ignore[return-value]
-
-    def _meets(self, type_: AnnouncedType) -> str:
-        return ""
-
-    def _differs(self, remote: Remote, difference: str) -> None:
-        self._topic._differs(remote, difference)
-
-    def _misses(self, missed: list[tuple[int, int]]) -> None:
-        """The vigil calls it: instances, and how many periods each."""
-        for instance, periods in missed:
-            self._missed.count(periods)
-            self._missed.last_instance_handle = instance
-        self._note("on_offered_deadline_missed")
-
-    def _loses_liveliness(self) -> None:
-        """The vigil calls it."""
-        self._matches.liveliness_lost_status.count()
-        self._note("on_liveliness_lost")
+    # --- liveliness
 
     def assert_liveliness(self) -> None:
         """Say that the writer lives, though it has nothing to write: for Liveliness.ManualByTopic and
@@ -525,6 +459,8 @@ class DataWriter(Entity, Generic[T]):
     def register_instance(self, sample: T) -> int:
         """The handle of the sample's instance, which the writer remembers from now on. write() does that, too; what is
         written in place by a loan is not remembered."""
+        if self._limits is not None:
+            self._limits.check_known(sample)
         return self._keyed().add(sample, bytes(self._codec.encode(sample)))
 
     def lookup_instance(self, sample: T) -> int | None:
@@ -543,18 +479,22 @@ class DataWriter(Entity, Generic[T]):
         """write() and dispose() as one message."""
         written = self._keyed()
         data = self._codec.encode(sample)
+        if self._limits is not None:
+            self._limits.admit(sample, self._inbox)
         self._send(data, timestamp, WRITES | DISPOSES, self._handle_of(sample))
-        written.add(sample, bytes(data))
+        handle = written.add(sample, bytes(data))
+        if self._limits is not None:
+            self._limits.written(handle, self._inbox)
         self._ended(sample)
 
     def unregister_instance(self, sample: T, timestamp: int | None = None) -> None:
         """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
         alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
-        written = self._keyed()
+        self._keyed()
         self._send(self._codec.encode(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
                    self._handle_of(sample))
         self._ended(sample)
-        written.discard(sample)
+        self._forget(sample)
 
     def dispose_instance_handle(self, handle: int, timestamp: int | None = None) -> None:
         """As dispose(). DDSException (BAD_PARAMETER) for a handle that this writer doesn't remember."""
@@ -567,12 +507,19 @@ class DataWriter(Entity, Generic[T]):
         payload = self._payload_of(handle)
         self._send(payload, timestamp, end_tag(policies.autodisposes(self._qos)), handle)
         self._ended(sample := self._codec.decode(payload))
-        self._keyed().discard(sample)
+        self._forget(sample)
 
     def _ended(self, sample: Any) -> None:
         """This writer need not write the sample's instance in time any more."""
         if self._vigil is not None:
             self._vigil.ended(handle_of(self._keyed().key_of(sample)))
+
+    def _forget(self, sample: Any) -> None:
+        written = self._keyed()
+        handle = written.find(sample)
+        if self._limits is not None and handle is not None:
+            self._limits.ended(handle)
+        written.discard(sample)
 
     def _keyed(self) -> Written:
         self._check_open()

@@ -24,24 +24,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dds import policies
 from dds.access import GroupAccess
-from dds.announced import AnnouncedType, type_of
+from dds.announced import type_of
 from dds.coherent import Sets
-from dds.consistency import class_of_type
 from dds.deadlines import Deadlines
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed
-from dds.filters.content import Both, ByFunction, Content
+from dds.filters.content import Content
 from dds.instances import KEYLESS_HANDLE
 from dds.intake import Intake
 from dds.internal import dds_infinity
 from dds.kept import Unreadable
+from dds.limits import ReaderLimits
 from dds.links import ReaderLink
 from dds.listener import Listener
 from dds.local import LocalWriters
-from dds.losses import Losses
-from dds.matching import Matches, announcement
+from dds.matching import Matches
 from dds.qos import Qos
-from dds.reader_statuses import EVERYTHING, ReaderStatuses
+from dds.reader_qos import ReaderByQos
+from dds.reader_statuses import EVERYTHING
 from dds.standing import Standing
 from dds.status import (
     InstanceState,
@@ -54,7 +54,8 @@ from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
     from dds.instances import Entry
-    from dds.matching import Remote, Runtime
+    from dds.matching import Runtime
+    from dds.order_groups import Channel
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
@@ -69,16 +70,53 @@ class Condition(Protocol):
     order: Callable[[Any], Any] | None
 
 
-class ReaderCore(ReaderStatuses):
+class ReaderCore(ReaderByQos):
     """The works of a DataReader."""
 
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
                listener: Listener | None, grouped: bool, access: GroupAccess, orders: set[str]) -> None:
         """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. `orders`: the order groups
         of the subscriber's other readers, which go through their order by `access`. Raises DDSException."""
+        self._lay_out(topic, grouped)
+        self._enter(subscriber, own, listener)
+        topic._check_open()
+        if grouped:
+            policies.check_group("Subscriber", own, subscriber._qos)
+        info, qos = topic._settle(own, policies.of_group(subscriber._qos), is_writer=False)
+        policies.check_scope(qos, topic.name, topic.order, orders)
+        self._go_by(qos)
+        if policies.presentation(qos)[0] == policies.GROUP_SCOPE:
+            self._access = access
+            self._lock = access.lock
+        from_history = info.spec.level >= 2 and policies.durability_rank(qos) > 0
+        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
+            link = ReaderLink(self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
+                              self._announcement(qos))
+        self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
+        self._read_from(link, info.spec.name, self._content(filtered), topic._channel)
+        self._intake.expect_ends(link.handle.ends)
+        self._intake.ignored = self._ignoring()
+        self.read_own_writes = self._intake.ignored is None
+        self._choose_way()
+        self._closer = functools.partial(
+            _close_reader, self._ref, self._hub, link, self._runtime, self._matches)
+        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
+            self._runtime.attachment.add(link, link.handle.session)
+        self._runtime.add(self._matches)
+        self._runtime.add_reader(self)
+        if self._access is not None:
+            self._access.add(self)
+        if from_history and self._depth:
+            self._await_own(EVERYTHING, 0)  # our own earlier writes are history, too, and only the newest are wanted
+
+    def _lay_out(self, topic: Topic[Any], grouped: bool) -> None:
+        """What a reader has before it goes by a Qos."""
         from dds.live import FirstSampleInfo, LiveBytesSample, LiveKeyedInfo, LiveSampleInfo
 
+        self._access: GroupAccess | None = None
+
         self._topic = topic
+        self._given = grouped
         self._hub = Hub()
         self._lock = threading.RLock()
         self._codec: Any = topic._codec.for_reader()
@@ -92,80 +130,40 @@ class ReaderCore(ReaderStatuses):
         self._bytes_sample = LiveBytesSample
         self._info_type: Any = LiveKeyedInfo if self._keyed else FirstSampleInfo
         self.read_own_writes = True
-        self._enter(subscriber, own, listener)
-        topic._check_open()
-        if grouped:
-            policies.check_group("Subscriber", own, subscriber._qos)
-        info, self._qos = topic._settle(own, policies.of_group(subscriber._qos), is_writer=False)
-        policies.check_scope(self._qos, topic.name, topic.order, orders)
-        channel = topic._channel
-        self._access = access if policies.presentation(self._qos)[0] == policies.GROUP_SCOPE else None
-        if self._access is not None:
-            self._lock = self._access.lock
-        self._depth = policies.history_depth(self._qos)
-        self._keep_all = not self._depth and not policies.best_effort(self._qos)
-        from_history = info.spec.level >= 2 and policies.durability_rank(self._qos) > 0
-        limit = policies.samples_max(self._qos, self._codec.key_of is not None)
-        self._limit = 0 if self._depth else limit  # samples; 0 = none
-        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
-            self._link = ReaderLink(
-                self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
-                announcement(policies.announced(self._qos, topic._own_qos, subscriber._qos), self._codec, channel))
-        self._log = self._link.handle.log
-        self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
-        content = self._content(filtered)
+
+    def _go_by(self, qos: Qos) -> None:
+        """Its Qos, for good but for what may change."""
+        self._qos = qos
+        self._depth = policies.history_depth(qos)
+        self._keep_all = not self._depth and not policies.best_effort(qos)
+        self._samples_max = policies.samples_max(qos, self._codec.key_of is not None)
+        self._limit = 0 if self._depth else self._samples_max  # samples; 0 = none
+
+    def _read_from(self, link: Any, topic: str, content: Content | None, channel: Channel | None) -> None:
+        """Where its samples come from, and what becomes of them. `topic`: the name by which the node has it."""
+        self._link = link
+        self._log = link.handle.log
         standing, period = Standing(self._qos), policies.deadline_ns(self._qos)
         deadlines = Deadlines(period) if period else None
         selective = content is not None or standing.chooses or bool(period) or channel is not None or (
             policies.ignores_local(self._qos, True, True))
         self._losses = self._new_losses(selective)
         self._intake = Intake(
-            self._log, self._codec, self._depth, limit, self._blocked, content, self._losses, standing, deadlines,
-            not self._runtime.is_remote, None if channel is None else Sets(channel.number, channel.mark))
-        self._intake.ignored = self._ignoring()
-        self._intake.expect_ends(self._link.handle.ends)
-        self.read_own_writes = self._intake.ignored is None
+            self._log, self._codec, self._depth, self._samples_max, self._blocked, content, self._losses, standing,
+            deadlines, not self._runtime.is_remote, None if channel is None else Sets(channel.number, channel.mark))
         self._fast = False
         self._log.only_plain = True
         self._choose_way()
-        self._matches = Matches(self, info.spec.name, False, self._qos, type_of(self._codec), channel)
+        self._matches = Matches(self, topic, False, self._qos, type_of(self._codec), channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._intake.on_group = functools.partial(_group_begun, weakref.ref(self))
         self._intake.is_there = self._matches.has
-        self._closer = functools.partial(
-            _close_reader, self._ref, self._hub, self._link, self._runtime, self._matches)
-        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
-            self._runtime.attachment.add(self._link, self._link.handle.session)
-        self._runtime.add(self._matches)
-        self._runtime.add_reader(self)
-        if self._access is not None:
-            self._access.add(self)
-        if from_history and self._depth:
-            self._await_own(EVERYTHING, 0)  # our own earlier writes are history, too, and only the newest are wanted
-
-    def _content(self, filtered: Content | None) -> Content | None:
-        """Which samples this reader is about: what its ContentFilteredTopic says, and its Topic's own filter."""
-        topic, function = self._topic, self._topic._filter
-        if function is None:
-            return filtered
-        by_function = ByFunction(lambda sample: function(topic, sample))
-        return by_function if filtered is None else Both(filtered, by_function)
-
-    def _ignoring(self) -> Callable[[int], bool] | None:
-        """What IgnoreLocal makes of the writer with a handle; None without it."""
-        if not policies.ignores_local(self._qos, True, True):
-            return None
-        owners, me, qos = self._local.owners, self._runtime.number, self._qos
-
-        def ignored(handle: int) -> bool:
-            owner = owners.get(handle)
-            return policies.ignores_local(qos, owner == me, owner is not None)
-
-        return ignored
-
-    def _new_losses(self, filters: bool) -> Losses:
-        # What KeepLast replaces can be told by counting only where every sample counts.
-        return Losses(self._log, 0 if filters or self._codec.key_of is not None else self._depth)
+        if self._keyed:
+            self._intake.limits = ReaderLimits.of(self._qos, self._depth)
+            if self._intake.limits is not None and channel is not None:
+                raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
+                                   "limits on instances are not kept for topics of an order group; use max_samples")
+            self._choose_way()
 
     # --- going on at another node
 
@@ -224,7 +222,7 @@ class ReaderCore(ReaderStatuses):
         """The fast way is open while samples need not be looked at one by one."""
         intake = self._intake
         one_by_one = intake.instances is not None and bool(self._depth)  # KeepLast counts the samples of each instance
-        self._fast = not self._blocked and not one_by_one and not intake.chooses
+        self._fast = not self._blocked and not one_by_one and not intake.chooses and intake.limits is None
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us. The Runtime calls it."""
@@ -242,22 +240,6 @@ class ReaderCore(ReaderStatuses):
         if self._intake.has_lapsed(handle):
             with self._lock:
                 self._intake.forget_lapse(handle)
-
-    def _meets(self, type_: AnnouncedType) -> str:
-        """A writer has this type, which this reader's is assignable from."""
-        if type_.kind != "idl" or type_.identifier == self._matches.type.identifier:
-            return ""
-        try:
-            return str(self._codec.learn(type_.identifier, class_of_type(type_)))
-        except (TypeError, ValueError) as error:
-            return f"the writer's type can't be used here: {error}"
-
-    def _differs(self, remote: Remote, difference: str) -> None:
-        """Samples of this writer are not for us, whenever they come."""
-        if remote.type.kind == "idl" and self._matches.type.kind == "idl":
-            self._codec.learn(remote.type.identifier, None, difference)
-        self._block(remote.handle)
-        self._topic._differs(remote, difference)
 
     def _take_fast(self, n: int) -> list[Any]:
         if not self._fast:  # any more: the log is another one now

@@ -110,17 +110,21 @@ class ReaderStatuses(Entity):
     def _look_for_rejected(self) -> None:
         """Bring the status of rejected samples up to date: those that ResourceLimits leave no room for when they come.
         They wait in the log, and hold the writers back, until the program takes some."""
-        if not self._limit:
+        limited = self._intake.limits is not None
+        if not self._limit and not limited:
             return
         with self._lock:
-            if self._intake.is_selective:
+            if self._intake.is_selective or limited:
                 self._fill(EVERYTHING)
             self._intake.look_for_rejected()
-            found = self._intake.rejected - self._rejected.total_count
+            limits = self._intake.limits
+            before = self._rejected.total_count
+            found = self._intake.rejected + (0 if limits is None else limits.rejected) - before
             if found:
                 self._rejected.count(found)
-                self._rejected.last_reason = REJECTED_BY_SAMPLES_LIMIT
-                self._rejected.last_instance_handle = 1 if self._codec.key_of is None else 0  # not decoded yet
+                self._rejected.last_reason = REJECTED_BY_SAMPLES_LIMIT if limits is None else limits.reason
+                self._rejected.last_instance_handle = 1 if self._codec.key_of is None else (
+                    0 if limits is None else limits.instance)  # 0: not decoded yet
         if found:
             self._note("on_sample_rejected")
 
@@ -172,7 +176,9 @@ class ReaderStatuses(Entity):
             self._wake_watchers()
         if self._waits_for_others:
             return BLOCKED_S
-        return None if following is None else max(0.001, (following - time.monotonic_ns()) / 1e9)
+        deadlines = self._intake.deadlines
+        pause_s = 0.001 if deadlines is None else deadlines.pause_s
+        return None if following is None else max(pause_s, (following - time.monotonic_ns()) / 1e9)
 
     def _look_for_missed(self) -> None:
         """Let in what has come, and bring the status of missed deadlines up to date."""

@@ -31,12 +31,20 @@ class Standing:
     def __init__(self, requested: Qos) -> None:
         self.by_source = policies.by_source(requested)
         self.exclusive = policies.is_exclusive(requested)
+        self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
+        self.change(requested)
+
+    def change(self, requested: Qos) -> None:
+        """The reader goes by this from now on; what DDS lets nobody change is as it was."""
         self.separation = policies.separation_ns(requested)
         self._partitions = partitions(requested)
         self._delay_no_writers, self._delay_disposed = policies.purge_delays_ns(requested)
         self._names = 0  # of partitions in there
         self._reached: dict[tuple[str, ...], bool] = {(): policies.partitions_meet((), self._partitions)}
-        self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
+
+    def differs(self, requested: Qos) -> bool:
+        """True if it would take in other samples with this."""
+        return (policies.separation_ns(requested), partitions(requested)) != (self.separation, self._partitions)
 
     @property
     def chooses(self) -> bool:

@@ -56,7 +56,10 @@ class DDSStatus:
     All: int = (1 << 14) - 1
 
 
-REJECTED_BY_SAMPLES_LIMIT = 2  # SampleRejectedStatus.last_reason; DDS 1.4, 2.3.3
+# SampleRejectedStatus.last_reason, SampleRejectedStatusKind of DDS 1.4, 2.3.3; 0 = none was
+REJECTED_BY_INSTANCES_LIMIT = 1
+REJECTED_BY_SAMPLES_LIMIT = 2
+REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT = 3
 
 
 @dataclasses.dataclass

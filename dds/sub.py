@@ -28,6 +28,7 @@ from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import SampleInfo
 from dds.kept import rank
 from dds.listener import Listener
+from dds.matching import change_members
 from dds.qos import DataReaderQos, Qos, SubscriberQos
 from dds.reader import ANY, UNREAD, Condition, ReaderCore, undecodable
 from dds.reader_statuses import EVERYTHING
@@ -39,7 +40,7 @@ from dds.topic import Topic
 from dds.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
-    from dds.builtin import DcpsEndpoint
+    from dds.builtin_types import DcpsEndpoint
     from dds.instances import Entry
 
 T = TypeVar("T")
@@ -47,6 +48,9 @@ T = TypeVar("T")
 
 class Subscriber(Entity):
     """Groups readers. Its listener hears what they don't handle, its Qos may order access."""
+
+    _kind = "Subscriber"
+    _limited_qos = SubscriberQos
 
     def __init__(self, domain_participant: Participant, qos: Qos | None = None, listener: Listener | None = None
     ) -> None:
@@ -62,6 +66,10 @@ class Subscriber(Entity):
     @property
     def subscriber(self) -> Subscriber:
         return self.get_subscriber()
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        before, self._qos = self._qos, following
+        change_members(self._living_children(), before, following)
 
     def notify_readers(self) -> None:
         """Call on_data_available for every reader with unread samples. DDS 1.4, 2.2.2.5.2.10."""
@@ -204,6 +212,9 @@ class DataReader(ReaderCore, Generic[T]):
     read_own_writes  attribute, True: take() and read() may wait a moment for this process's own writes
     """
 
+    _kind = "DataReader"
+    _limited_qos = DataReaderQos
+
     def __init__(self, subscriber_or_participant: Subscriber | Participant, topic: Topic[T] | ContentFilteredTopic[T],
                  qos: Qos | None = None, listener: Listener | None = None) -> None:
         if not isinstance(subscriber_or_participant, (Subscriber, Participant)):
@@ -213,6 +224,9 @@ class DataReader(ReaderCore, Generic[T]):
         related = topic if filtered is None else filtered.related_topic
         if not isinstance(related, Topic):
             raise TypeError(f"topic must be a Topic or ContentFilteredTopic, not {topic!r}")
+        if related.is_builtin:
+            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                               f"{related!r} is read with a dds.builtin.BuiltinDataReader")
         own = policies.check("DataReader", qos, DataReaderQos)
         self._description = topic
         check_listener(listener)
@@ -476,10 +490,10 @@ class DataReader(ReaderCore, Generic[T]):
 
     def get_matched_publication_data(self, handle: int) -> DcpsEndpoint | None:
         """What is known of a matched writer; None if there is none with this handle."""
-        from dds.builtin import endpoint_of
+        from dds.builtin_types import with_handle
 
         self._check_open()
-        return endpoint_of(self._matches.matched.values(), handle, self._topic)
+        return with_handle(self._matches.matched.values(), handle)
 
     def lookup_instance(self, sample: T) -> int | None:
         """Handle of the sample's instance, for types with a key; None if this reader knows no such instance."""

@@ -9,14 +9,17 @@ Rules: one definition per name in the group: type, level and size_max. Another o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dds import coherent, order_groups, policies
+from dds import coherent, order_groups, policies, policy_table
 from dds.announced import type_of
+from dds.announcing import encode_qos
 from dds.consistency import LENIENT, inconsistency
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
@@ -26,9 +29,12 @@ from dds.listener import Listener
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
 from dds.types import Codec, codec_for
+from spindle.errors import SpindleError
+from spindle.group.endpoints import TOPIC
 
 if TYPE_CHECKING:
-    from dds.matching import Remote
+    from dds.announcing import Remote
+    from dds.matching import Runtime
     from spindle.group.topics import TopicInfo, TopicSpec
 
 T = TypeVar("T")
@@ -51,6 +57,11 @@ class Topic(Entity, Generic[T]):
                 types say it by annotations
     Raises TypeError for a type that topics can't have, DDSException if the group has the topic with another definition.
     """
+
+    _kind = "Topic"
+    _limited_qos = TopicQos
+
+    is_builtin = False  # read with a BuiltinDataReader, and written by nobody
 
     def __init__(self, domain_participant: Participant, topic_name: str, data_type: type[T] | Any,
                  qos: Qos | None = None, listener: Listener | None = None,
@@ -88,9 +99,31 @@ class Topic(Entity, Generic[T]):
         self._enter(domain_participant, policies.DEFAULT + own, listener)
         try:
             self._agree(policies.level_of(own) if policies.says_level(own) else None)
+            self._announce(self._qos)
         except BaseException:
             self._open = False
             raise
+        self._closer = functools.partial(_withdraw, self._runtime, self._ref)
+
+    def _announce(self, qos: Qos) -> None:
+        """Tell everybody of it, or that it has changed."""
+        with self._runtime.asking(f"announcing topic {self._name!r}"):
+            self._runtime.directory.announce(
+                self._ref, TOPIC, self._order or self._name,
+                encode_qos(qos, self._codec.type_name, self._revision, self._channel, self._codec))
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        self._revision += 1
+        self._announce(following)
+        self._qos, self._own_qos = following, self._own_qos + said
+        if any(policy_table.row_of(one).told_with for one in said):
+            for endpoint in self._descendants(self.get_participant()):
+                endpoint._topic_changed(self)
+
+    def _descendants(self, entity: Entity) -> Iterator[Entity]:
+        for one in entity._living_children():
+            yield one
+            yield from self._descendants(one)
 
     # --- agreeing with the group
 
@@ -295,6 +328,12 @@ class Topic(Entity, Generic[T]):
             LOG.warning("topic %r: a %s of node %d (%s, pid %d) has another type, and is not matched: %s", self._name,
                         "writer" if end.is_writer else "reader", end.node_id, end.app_name, end.pid, difference)
         self._note("on_inconsistent_topic")
+
+
+def _withdraw(runtime: Runtime, ref: int) -> None:
+    if not runtime.closing:  # else the participant's end says it
+        with contextlib.suppress(SpindleError):
+            runtime.directory.withdraw(ref)
 
 
 __all__ = ["Topic"]

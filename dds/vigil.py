@@ -83,13 +83,24 @@ class Vigil:
             self._runtime.signs.look(self._signs)
         self._runtime.alarms.look(self)
 
+    def change(self, offered: Qos) -> None:
+        """The writer offers another deadline."""
+        period = policies.deadline_ns(offered)
+        with self._lock:
+            if self._deadlines is None or not period:
+                self._deadlines = Deadlines(period) if period else None
+            else:
+                self._deadlines.change(period)
+        self.hears_writes = bool(period) or (bool(self._lease_ns) and self._kind != AUTOMATIC)
+        self._runtime.alarms.look(self)
+
     # --- what the program does
 
     def written(self, instance: int) -> None:
         """A sample of this instance was written."""
         now, first = time.monotonic_ns(), False
-        if self._deadlines is not None:
-            with self._lock:
+        with self._lock:
+            if self._deadlines is not None:
                 first = not len(self._deadlines)
                 self._deadlines.written(instance, now)
                 self._given_up.discard(instance)
@@ -100,8 +111,8 @@ class Vigil:
 
     def ended(self, instance: int) -> None:
         """The writer has no more to say about it."""
-        if self._deadlines is not None:
-            with self._lock:
+        with self._lock:
+            if self._deadlines is not None:
                 self._deadlines.ended(instance)
                 self._given_up.discard(instance)
 
@@ -135,10 +146,10 @@ class Vigil:
         writer = self._writer()
         if writer is None or not writer._open:
             return None
-        if self._deadlines is None:
-            return None
         now = time.monotonic_ns()
         with self._lock:
+            if self._deadlines is None:
+                return None
             missed, following = self._deadlines.missed(now), self._deadlines.next_ns
             news = [one for one, _ in missed if one not in self._given_up] if self._exclusive else []
             self._given_up.update(news)  # first: a sample that is written from here on takes it back

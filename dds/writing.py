@@ -20,6 +20,7 @@ from dds.wake import park
 
 if TYPE_CHECKING:
     from dds.contracts import AVigil
+    from dds.limits import WriterLimits
     from dds.links import WriterLink
 
 
@@ -73,19 +74,24 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
 
 
 def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None,
-                    inline: bytes, vigil: AVigil | None) -> Callable[..., None]:
-    """The same with `inline` Qos behind each sample, and a `vigil` that hears of each. put(data, tag, timestamp, key).
-    """
+                    inline: bytes, vigil: AVigil | None, limits: WriterLimits | None, inbox: Callable[[], Any]
+                    ) -> Callable[..., None]:
+    """The same with `inline` Qos behind each sample, a `vigil` that hears of each, and limits on instances.
+    put(data, tag, timestamp, key); inbox() is the present one."""
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
         data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
         key, instance = (None, KEYLESS_HANDLE) if written is None else written.key_and_handle(sample)
+        if limits is not None:
+            limits.admit(sample, inbox())
         put(data + inline, tag, timestamp, 0 if written is None else instance)
         if written is not None:
             written.keep(key, instance, data)
         if vigil is not None:
             vigil.written(instance)
+        if limits is not None:
+            limits.written(instance, inbox())
     return write
 
 

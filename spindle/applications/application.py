@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
+from spindle.applications.notices import Notices
 from spindle.applications.quotas import Quotas
 from spindle.applications.turns import Turns
 from spindle.errors import (
@@ -80,6 +81,7 @@ class OpenPort:
     writer: WriterPort | None = None
     reader: ReaderPort | None = None
     guid: bytes = b""  # empty: not announced
+    endpoint: Endpoint | None = None  # as it is announced
     inbox_bytes: int = 0
     counted: bool = False  # by the quota of its user
     number: int = 0
@@ -99,6 +101,12 @@ class Registry(Protocol):
     @property
     def stopping(self) -> bool:
         """True once the node is about to end."""
+
+    def is_notice(self, guid: bytes) -> bool:
+        """True if an application of this node has announced a topic or participant with it."""
+
+    def holder_of(self, guid: bytes) -> Permissions | None:
+        """The permissions of the application that has announced it; None if none of this node has."""
 
     def status_for(self, viewer: Permissions) -> dict[str, Any]:
         """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
@@ -122,6 +130,7 @@ class Application:
         self.permissions = permissions
         self._within = isinstance(permissions.peer, PeerCredentials) and permissions.peer.pid == os.getpid()  # embedded
         self.quota = all_apps.quotas.of(permissions.peer)
+        self.notices = Notices(self._node, str(self), self.name, permissions, all_apps.holder_of)
         self.watching = False
         self._ended = False
         self._ports: dict[int, OpenPort] = {}
@@ -238,6 +247,7 @@ class Application:
     async def _close_everything(self) -> None:
         """Ports first: a dead writer's claim must not hold anything. Then those of requests that are still running."""
         ports, self._ports = list(self._ports.values()), {}
+        self.notices.end()
         await asyncio.gather(*(self._close_logged(port) for port in ports))
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -353,8 +363,7 @@ class Application:
         if wanted.slots > WINDOW_MAX or ring_bytes(wanted.slots, spec.size_max) > INBOX_BYTES_MAX:
             raise ConfigError(f"a writer of topic {spec.name!r} with {wanted.slots} slots of {spec.size_max} bytes is "
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
-        if wanted.farewell > TAG_MAX:
-            raise ConfigError(f"a writer's farewell can't have the tag {wanted.farewell}; {TAG_MAX} is the largest")
+        _check_farewell(wanted.farewell)
         lease = lease_from_wire(wanted.lease) if wanted.HasField("lease") else None
         slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
         inbox_bytes = ring_bytes(slots, spec.size_max)
@@ -410,10 +419,12 @@ class Application:
                     endpoint = dataclasses.replace(
                         endpoint, writer_id=port.writer.inbox.writer_id, relay=port.writer.relayed >> RELAY_SHIFT)
                 holder = self._all.announced.get(endpoint.guid)
-                if holder is not None and holder[0] is not self and not holder[0]._ended:
+                foreign = holder is not None and holder[0] is not self and not holder[0]._ended
+                if foreign or self._all.is_notice(endpoint.guid):
                     raise AccessDenied(f"guid {endpoint.guid.hex()} is announced by another application of this node")
                 self._node.announce_endpoint(endpoint)
                 self._all.announced[endpoint.guid] = (self, number)
+                port.endpoint = endpoint
             except SpindleError:
                 if self._ports.pop(number, None) is not None:
                     await self._close_logged(port)
@@ -442,13 +453,35 @@ class Application:
         if port.reader is not None:
             await self._node.close_reader(port.reader)
 
+    async def _announce_notice(self, request: pb.Request) -> Answer:
+        self.notices.announce(request.announce)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _withdraw_notice(self, request: pb.Request) -> Answer:
+        self.notices.withdraw(request.withdraw.guid)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _change_port(self, request: pb.Request) -> Answer:
+        wanted = request.change_port
+        port = self._ports.get(wanted.port)
+        if port is None:
+            raise SpindleError(f"{self} has no open port {wanted.port}")
+        _check_farewell(wanted.farewell)
+        if port.endpoint is not None and self._all.announced.get(port.guid) == (self, port.number):
+            changed = dataclasses.replace(port.endpoint, endpoint=wanted.endpoint)
+            self._node.announce_endpoint(changed)
+            port.endpoint = changed
+        if port.writer is not None:
+            port.writer.farewell = wanted.farewell
+        return pb.Reply(done=pb.Done()), []
+
     async def _watch(self, request: pb.Request) -> Answer:
         self.watching = True
         return pb.Reply(done=pb.Done()), []
 
     async def _list_endpoints(self, request: pb.Request) -> Answer:
-        found = self._node.endpoints(request.list_endpoints.topic)
-        seen = [endpoint_to_wire(one) for one in found if self.permissions.may_see(one.topic)]
+        wanted = request.list_endpoints
+        seen = [endpoint_to_wire(one) for one in self.notices.listed(wanted.topic, wanted.everything)]
         return pb.Reply(endpoints=pb.EndpointList(endpoints=seen)), []
 
     async def _list_topics(self, request: pb.Request) -> Answer:
@@ -519,6 +552,11 @@ class Application:
             self.quota.give_endpoint(port.inbox_bytes)
 
 
+def _check_farewell(tag: int) -> None:
+    if tag > TAG_MAX:
+        raise ConfigError(f"a writer's farewell can't have the tag {tag}; {TAG_MAX} is the largest")
+
+
 def last_word(error: SpindleError) -> bytes:
     """A NodeFrame that says why the connection is closed."""
     kind, text = error_to_wire(error)
@@ -537,6 +575,9 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "open_writer": "_open_writer",
     "open_reader": "_open_reader",
     "close_port": "_close_requested",
+    "announce": "_announce_notice",
+    "withdraw": "_withdraw_notice",
+    "change_port": "_change_port",
     "watch": "_watch",
     "list_endpoints": "_list_endpoints",
     "list_topics": "_list_topics",

@@ -106,6 +106,16 @@ class Attachments:
                 magic=MAGIC, protocol=PROTOCOL_VERSION, node_id=self.node.node_id, kind=kind, message=text,
                 release=__version__).SerializeToString())
 
+    def holder_of(self, guid: bytes) -> Permissions | None:
+        """The permissions of the application that has announced it; None if none of this node has."""
+        found = self.announced.get(guid)
+        return found[0].permissions if found is not None else next(
+            (app.permissions for app in self.apps.values() if guid in app.notices.own), None)
+
+    def is_notice(self, guid: bytes) -> bool:
+        """True if an application of this node has announced a topic or participant with it."""
+        return any(guid in app.notices.own for app in self.apps.values())
+
     @property
     def stopping(self) -> bool:
         """True once the node is about to end."""
@@ -115,13 +125,15 @@ class Attachments:
         """Pass an event of the group on to the applications that watch and may know of it."""
         if event.kind == GONE:
             return  # every session says that itself when its connection ends, also after kill -9
-        topic = event.endpoint.topic if event.endpoint else event.topic.spec.name if event.topic else None
-        body: bytes | None = None
+        topic = event.topic.spec.name if event.topic else None
+        body: bytes | None = None  # the same for most
         for app in list(self.apps.values()):
-            if app.watching and (topic is None or app.permissions.may_see(topic)):
-                if body is None:
-                    body = pb.NodeFrame(event=event_to_wire(event)).SerializeToString()
-                app.send(body)
+            if not app.watching or (topic is not None and not app.permissions.may_see(topic)):
+                continue
+            for one in app.notices.events(event) if event.endpoint is not None else (event,):
+                if one is event and body is None:
+                    body = _frame(event)
+                app.send(body if one is event and body is not None else _frame(one))
 
     def full_status(self) -> dict[str, Any]:
         """The node's own status and what is attached to it, fit for JSON."""
@@ -159,3 +171,7 @@ class Attachments:
             await asyncio.gather(*tasks, return_exceptions=True)
             # Here too: since Python 3.12 gather() of finished tasks returns before their callbacks have run.
             self._tasks.difference_update(tasks)
+
+
+def _frame(event: Event) -> bytes:
+    return pb.NodeFrame(event=event_to_wire(event)).SerializeToString()

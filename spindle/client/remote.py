@@ -114,6 +114,20 @@ class RemoteSession(Session):
                 guid=guid, after=map(position_to_wire, [] if after is None else [after, *earlier])))
         return RemoteReaderHandle(self, reader, info)
 
+    def announce(self, guid: bytes, kind: int, topic: str = "", endpoint: bytes = b"") -> None:
+        """As Session.announce."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._channel.notices.announce(pb.Announce(guid=guid, kind=kind, topic=topic, endpoint=endpoint))
+
+    def withdraw(self, guid: bytes) -> None:
+        """As Session.withdraw."""
+        self._channel.notices.withdraw(guid)
+
+    def present_guid(self, guid: bytes) -> bytes:
+        """As Session.present_guid."""
+        return self._channel.notices.present(guid)
+
     def _topic(self, name: str) -> TopicInfo:
         from spindle.errors import TopicUnknown
 
@@ -187,6 +201,10 @@ class RemoteWriterHandle(WriterHandle):
         self.inbox.give_sign_of_life()
         self._channel.bell.ring()
 
+    def change(self, endpoint: bytes, farewell: int) -> None:
+        """As WriterHandle.change."""
+        self._channel.notices.change_writer(self._writer, endpoint, farewell)
+
     def close(self) -> None:
         """As WriterHandle.close; waits a moment until what was committed is delivered everywhere."""
         if not self.closed:
@@ -228,6 +246,10 @@ class RemoteReaderHandle(ReaderHandle):
     @property
     def ends(self) -> tuple[Position, ...]:  # type: ignore[override]
         return self._reader.ends
+
+    def change(self, endpoint: bytes) -> None:
+        """As ReaderHandle.change."""
+        self._channel.notices.change_reader(self._reader, endpoint)
 
     def close(self) -> None:
         """As ReaderHandle.close."""

@@ -30,6 +30,7 @@ from spindle.client.channel import THREAD_END_S, Dispatcher, _again
 from spindle.client.finding import Finder
 from spindle.client.nodes import NodeAddresses, close_quietly
 from spindle.client.remote_link import Call, Link, Lost
+from spindle.client.remote_notices import RemoteNotices
 from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError, error_from_wire
 from spindle.group.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.group.events import GONE, MISSED, TURNED, Event
@@ -68,6 +69,7 @@ class RemoteChannel:
         self._number = 0
         self._readers: tuple[RemoteReader, ...] = ()
         self._writers: tuple[RemoteWriter, ...] = ()
+        self.notices = RemoteNotices(self._changed, self.tell)
         self._watching = False
         self._end_error: SpindleError | None = None
         self._closing = threading.Event()
@@ -198,7 +200,8 @@ class RemoteChannel:
     def open_writer(self, writer: RemoteWriter) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
-            link, opened = self._opened_at(deadline, writer, open_writer=writer.request())
+            wanted = writer.request(self.notices.present(writer.guid))
+            link, opened = self._opened_at(deadline, writer, open_writer=wanted)
             with self._or_given_back(link, opened.writer.port), self._changed:
                 if link.lost:
                     continue
@@ -210,6 +213,7 @@ class RemoteChannel:
     def open_reader(self, reader: RemoteReader, wanted: pb.OpenReader) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
+            wanted.guid = self.notices.present(reader.guid)
             link, opened = self._opened_at(deadline, reader, open_reader=wanted)
             with self._or_given_back(link, opened.reader.port), self._changed:
                 if link.lost:
@@ -280,6 +284,16 @@ class RemoteChannel:
             logging.getLogger("spindle.client").warning(
                 "%d closed writers had messages that were not delivered everywhere after %g s; some may be lost",
                 left, CLOSE_FLUSH_S)
+
+    def tell(self, body: Callable[[], dict[str, Any]]) -> None:
+        """Asks the present node for what the next one will be told anyway when this one goes. `body` is called under
+        the lock. Raises as request()."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        link = self._present(deadline, {"announcing": None}, None)
+        with self._changed:
+            told = body()
+        with contextlib.suppress(Lost):
+            self._ask(link, deadline, **told)
 
     # --- the pump
 
@@ -407,6 +421,7 @@ class RemoteChannel:
                 reader.lost()
             for writer in self._writers:
                 writer.lost()
+            self.notices.renew([*(one.guid for one in self._readers), *(one.guid for one in self._writers)])
             self._changed.notify_all()
         for call in calls:
             call.answered.set()
@@ -453,15 +468,19 @@ class RemoteChannel:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if self._watching:
             self._ask(link, deadline, watch=pb.Watch())
+        for one in self.notices.all():
+            self._ask(link, deadline, announce=one)
         for reader in self._readers:
-            opened = self._open_there(link, deadline, reader, open_reader=reader.request()).reader
+            wanted = reader.request(self.notices.present(reader.guid))
+            opened = self._open_there(link, deadline, reader, open_reader=wanted).reader
             with self._changed:
                 link.readers[opened.port] = reader
                 if reader in self._readers:
                     reader.opened(opened)
             self.bell.ring()
         for writer in self._writers:
-            opened_writer = self._open_there(link, deadline, writer, open_writer=writer.request()).writer
+            wanted_writer = writer.request(self.notices.present(writer.guid))
+            opened_writer = self._open_there(link, deadline, writer, open_writer=wanted_writer).writer
             with self._flow, self._changed:
                 link.writers[opened_writer.port] = writer
                 if writer in self._writers:

@@ -30,7 +30,6 @@ LOGGED_FACTOR = 16  # ...and until they are on all disks
 SLOTS_MAX = 4096
 BATCH_BYTES = 64 << 10  # payload of one frame, if its messages are smaller
 CREDIT_BYTES = 1 << 20  # on their way to one reader, if messages are smaller
-GUID_BYTES = 12  # the first bytes of a guid, which stand for whoever announced it
 
 
 def new_identity() -> int:
@@ -65,18 +64,19 @@ class RemoteWriter:
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
-        self._endpoint, self._guid, self._farewell, self._lease = endpoint, guid, farewell, lease
+        self.guid = guid
+        self._endpoint, self._farewell, self._lease = endpoint, farewell, lease
         self._signs = 0  # of life, as far as they were sent
         self._base = 0  # our messages before the first that the present node was sent
         self._consumed = 0  # of the messages that it was sent, how many it has taken over
         self._window = 0
 
-    def request(self) -> pb.OpenWriter:
-        """What opens it at the next node."""
+    def request(self, guid: bytes) -> pb.OpenWriter:
+        """What opens it at the next node, with its present guid."""
         from spindle.group.codec import lease_to_wire
         from spindle.proto import attach_pb2 as pb
 
-        return pb.OpenWriter(topic=self.topic.spec.name, endpoint=self._endpoint, guid=self._guid,
+        return pb.OpenWriter(topic=self.topic.spec.name, endpoint=self._endpoint, guid=guid,
                              relayed=self.identity, resumed=self.known, farewell=self._farewell,
                              lease=lease_to_wire(self._lease))
 
@@ -91,8 +91,10 @@ class RemoteWriter:
     def lost(self) -> None:
         """Its node is gone."""
         self.port = 0
-        if self._guid:  # an endpoint that was withdrawn with its node never comes back under the same guid
-            self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
+
+    def changed(self, endpoint: bytes, farewell: int) -> None:
+        """What is said of it has changed, for the next node."""
+        self._endpoint, self._farewell = endpoint, farewell
 
     def batch(self) -> list[tuple[bytes, int, int, int]]:
         """What may be sent now: payload, source timestamp, tag and key of each."""
@@ -155,13 +157,14 @@ class RemoteReader:
         self.ends: tuple[Position, ...] = ()
         self._place = (0, 0)  # behind the last message that came
         self._places: list[Position] = []  # where it has stood in other groups
-        self._endpoint, self._guid = endpoint, guid
+        self.guid = guid
+        self._endpoint = endpoint
         self._came = 0  # bytes of the log, ever
         self._came_before = 0  # those of earlier nodes
         self._granted = 0
 
-    def request(self) -> pb.OpenReader:
-        """What opens it at the next node, where it stands."""
+    def request(self, guid: bytes) -> pb.OpenReader:
+        """What opens it at the next node, where it stands, with its present guid."""
         from spindle.group.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
@@ -170,7 +173,7 @@ class RemoteReader:
         self._places = [one for one in earlier if one.group_id != been[-1].group_id]
         return pb.OpenReader(
             topic=self.topic.spec.name, keep_all=self.keep_all, start_index=-1, endpoint=self._endpoint,
-            from_history=self.topic.spec.level is not Level.UNORDERED, guid=self._guid,
+            from_history=self.topic.spec.level is not Level.UNORDERED, guid=guid,
             after=map(position_to_wire, [been[-1], *self._places]))
 
     def opened(self, reply: pb.ReaderOpened) -> None:
@@ -195,8 +198,10 @@ class RemoteReader:
     def lost(self) -> None:
         """Its node is gone."""
         self.port = 0
-        if self._guid:
-            self._guid = os.urandom(GUID_BYTES) + self._guid[GUID_BYTES:]
+
+    def changed(self, endpoint: bytes) -> None:
+        """What is said of it has changed, for the next node."""
+        self._endpoint = endpoint
 
     def take_in(self, deliveries: rb.Deliveries) -> None:
         """Messages of the present node, into the log. Raises WireError if they are more than was granted."""

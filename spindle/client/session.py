@@ -74,6 +74,10 @@ class WriterHandle:
         """For a writer with a lease that has nothing to say."""
         self.inbox.give_sign_of_life()
 
+    def change(self, endpoint: bytes, farewell: int) -> None:
+        """Say anew what was said when it was opened. Raises ConfigError, NodeStopped."""
+        self.session._change_port(self.port, endpoint, farewell)
+
     def unacknowledged(self) -> list[Unacknowledged]:
         """What is on its way, oldest first. After the death of the node these messages may be delivered or lost; only
         the other members' readers can tell."""
@@ -108,6 +112,10 @@ class ReaderHandle:
         self.ends = tuple(ends)
         self.closed = False
         session._channel.add_port(port, log)
+
+    def change(self, endpoint: bytes) -> None:
+        """Say anew what was said when it was opened. Raises ConfigError, NodeStopped."""
+        self.session._change_port(self.port, endpoint, 0)
 
     def close(self) -> None:
         """Give the reader back; what it has not taken is lost to it. Idempotent."""
@@ -281,14 +289,43 @@ class Session:
         return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
                             [position_from_wire(one) for one in reply.reader.ends])
 
+    # --- saying what there is
+
+    def announce(self, guid: bytes, kind: int, topic: str = "", endpoint: bytes = b"") -> None:
+        """Tell the group of a topic or participant, see `spindle.group.endpoints`, or anew of one of this session. It
+        is known until withdraw(), or the end of the session.
+
+        Raises ConfigError, AccessDenied (also for a guid that somebody else has announced), TopicLimit, NodeStopped.
+        """
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(announce=pb.Announce(guid=guid, kind=kind, topic=topic, endpoint=endpoint))
+
+    def withdraw(self, guid: bytes) -> None:
+        """It has gone. Raises SpindleError for what this session hasn't announced."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(withdraw=pb.Withdraw(guid=guid))
+
+    def present_guid(self, guid: bytes) -> bytes:
+        """The guid under which the group has what was opened or announced here with `guid`: another one only if the
+        session has turned to another node since."""
+        return guid
+
+    def _change_port(self, port: int, endpoint: bytes, farewell: int) -> None:
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(change_port=pb.ChangePort(port=port, endpoint=endpoint, farewell=farewell))
+
     # --- looking around
 
-    def endpoints(self, topic: str = "") -> list[Endpoint]:
-        """The announced readers and writers of `topic` in the whole group; of all topics if it is empty."""
+    def endpoints(self, topic: str = "", everything: bool = False) -> list[Endpoint]:
+        """The announced readers and writers of `topic` in the whole group; of all topics if it is empty. `everything`:
+        the announced topics and participants, too."""
         from spindle.group.codec import endpoint_from_wire
         from spindle.proto import attach_pb2 as pb
 
-        reply = self._ask(list_endpoints=pb.ListEndpoints(topic=topic))
+        reply = self._ask(list_endpoints=pb.ListEndpoints(topic=topic, everything=everything))
         return [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
 
     def topics(self) -> list[TopicInfo]:

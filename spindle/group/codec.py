@@ -73,14 +73,14 @@ def endpoint_to_wire(endpoint: Endpoint) -> pb.Endpoint:
     return pb.Endpoint(
         guid=endpoint.guid, node_id=endpoint.node_id, is_writer=endpoint.is_writer, topic=endpoint.topic,
         endpoint=endpoint.endpoint, app_name=endpoint.app_name, pid=endpoint.pid, writer_id=endpoint.writer_id,
-        relay=endpoint.relay)
+        relay=endpoint.relay, kind=endpoint.kind)
 
 
 def endpoint_from_wire(message: pb.Endpoint) -> Endpoint:
     return Endpoint(
         guid=message.guid, node_id=message.node_id, is_writer=message.is_writer, topic=message.topic,
         endpoint=message.endpoint, app_name=message.app_name, pid=message.pid, writer_id=message.writer_id,
-        relay=message.relay)
+        relay=message.relay, kind=message.kind)
 
 
 def event_to_wire(event: Event) -> pb.Event:

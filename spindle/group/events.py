@@ -11,8 +11,10 @@ import dataclasses
 from spindle.group.endpoints import Endpoint
 from spindle.group.topics import TopicInfo
 
-ENDPOINT_ADDED = "endpoint_added"  # `endpoint` was announced somewhere in the group
+ENDPOINT_ADDED = "endpoint_added"  # `endpoint`, a reader or writer, was announced in the group, or anew
 ENDPOINT_REMOVED = "endpoint_removed"  # `endpoint` was withdrawn, or its application or node has gone
+ANNOUNCED = "announced"  # the same of an `endpoint` that is a topic or participant, see spindle.group.endpoints
+WITHDRAWN = "withdrawn"  # it has gone
 TOPIC_ADDED = "topic_added"  # `topic` was declared
 TOPIC_REMOVED = "topic_removed"  # `topic` was deleted
 VIEW = "view"  # `view` was installed

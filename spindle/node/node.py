@@ -18,7 +18,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import (
@@ -365,16 +365,21 @@ class Node:
         return self._changes.topics.leases.has_lapsed(port)
 
     def announce_endpoint(self, endpoint: Endpoint) -> None:
-        """Tells the group of a reader or writer; replaces what was announced under the same guid."""
+        """Tells the group of it; replaces what was announced under the same guid."""
         self._announcements.announce(endpoint)
 
     def withdraw_endpoint(self, guid: bytes) -> None:
         """Tells the group that it has gone."""
         self._announcements.withdraw(guid)
 
-    def endpoints(self, topic: str = "") -> list[Endpoint]:
-        """All announced endpoints of the group, or those of one topic."""
-        return self._announcements.list(topic)
+    def endpoints(self, topic: str = "", everything: bool = False) -> list[Endpoint]:
+        """All announced readers and writers of the group, or those of one topic; `everything`: topics and participants,
+        too."""
+        return self._announcements.list(topic, everything)
+
+    def endpoints_of(self, owner: bytes) -> Iterable[Endpoint]:
+        """All that belongs to one participant, itself included."""
+        return self._announcements.of_owner(owner)
 
     def topics(self) -> list[TopicInfo]:
         """All topics of the group."""

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic")
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,9 @@ class Request(_message.Message):
     GET_VIEW_FIELD_NUMBER: _ClassVar[int]
     GET_STATUS_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAW_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_PORT_FIELD_NUMBER: _ClassVar[int]
     number: int
     declare_topic: DeclareTopic
     open_writer: OpenWriter
@@ -30,7 +33,10 @@ class Request(_message.Message):
     get_view: GetView
     get_status: GetStatus
     delete_topic: DeleteTopic
-    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ...) -> None: ...
+    announce: Announce
+    withdraw: Withdraw
+    change_port: ChangePort
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ...) -> None: ...
 
 class DeclareTopic(_message.Message):
     __slots__ = ("spec",)
@@ -103,10 +109,40 @@ class Watch(_message.Message):
     def __init__(self) -> None: ...
 
 class ListEndpoints(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "everything")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    everything: bool
+    def __init__(self, topic: _Optional[str] = ..., everything: bool = ...) -> None: ...
+
+class Announce(_message.Message):
+    __slots__ = ("guid", "kind", "topic", "endpoint")
+    GUID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    guid: bytes
+    kind: int
+    topic: str
+    endpoint: bytes
+    def __init__(self, guid: _Optional[bytes] = ..., kind: _Optional[int] = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ...) -> None: ...
+
+class Withdraw(_message.Message):
+    __slots__ = ("guid",)
+    GUID_FIELD_NUMBER: _ClassVar[int]
+    guid: bytes
+    def __init__(self, guid: _Optional[bytes] = ...) -> None: ...
+
+class ChangePort(_message.Message):
+    __slots__ = ("port", "endpoint", "farewell")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    endpoint: bytes
+    farewell: int
+    def __init__(self, port: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., farewell: _Optional[int] = ...) -> None: ...
 
 class ListTopics(_message.Message):
     __slots__ = ("topic",)
@@ -291,7 +327,7 @@ class Position(_message.Message):
     def __init__(self, group_id: _Optional[int] = ..., view_id: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid", "writer_id", "relay")
+    __slots__ = ("guid", "node_id", "is_writer", "topic", "endpoint", "app_name", "pid", "writer_id", "relay", "kind")
     GUID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     IS_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +337,7 @@ class Endpoint(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     guid: bytes
     node_id: int
     is_writer: bool
@@ -310,7 +347,8 @@ class Endpoint(_message.Message):
     pid: int
     writer_id: int
     relay: int
-    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: bool = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ..., relay: _Optional[int] = ...) -> None: ...
+    kind: int
+    def __init__(self, guid: _Optional[bytes] = ..., node_id: _Optional[int] = ..., is_writer: bool = ..., topic: _Optional[str] = ..., endpoint: _Optional[bytes] = ..., app_name: _Optional[str] = ..., pid: _Optional[int] = ..., writer_id: _Optional[int] = ..., relay: _Optional[int] = ..., kind: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("kind", "endpoint", "view", "topic", "text")

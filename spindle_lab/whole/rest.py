@@ -45,7 +45,7 @@ def _counted(attachments: Attachments) -> Iterator[tuple[str, object]]:
     yield "applications", list(attachments.apps.values())[own:]
     yield "applications that are served", list(attachments._tasks)[own:]
     yield "guids of ports", attachments.announced
-    yield "announced endpoints", node.endpoints()
+    yield "announced endpoints", node.endpoints(everything=True)
     yield from _of_topics(node)
     yield from _of_connections(node)
 

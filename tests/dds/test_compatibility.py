@@ -196,9 +196,6 @@ MISSING = {
         from cyclonedds.idl import IdlStruct
         Topic(DomainParticipant(), "t", IdlStruct, qos=Qos(Policy.TypeConsistency.AllowTypeCoercion()))
     """, "DDS_RETCODE_UNSUPPORTED"),
-    "builtin topics": ("""
-        from cyclonedds.builtin import BuiltinDataReader, BuiltinTopicDcpsParticipant
-    """, "cannot import name 'BuiltinDataReader'"),
     "an XML configuration": ("""
         from cyclonedds.domain import Domain
         Domain(1, "<Discovery><Tag>x</Tag></Discovery>")

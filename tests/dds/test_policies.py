@@ -28,7 +28,7 @@ HONOURED = [
     Policy.PresentationAccessScope.Topic(False, True), Policy.LatencyBudget(1000), Policy.Ownership.Shared,
     Policy.Ownership.Exclusive, Policy.OwnershipStrength(-1), Policy.Liveliness.Automatic(policies.LEASE_MIN),
     Policy.Liveliness.ManualByTopic(dds_infinity), Policy.Liveliness.ManualByParticipant(1 << 40),
-    Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Deadline(policies.DEADLINE_MIN),
+    Policy.Liveliness.Automatic(dds_infinity), Policy.Deadline(dds_infinity), Policy.Deadline(1),
     Policy.Lifespan(dds_infinity), Policy.Lifespan(1),
     Policy.TimeBasedFilter(0), Policy.TimeBasedFilter(1), Policy.Partition(()), Policy.Partition(""),
     Policy.Partition(["a", "b*"]), Policy.TransportPriority(7), Policy.ReaderDataLifecycle(0, 1),
@@ -49,7 +49,7 @@ IMPOSSIBLE = [
     Policy.ResourceLimits(max_instances=0), Policy.LatencyBudget(-1),
     Policy.DurabilityService(0, Policy.History.KeepLast(0), -1, -1, -1), Policy.OwnershipStrength(1 << 31),
     Policy.Liveliness.Automatic(policies.LEASE_MIN - 1), Policy.Liveliness.ManualByTopic(0),
-    Policy.Deadline(policies.DEADLINE_MIN - 1), Policy.Lifespan(0), Policy.TimeBasedFilter(-1),
+    Policy.Deadline(0), Policy.Lifespan(0), Policy.TimeBasedFilter(-1),
     Policy.Partition("a\0b"), Policy.Partition("x" * (PARTITIONS_MAX + 1)), Policy.ReaderDataLifecycle(-1, 0)]
 
 

@@ -154,7 +154,7 @@ class StandInNode:
     def status(self) -> dict[str, Any]:
         return {"node": self.node_id}
 
-    def endpoints(self, topic: str = "") -> list[Endpoint]:
+    def endpoints(self, topic: str = "", everything: bool = False) -> list[Endpoint]:
         return [one for one in self.announced.values() if topic in ("", one.topic)]
 
     def announce_endpoint(self, endpoint: Endpoint) -> None:

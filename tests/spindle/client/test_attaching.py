@@ -107,7 +107,7 @@ def test_a_node_that_hangs_is_waited_for_only_so_long(domain_dir: Path) -> None:
         (
             encode(opening_pb2.OpeningReply(magic=0x4E495053, protocol=9).SerializeToString()),
             ProtocolMismatch,
-            "version 9 of the attachment protocol, this library version 7",
+            "version 9 of the attachment protocol, this library version 8",
         ),
         (
             encode(opening_pb2.OpeningReply(magic=0x4E495053, kind="AccessDenied", message="no").SerializeToString()),

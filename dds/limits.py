@@ -1,0 +1,169 @@
+"""ResourceLimits where instances count: what a reader refuses for want of room, and what a writer does. DDS 1.4,
+2.2.3.19.
+
+Why apart: `max_samples` alone is a matter of counting, which the fast ways of readers and writers do. Here each sample
+is looked at for its instance.
+
+Rules: a reader that has no room for a sample leaves it where it is, and all that comes behind it: it was rejected, not
+lost, and comes when the program has taken something. So that there always is something to take, a reader that knows
+`max_instances` forgets the one that it has had nothing of for longest, in favour of a new one; only if something is
+kept of each, the new one is rejected.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dds.exceptions import DDSException, DDSTimeout
+from dds.inline_qos import NOTHING, split
+from dds.instances import ANNOUNCES_QOS, WRITES, handle_of
+from dds.internal import handle_of_writer
+from dds.qos import Policy, Qos
+from dds.status import (
+    REJECTED_BY_INSTANCES_LIMIT,
+    REJECTED_BY_SAMPLES_LIMIT,
+    REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT,
+)
+from dds.wake import Deadline
+
+if TYPE_CHECKING:
+    from dds.filters.content import Content
+    from dds.instances import Instance, Instances, Written
+    from dds.standing import Standing
+
+STEP_S = 0.01  # between two looks whether a sample was delivered everywhere
+
+
+def _at_most(limit: int) -> int:
+    """As a number to compare with."""
+    return 1 << 62 if limit == -1 else limit
+
+
+class Admission(Protocol):
+    """What decides whether a sample is for the reader: `dds.intake.Intake`."""
+
+    codec: Any
+    instances: Instances | None
+    standing: Standing
+    content: Content | None
+    blocked: set[int]
+
+    def __len__(self) -> int: ...
+
+
+class ReaderLimits:
+    """Of a reader of a type with a key, that keeps the last `depth` samples of each instance (0 = all)."""
+
+    def __init__(self, samples: int, instances: int, per_instance: int, depth: int) -> None:
+        self._samples, self._instances = _at_most(samples), _at_most(instances)
+        self._per_instance = _at_most(per_instance)
+        self._depth = depth
+        self._refused = -1  # index in the log of the last that had no room
+        self.rejected = 0  # samples that had none
+        self.reason, self.instance = REJECTED_BY_SAMPLES_LIMIT, 0  # of the last
+
+    @classmethod
+    def of(cls, qos: Qos, depth: int) -> ReaderLimits | None:
+        """None if counting samples is enough."""
+        limits = qos[Policy.ResourceLimits]
+        if limits is None or ((limits.max_instances, limits.max_samples_per_instance) == (-1, -1) and (
+                not depth or limits.max_samples == -1)):
+            return None
+        return cls(limits.max_samples, limits.max_instances, limits.max_samples_per_instance, depth)
+
+    def refuses(self, intake: Admission, index: int, payload: bytes, live: Any) -> bool:
+        """True if there is no room for the message with this index in the log. A coherent set is let in whole."""
+        instances = intake.instances
+        if live is None or live.tag not in (0, WRITES | ANNOUNCES_QOS) or instances is None:
+            return False
+        try:
+            payload, inline = split(payload) if live.tag else (payload, NOTHING)
+            sample = intake.codec.decode(payload)
+            if not intake.standing.reaches(inline.partitions) or handle_of_writer(live) in intake.blocked or (
+                    intake.content is not None and not intake.content.of_sample(sample)):
+                return False
+            key = instances.key_of(sample)
+        except Exception:
+            return False  # what is wrong with it is told when it is let in
+        reason = self._obstacle(instances.find(key), instances, len(intake))
+        if reason and self._refused != index:
+            self._refused, self.reason = index, reason
+            self.instance = 0 if reason == REJECTED_BY_INSTANCES_LIMIT else handle_of(key)
+            self.rejected += 1
+        return bool(reason)
+
+    def _obstacle(self, found: Instance | None, instances: Instances, kept: int) -> int:
+        """Why there is no room for a sample of an instance (None: of a new one), while the reader keeps so many; a
+        reason as in SampleRejectedStatus, 0 if there is room."""
+        held = 0 if found is None else found.kept - (found.ending is not None)
+        if found is None and len(instances) >= self._instances and not instances.displace():
+            return REJECTED_BY_INSTANCES_LIMIT
+        if self._depth:
+            # What replaces another one needs no room.
+            return REJECTED_BY_SAMPLES_LIMIT if held < self._depth and kept >= self._samples else 0
+        return REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT if held >= self._per_instance else 0
+
+
+class WriterLimits:
+    """Of a writer of a type with a key. `inbox` is where it writes to at present."""
+
+    def __init__(self, instances: int, per_instance: int, written: Written, timeout_s: float, topic: str) -> None:
+        self._instances, self._per_instance = _at_most(instances), per_instance
+        self._written, self._timeout_s, self._topic = written, timeout_s, topic
+        self._inbox: Any = None
+        self._sent: dict[int, collections.deque[int]] = {}  # by instance: how many were written with each sample
+
+    @classmethod
+    def of(cls, qos: Qos, written: Written | None, timeout_s: float, topic: str) -> WriterLimits | None:
+        """None if counting samples is enough."""
+        limits = qos[Policy.ResourceLimits]
+        if written is None or limits is None or (limits.max_instances, limits.max_samples_per_instance) == (-1, -1):
+            return None
+        return cls(limits.max_instances, limits.max_samples_per_instance, written, timeout_s, topic)
+
+    def admit(self, sample: Any, inbox: Any) -> None:
+        """Before a sample is written. Waits until its instance has room. Raises DDSException (OUT_OF_RESOURCES) for one
+        instance too many, DDSTimeout."""
+        handle = self.check_known(sample)
+        if self._per_instance == -1 or handle is None:
+            return
+        if inbox is not self._inbox:  # those of an earlier node are in doubt, which is another matter
+            self._inbox, self._sent = inbox, {}
+        waiting = self._sent.get(handle)
+        deadline = Deadline(None if self._timeout_s < 0 else int(self._timeout_s * 1e9))
+        while waiting:
+            while waiting and waiting[0] <= inbox.acknowledged:
+                waiting.popleft()
+            if len(waiting) < self._per_instance:
+                return
+            left_s = deadline.left_s()
+            if left_s == 0:
+                raise DDSTimeout(
+                    f"writing to topic {self._topic!r}: {len(waiting)} samples of this instance are not delivered "
+                    "everywhere yet, and ResourceLimits.max_samples_per_instance allows no more")
+            inbox.wait_acknowledged(STEP_S if left_s is None else min(STEP_S, left_s))
+
+    def check_known(self, sample: Any) -> int | None:
+        """The handle of the sample's instance, None for a new one; DDSException (OUT_OF_RESOURCES) if that is one too
+        many."""
+        handle = self._written.find(sample)
+        if handle is None and len(self._written) >= self._instances:
+            raise DDSException(
+                DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
+                f"writing to topic {self._topic!r}: the writer has {len(self._written)} instances, and "
+                "ResourceLimits.max_instances allows no more: unregister_instance() those that it doesn't need")
+        return handle
+
+    def written(self, instance: int, inbox: Any) -> None:
+        """A sample of this instance was written."""
+        if self._per_instance != -1:
+            self._inbox = inbox
+            self._sent.setdefault(instance, collections.deque()).append(inbox.committed)
+
+    def ended(self, instance: int) -> None:
+        """The writer has unregistered it."""
+        self._sent.pop(instance, None)
+
+
+__all__ = ["ReaderLimits", "WriterLimits"]

@@ -1,0 +1,168 @@
+"""ResourceLimits: samples, instances, samples of an instance, at readers and writers.
+
+Goal: what has no room is rejected with its reason, lost by nobody, and comes when there is room; a writer is told which
+limit it has reached. Method: one embedded node, keyed IDL types; both kinds of History.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from dds import (
+    DataReader,
+    DataWriter,
+    DDSException,
+    DDSTimeout,
+    InstanceState,
+    Policy,
+    Qos,
+    Topic,
+    ViewState,
+    duration,
+)
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
+from dds.status import (
+    REJECTED_BY_INSTANCES_LIMIT,
+    REJECTED_BY_SAMPLES_LIMIT,
+    REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT,
+)
+from tests.dds.test_sub import LONG
+
+QUICK = Policy.Reliability.Reliable(duration(milliseconds=50))
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+def limited(participant, limits, *more):
+    topic = Topic(participant, "t", Track)
+    return DataReader(participant, topic, qos=Qos(limits, *more)), DataWriter(participant, topic)
+
+
+def send(writer, *tracks):
+    for number, height in tracks:
+        writer.write(Track(number, height))
+    assert writer.wait_for_acks(LONG)
+
+
+def taken(reader, n=100):
+    return [(sample.number, sample.height) for sample in reader.take(n)]
+
+
+def test_samples_of_an_instance(participant):
+    """What comes behind the rejected one waits, too, and nothing is lost or out of order."""
+    reader, writer = limited(participant, Policy.ResourceLimits(max_samples_per_instance=2))
+    send(writer, (1, 0), (1, 1), (2, 0), (1, 2), (2, 1), (1, 3))
+    assert [sample.height for sample in reader.read(100)] == [0, 1, 0]
+    status = reader.get_sample_rejected_status()
+    assert (status.total_count, status.last_reason) == (1, REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT)
+    assert status.last_instance_handle == reader.lookup_instance(Track(1))
+    assert taken(reader, 1) == [(1, 0)]
+    assert taken(reader) == [(1, 1), (2, 0), (1, 2), (2, 1)]
+    assert taken(reader) == [(1, 3)]
+    assert reader.get_sample_lost_status().total_count == 0
+    assert reader.get_sample_rejected_status().total_count >= 1
+
+
+def test_instances(participant):
+    """One too many waits as long as something is kept of each; then one that has nothing gives up its place."""
+    reader, writer = limited(participant, Policy.ResourceLimits(max_instances=2))
+    send(writer, (1, 0), (2, 0), (3, 0), (1, 1))
+    assert taken(reader, 1) == [(1, 0)]
+    send(writer, (4, 0))
+    assert taken(reader, 1) == [(2, 0)]
+    status = reader.get_sample_rejected_status()
+    assert status.last_reason in (0, REJECTED_BY_INSTANCES_LIMIT) and status.last_instance_handle == 0
+    assert taken(reader) == [(3, 0), (1, 1)] and taken(reader) == [(4, 0)]
+    assert reader.lookup_instance(Track(3)) is None or reader.lookup_instance(Track(1)) is None
+    send(writer, (3, 1))
+    (again,) = reader.take(5)
+    assert again.sample_info.view_state == ViewState.New
+
+
+def test_instances_are_rejected(participant):
+    reader, writer = limited(participant, Policy.ResourceLimits(max_instances=2))
+    send(writer, (1, 0), (2, 0), (3, 0))
+    assert len(reader.read(10)) == 2
+    status = reader.get_sample_rejected_status()
+    assert (status.total_count, status.last_reason) == (1, REJECTED_BY_INSTANCES_LIMIT)
+    assert reader.get_sample_rejected_status().total_count_change == 0
+    assert taken(reader) == [(1, 0), (2, 0)] and taken(reader) == [(3, 0)]
+
+
+def test_an_instance_that_ended_gives_its_place(participant):
+    reader, writer = limited(participant, Policy.ResourceLimits(max_instances=1))
+    send(writer, (1, 0))
+    writer.dispose(Track(1))
+    send(writer, (2, 0))
+    ends = reader.take(10)
+    assert [one.sample_info.instance_state for one in ends] == [InstanceState.NotAliveDisposed] * 2
+    assert taken(reader) == [(2, 0)]
+
+
+def test_samples_of_all_instances_with_keep_last(participant):
+    """KeepLast replaces within an instance, and needs room for a new sample."""
+    reader, writer = limited(participant, Policy.ResourceLimits(max_samples=2), Policy.History.KeepLast(1))
+    send(writer, (1, 0), (1, 1), (2, 0))
+    assert [sample.height for sample in reader.read(9)] == [1, 0]
+    send(writer, (1, 2), (3, 0))
+    assert sorted((one.number, one.height) for one in reader.read(9)) == [(1, 2), (2, 0)]
+    assert reader.get_sample_rejected_status().last_reason == REJECTED_BY_SAMPLES_LIMIT
+    assert sorted(taken(reader)) == [(1, 2), (2, 0)] and taken(reader) == [(3, 0)]
+
+
+def test_only_what_is_for_the_reader_needs_room(participant):
+    topic = Topic(participant, "t", Track)
+    topic.set_topic_filter(lambda topic, sample: sample.height > 0)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples_per_instance=1)))
+    writer = DataWriter(participant, topic)
+    send(writer, (1, 1), (1, 0), (2, 0), (2, 5))
+    assert taken(reader) == [(1, 1), (2, 5)]
+    assert reader.get_sample_rejected_status().total_count == 0
+
+
+def test_instances_of_a_writer(participant):
+    topic = Topic(participant, "t", Track)
+    writer = DataWriter(participant, topic, qos=Qos(Policy.ResourceLimits(max_instances=2)))
+    DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(1)))
+    writer.register_instance(Track(1))
+    writer.write(Track(2))
+    writer.write(Track(1))
+    for call in (writer.write, writer.register_instance, writer.write_dispose,
+                 lambda sample: writer.write_many([sample])):
+        with pytest.raises(DDSException, match=r"max_instances allows no more: unregister_instance\(\)") as caught:
+            call(Track(3))
+        assert caught.value.code == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
+    writer.unregister_instance(Track(1))
+    writer.write(Track(3))
+
+
+def test_samples_of_an_instance_at_a_writer(participant):
+    """Those that a reader holds back aren't delivered everywhere: the writer waits for them, and no longer than it may.
+    """
+    topic = Topic(participant, "t", Track, size_max=1000, window=8)
+    writer = DataWriter(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples_per_instance=3), QUICK))
+    for height in range(50):
+        writer.write(Track(1, height))
+    assert writer.wait_for_acks(LONG)
+    limits = writer._limits
+    limits._sent[writer.lookup_instance(Track(1))].extend([1 << 60] * 3)  # as if the group were slow
+    with pytest.raises(DDSTimeout, match="max_samples_per_instance allows no more"):
+        writer.write(Track(1))
+    writer.write(Track(2))
+    limits._sent.clear()
+    writer.write(Track(1))
+
+
+def test_what_contradicts_itself(participant):
+    topic = Topic(participant, "t", Track)
+    for contradiction in (Qos(Policy.ResourceLimits(5, -1, 6)),
+                          Qos(Policy.ResourceLimits(max_samples_per_instance=2), Policy.History.KeepLast(3))):
+        with pytest.raises(DDSException) as caught:
+            DataReader(participant, topic, qos=contradiction)
+        assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
