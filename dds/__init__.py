@@ -47,18 +47,12 @@ if TYPE_CHECKING:
 # Imported when asked for: they are seldom used, or bring a library along.
 _MODULES = ("builtin", "builtin_types", "core", "dynamic", "idl", "qos_provider", "replicated", "rpc", "types")
 
-# What programs for other DDS implementations may ask for, and why it isn't there.
-_MISSING: dict[str, str] = {
-}
-
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"dds.{name}")
     if name.startswith("BuiltinTopicDcps") or name == "BuiltinDataReader":
         return getattr(importlib.import_module("dds.builtin"), name)
-    if name in _MISSING:
-        raise AttributeError(f"Spindle has no {name}: {_MISSING[name]}")
     raise AttributeError(f"module 'dds' has no attribute {name!r}")
 
 

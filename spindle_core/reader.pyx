@@ -293,6 +293,8 @@ cdef class LogReader:
             b.count += 1
             b.end_position += b.stride
             b.end_offset += b.stride
+            if b.end_position >= self.tail:
+                self.tail = self.last_tail()   # what has come since: the log goes on in place while we have this
             if b.end_position >= self.tail or b.stride > self.capacity - b.end_offset:
                 break
             r = <log_record *>(self.ring + b.end_offset)

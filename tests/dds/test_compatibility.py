@@ -193,8 +193,8 @@ MISSING = {
         from cyclonedds.domain import DomainParticipant
         from cyclonedds.topic import Topic
         from cyclonedds.util import duration
-        from cyclonedds.idl import IdlStruct
-        Topic(DomainParticipant(), "t", IdlStruct, qos=Qos(Policy.TypeConsistency.AllowTypeCoercion()))
+        service = Policy.DurabilityService(duration(seconds=1), Policy.History.KeepAll, -1, -1, -1)
+        Topic(DomainParticipant(), "t", bytes, qos=Qos(service))
     """, "DDS_RETCODE_UNSUPPORTED"),
     "an XML configuration": ("""
         from cyclonedds.domain import Domain
