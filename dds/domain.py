@@ -1,12 +1,12 @@
 """Domains and participants: the way into a group.
 
-A participant attaches to the daemon of its host. Without a daemon, `embedded=True` or the environment variable
+A participant attaches to the daemon of its host. Without a daemon, `embedded()` or the environment variable
 SPINDLE_EMBED=1 makes it run a node inside this process; participants of one process and domain then share that node.
-On a host without a node, `nodes` or SPINDLE_NODES say where there are some.
+On a host without a node, `remote()` or SPINDLE_NODES say where there are some. (`dds.ways` has the three.)
 
     participant = DomainParticipant()                                     # through the host's daemon
-    participant = DomainParticipant(embedded=True)                        # with a node of its own process
-    participant = DomainParticipant(nodes=["host1", "host2:7402"], certificate=..., key=..., authority=...)
+    participant = DomainParticipant.embedded()                            # with a node of its own process
+    participant = DomainParticipant.remote(["host1", "host2:7402"], certificate=..., key=..., authority=...)
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dds import policies, reaper
 from dds.announcing import encode_qos
 from dds.entity import Entity, Participant, check_listener, entity_name
-from dds.exceptions import DDSException, DDSNodeLost, translate, unsupported
+from dds.exceptions import DDSException, translate, unsupported
 from dds.internal import dds_domain_default
 from dds.listener import Listener
 from dds.matching import ITSELF, Runtime
@@ -30,16 +29,15 @@ from dds.order_groups import group_of, is_group
 from dds.qos import DomainParticipantQos, Qos
 from dds.topic import Topic
 from dds.wake import exit_begins
+from dds.ways import DistantNode, EmbeddedNode, Way, configure, from_environment, switch
 from spindle.group.endpoints import PARTICIPANT
 
 if TYPE_CHECKING:
-    from spindle.client import Session
-    from spindle.config.settings import NodeConfig
+    from typing_extensions import Self
+
+TIMEOUT_DEFAULT = 5_000_000_000  # for attaching, ns
 
 _participants: weakref.WeakSet[DomainParticipant] = weakref.WeakSet()
-_configs: dict[int, NodeConfig] = {}  # for embedded nodes, of the Domain objects
-_shared_lock = threading.RLock()
-_shared: dict[int, tuple[Session, int]] = {}  # embedded node of each domain, and how many participants use it
 
 
 class Domain(Entity):
@@ -61,11 +59,9 @@ class Domain(Entity):
                 loaded = load_config(config) if isinstance(config, (str, os.PathLike)) else config
             except (OSError, ValueError) as error:
                 raise translate(error, "configuring the domain") from error
-            with _shared_lock:
-                if self._id in _shared:
-                    raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
-                                       f"the embedded node of domain {domain_id} runs already: configure it before")
-                _configs[self._id] = loaded
+            if not configure(self._id, loaded):
+                raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                                   f"the embedded node of domain {domain_id} runs already: configure it before")
         self._enter(None, Qos(), None)
 
     def get_participants(self) -> list[Entity]:
@@ -93,20 +89,17 @@ class DomainParticipant(Participant):
     domain_id    0 to 232
     qos          a Qos with what concerns participants; EntityName is shown in listings
     listener     for statuses and data that no entity below it handles
-    embedded     True: a node inside this process; False: the host's daemon; None: as SPINDLE_EMBED says (1 or 0)
-    node_id      of the node to attach to or, embedded, to be; None = any
+    node_id      of the node of this host to attach to; None = any
     runtime_dir  where the daemons' sockets are; None = as configured by environment
     timeout      for attaching, ns
-    nodes        nodes on other hosts, "host:port" or "host", any of which will do: when the present one goes, the
-                 session turns to the next, and readers and writers go on. None = as SPINDLE_NODES says, unless one of
-                 the three above is given
-    certificate, key, authority, secret   files for that, see spindle.client.nodes; None = as the environment says
     reattach     what to do when the node goes away. False: everything ends with DDSNodeLost; True: look for another,
                  for as long as it takes; a number: for so many ns; None: as SPINDLE_REATTACH says (1 or 0; unset: 0)
+    way          another way to a node than these (`dds.ways`), as embedded() and remote() take it; None = the
+                 environment decides: SPINDLE_EMBED=1 embeds a node; SPINDLE_NODES names nodes on other hosts, for who
+                 gives neither node_id nor runtime_dir; otherwise it is the host's daemon
 
     With `reattach`, readers go on where they stood, in the same order, and their statuses say whether samples may be
-    missing; writers go on too, and tell what their node had not acknowledged (DataWriter.take_unacknowledged). With
-    `nodes`, `reattach` says what to do when none of them serves; whatever a dead one had not acknowledged is sent once.
+    missing; writers go on too, and tell what their node had not acknowledged (DataWriter.take_unacknowledged).
     Raises DDSNodeLost if there is no node, DDSException if it refuses.
     """
 
@@ -114,52 +107,26 @@ class DomainParticipant(Participant):
     _limited_qos = DomainParticipantQos
 
     def __init__(self, domain_id: int = dds_domain_default, qos: Qos | None = None, listener: Listener | None = None,
-                 *, embedded: bool | None = None, node_id: int | None = None,
-                 runtime_dir: str | os.PathLike[str] | None = None, timeout: int = 5_000_000_000,
-                 reattach: bool | int | None = None, nodes: Sequence[str] | str | None = None,
-                 certificate: str | os.PathLike[str] | None = None, key: str | os.PathLike[str] | None = None,
-                 authority: str | os.PathLike[str] | None = None, secret: str | os.PathLike[str] | None = None
-                 ) -> None:
+                 *, node_id: int | None = None, runtime_dir: str | os.PathLike[str] | None = None,
+                 timeout: int = TIMEOUT_DEFAULT, reattach: bool | int | None = None, way: Way | None = None) -> None:
         _check_domain_id(domain_id)
         own = policies.check("DomainParticipant", qos, DomainParticipantQos)
         check_listener(listener)
+        if way is None:
+            way = from_environment(node_id, runtime_dir)
+        elif node_id is not None or runtime_dir is not None:
+            raise TypeError("node_id and runtime_dir belong to the way, if one is given")
         if reattach is None:
-            reattach = _switch("SPINDLE_REATTACH")
+            reattach = switch("SPINDLE_REATTACH")
         patience_s = None if reattach is True else reattach / 1e9
-        here = embedded is not None or node_id is not None or runtime_dir is not None
-        elsewhere = nodes is not None or (not here and _nodes_elsewhere())
-        if nodes is not None and here:
-            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
-                               "nodes are on other hosts: embedded, node_id and runtime_dir don't go with them")
-        if embedded is None:
-            embedded = _switch("SPINDLE_EMBED")
-        shared_domain: int | None = None
+        attaching = functools.partial(way.attach, domain_id, entity_name(own), timeout / 1e9, patience_s)
         reaper.flush()  # entities that were forgotten must be closed before
         try:
-            if elsewhere:
-                from spindle.client.remote import attach_remote
-
-                embedded = False
-                attaching: Callable[[], Session] = functools.partial(
-                    attach_remote, nodes, domain_id, name=entity_name(own), timeout_s=timeout / 1e9,
-                    patience_s=patience_s, certificate=certificate, key=key, authority=authority, secret=secret)
-            elif not embedded:
-                from spindle.client import attach
-
-                attaching = functools.partial(
-                    attach, domain_id, runtime_dir=runtime_dir, node_id=node_id, name=entity_name(own),
-                    timeout_s=timeout / 1e9)
-            elif node_id is None and runtime_dir is None:
-                attaching = functools.partial(_share, domain_id, entity_name(own))
-                shared_domain = domain_id
-            else:
-                attaching = functools.partial(_embed, domain_id, node_id, runtime_dir, entity_name(own))
             session = attaching()
         except Exception as error:
-            raise _no_node(error, embedded, bool(elsewhere)) from error
+            raise way.refusal(error) from error
         self._runtime = Runtime(
-            session, functools.partial(_release, shared_domain), None if reattach is False else attaching,
-            patience_s)
+            session, functools.partial(way.release, domain_id), None if reattach is False else attaching, patience_s)
         self._closer = self._runtime.close
         self._enter(None, own, listener)
         self._runtime.participant = weakref.ref(self)
@@ -191,6 +158,30 @@ class DomainParticipant(Participant):
             self._runtime.directory.announce(ITSELF, PARTICIPANT, "", encode_qos(following, revision=self._revision))
         self._qos = following
 
+    @classmethod
+    def embedded(cls, domain_id: int = dds_domain_default, qos: Qos | None = None, listener: Listener | None = None,
+                 *, node_id: int | None = None, runtime_dir: str | os.PathLike[str] | None = None,
+                 reattach: bool | int | None = None) -> Self:
+        """A participant with a node inside this process, which all its participants of the domain share; with `node_id`
+        or `runtime_dir` one of its own. What a Domain of this id configures concerns that node."""
+        return cls(domain_id, qos, listener, reattach=reattach, way=EmbeddedNode(node_id, runtime_dir))
+
+    @classmethod
+    def remote(cls, nodes: Sequence[str] | str | None = None, domain_id: int = dds_domain_default,
+               qos: Qos | None = None, listener: Listener | None = None, *, timeout: int = TIMEOUT_DEFAULT,
+               reattach: bool | int | None = None, certificate: str | os.PathLike[str] | None = None,
+               key: str | os.PathLike[str] | None = None, authority: str | os.PathLike[str] | None = None,
+               secret: str | os.PathLike[str] | None = None) -> Self:
+        """A participant at a node on another host.
+
+        nodes   "host:port" or "host", any of which will do: when the present one goes, the session turns to the next,
+                and readers and writers go on; what a dead one had not acknowledged is sent once. `reattach` says what
+                to do when none of them serves. None = as SPINDLE_NODES says
+        certificate, key, authority, secret   files, see spindle.client.nodes; None = as the environment says
+        """
+        way = DistantNode(nodes, certificate, key, authority, secret)
+        return cls(domain_id, qos, listener, timeout=timeout, reattach=reattach, way=way)
+
     def assert_liveliness(self) -> None:
         """Say that the program lives, for its writers with Liveliness.ManualByParticipant. DDS 1.4, 2.2.2.2.1.21."""
         self._check_open()
@@ -220,28 +211,6 @@ def _check_domain_id(domain_id: Any) -> int:
     return domain_id
 
 
-def _switch(variable: str) -> bool:
-    """A switch in the environment: 1 or 0, off if it isn't there."""
-    text = os.environ.get(variable, "")
-    if text not in ("", "0", "1"):
-        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{variable} is {text!r}: it must be 0 or 1")
-    return text == "1"
-
-
-def _nodes_elsewhere() -> bool:
-    """True if the environment names nodes of other hosts."""
-    return bool(os.environ.get("SPINDLE_NODES") or os.environ.get("SPINDLE_CLIENT_CONFIG"))
-
-
-def _no_node(error: Exception, embedded: bool, elsewhere: bool) -> DDSException:
-    if elsewhere:
-        return translate(error, "attaching to a node of another host")
-    if type(error).__name__ == "NoDaemon" and not embedded:
-        return DDSNodeLost(f"{error}. Either start a daemon (`spindle daemon`), or run a node inside this program with "
-                           "DomainParticipant(embedded=True) or the environment variable SPINDLE_EMBED=1")
-    return translate(error, "starting an embedded node" if embedded else "attaching to the daemon")
-
-
 @functools.cache
 def _warn_of_other_settings() -> None:
     """Once in a process: what configures another DDS does nothing here."""
@@ -251,42 +220,6 @@ def _warn_of_other_settings() -> None:
         logging.getLogger("dds").warning(
             "CYCLONEDDS_URI is set: it configures Cyclone DDS and has no effect here; a Spindle daemon has its own "
             "configuration (docs/configuration.md), an embedded node that of Domain(domain_id, config)")
-
-
-def _embed(domain_id: int, node_id: int | None, runtime_dir: str | os.PathLike[str] | None, name: str) -> Session:
-    from dataclasses import replace
-    from pathlib import Path
-
-    from spindle.client import embed
-    from spindle.config.settings import NodeConfig
-
-    config = _configs.get(domain_id) or NodeConfig(domain_id=domain_id)
-    if runtime_dir is not None:
-        config = replace(config, runtime_dir=Path(runtime_dir))
-    return embed(domain_id, node_id=node_id, config=config, name=name)
-
-
-def _share(domain_id: int, name: str) -> Session:
-    """The embedded node of this process in the domain, started if it doesn't run yet."""
-    with _shared_lock:
-        session, users = _shared.get(domain_id, (None, 0))
-        if session is None or session.gone:
-            session, users = _embed(domain_id, None, None, name), 0
-        _shared[domain_id] = session, users + 1
-        return session
-
-
-def _release(shared_domain: int | None, session: Session) -> None:
-    """A participant needs its session no more; the node of a shared one stays for the other participants."""
-    if shared_domain is not None:
-        with _shared_lock:
-            current, users = _shared.get(shared_domain, (None, 0))
-            if current is session and users > 1:
-                _shared[shared_domain] = session, users - 1
-                return
-            if current is session:
-                del _shared[shared_domain]
-    session.close()
 
 
 def _close_all() -> None:

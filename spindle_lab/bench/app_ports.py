@@ -170,7 +170,7 @@ class DdsPort(Port):
             self.participant = DomainParticipant(runtime_dir=config["runtime_dir"], node_id=rank + 1)
         else:
             self.domain = Domain(0, node_config(config))
-            self.participant = DomainParticipant(0, embedded=True)
+            self.participant = DomainParticipant.embedded(0)
         qos = qos_of(config["level"])
         self.idle = []
         for number in range(config["idle_topics"]):

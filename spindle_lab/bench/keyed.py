@@ -60,7 +60,7 @@ def run(rounds: int = 101, keys: int = 1000, instances: int = 100_000) -> dict[s
     last = Qos(Policy.Reliability.Reliable(int(WAIT_S * 1e9)), Policy.History.KeepLast(1))
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         domain = Domain(0, NodeConfig(node_id=1, runtime_dir=Path(directory), log_level="warning"))
-        participant = DomainParticipant(0, embedded=True)
+        participant = DomainParticipant.embedded(0)
         try:
             kinds = {}
             for name, data_type, fields, make, reader_qos in (

@@ -51,7 +51,7 @@ class Spindle:
         from dds.replicated import Replica
         from dds.replicated.batteries import Counter, dict_of
 
-        self._participant = DomainParticipant(embedded=True, node_id=rank + 1, runtime_dir=config["directory"])
+        self._participant = DomainParticipant.embedded(node_id=rank + 1, runtime_dir=config["directory"])
         self._counter = Replica(self._participant, "counter", Counter)
         self._dict = Replica(self._participant, "dict", dict_of(str, str))
         self._counter.wait_for(lambda _: len(self._counter.replicas()) == config["nodes"], int(WAIT_S * 1e9))

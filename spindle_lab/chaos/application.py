@@ -76,7 +76,7 @@ class Application:
 
     def attach(self) -> DomainParticipant:
         if self.nodes:
-            return DomainParticipant(0, nodes=self.nodes, secret=self.secret, timeout=ATTACH_NS, reattach=True)
+            return DomainParticipant.remote(self.nodes, secret=self.secret, timeout=ATTACH_NS, reattach=True)
         return DomainParticipant(0, node_id=self.node, timeout=ATTACH_NS)
 
     def live(self) -> None:

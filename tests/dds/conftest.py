@@ -11,14 +11,14 @@ from tests.spindle.hosts import hosts
 @pytest.fixture
 def participant():
     """A participant with a node of its own process."""
-    with DomainParticipant(embedded=True) as one:
+    with DomainParticipant.embedded() as one:
         yield one
 
 
 @pytest.fixture
 def two_nodes():
     """Two participants, each with a node of its own; both nodes form one group."""
-    with DomainParticipant(embedded=True, node_id=1) as one, DomainParticipant(embedded=True, node_id=2) as two:
+    with DomainParticipant.embedded(node_id=1) as one, DomainParticipant.embedded(node_id=2) as two:
         yield one, two
 
 

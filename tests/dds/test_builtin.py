@@ -281,9 +281,9 @@ class TestAsAnyReader:
 
 def test_participants_of_one_process_share_a_node(runtime_dir):
     """One that is closed goes, though the node stays for the other."""
-    with DomainParticipant(embedded=True) as one:
+    with DomainParticipant.embedded() as one:
         people = Seen(BuiltinDataReader(one, BuiltinTopicDcpsParticipant))
-        two = DomainParticipant(embedded=True, qos=Qos(Policy.Userdata(b"two")))
+        two = DomainParticipant.embedded(qos=Qos(Policy.Userdata(b"two")))
         topic = Topic(two, "t", bytes)
         topics = Seen(BuiltinDataReader(one, BuiltinTopicDcpsTopic))
         people.until(lambda there: there.keys() == {one.guid, two.guid})
@@ -345,8 +345,8 @@ def test_another_node_is_a_new_truth(runtime_dir):
 def test_programs_on_hosts_without_a_node(site):
     """They hear of everybody and everybody hears of them, also after their session has turned to the next node; what
     belongs to one participant belongs together then, too."""
-    with DomainParticipant(runtime_dir=site[2].directory) as near, DomainParticipant(
-            nodes=[site[0].address, site[1].address], reattach=True, qos=Qos(Policy.Userdata(b"far"))) as far:
+    with DomainParticipant(runtime_dir=site[2].directory) as near, DomainParticipant.remote(
+            [site[0].address, site[1].address], reattach=True, qos=Qos(Policy.Userdata(b"far"))) as far:
         people = Seen(BuiltinDataReader(near, BuiltinTopicDcpsParticipant))
         writers = Seen(BuiltinDataReader(near, BuiltinTopicDcpsPublication))
         theirs = Seen(BuiltinDataReader(far, BuiltinTopicDcpsParticipant))
@@ -384,7 +384,7 @@ def test_what_is_too_long_is_refused_and_changes_nothing(participant):
     (told,) = BuiltinDataReader(participant, BuiltinTopicDcpsPublication).take(9)
     assert told.qos[Policy.Userdata].data == b"short"
     with pytest.raises(DDSException, match="limit 4096"):
-        DomainParticipant(embedded=True, qos=long)
+        DomainParticipant.embedded(qos=long)
 
 
 def test_names_of_the_package():

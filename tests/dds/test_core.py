@@ -272,7 +272,7 @@ class TestListeners:
 
     def test_a_callback_may_close_its_participant(self):
         done = threading.Event()
-        participant = DomainParticipant(embedded=True)
+        participant = DomainParticipant.embedded()
         topic = Topic(participant, "t", bytes)
 
         def on_data(reader):

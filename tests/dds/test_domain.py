@@ -30,7 +30,7 @@ def test_without_a_node_the_error_says_both_ways():
     with pytest.raises(DDSNodeLost) as caught:
         DomainParticipant()
     assert isinstance(caught.value, ConnectionError)
-    for text in ("spindle daemon", "embedded=True", "SPINDLE_EMBED=1", "domain 0"):
+    for text in ("spindle daemon", "DomainParticipant.embedded()", "SPINDLE_EMBED=1", "domain 0"):
         assert text in str(caught.value)
 
 
@@ -47,7 +47,7 @@ def test_embedding_by_environment(monkeypatch):
 
 
 def test_participants_of_a_process_share_their_embedded_node():
-    one, two = DomainParticipant(embedded=True), DomainParticipant(embedded=True)
+    one, two = DomainParticipant.embedded(), DomainParticipant.embedded()
     assert one.session is two.session
     assert one.guid != two.guid
     reader = DataReader(two, Topic(two, "topic", bytes))
@@ -65,7 +65,7 @@ def test_participants_of_a_process_share_their_embedded_node():
 
 
 def test_domains_are_apart():
-    with DomainParticipant(3, embedded=True) as three, DomainParticipant(4, embedded=True) as four:
+    with DomainParticipant.embedded(3) as three, DomainParticipant.embedded(4) as four:
         assert (three.domain_id, four.domain_id) == (3, 4)
         Topic(three, "topic", bytes, qos=Qos(Policy.Durability.Volatile))
         assert four.session.topics() == []
@@ -76,7 +76,7 @@ def test_settings_of_another_dds_are_named_once():
     code, output = run("""
         import dds
 
-        with dds.DomainParticipant(embedded=True), dds.DomainParticipant(embedded=True):
+        with dds.DomainParticipant.embedded(), dds.DomainParticipant.embedded():
             pass
         """, CYCLONEDDS_URI="<General/>")
     assert code == 0 and output.count("CYCLONEDDS_URI is set") == 1, output
@@ -91,12 +91,12 @@ def test_wrong_arguments():
             DomainParticipant(bad)
     for keywords in ({"qos": 3}, {"listener": 3}, {"qos": Qos().topic()}):
         with pytest.raises(TypeError):
-            DomainParticipant(0, embedded=True, **keywords)
+            DomainParticipant.embedded(0, **keywords)
 
 
 def test_configuring_an_embedded_node(tmp_path):
     domain = Domain(5, NodeConfig(domain_id=5, default_size_max=1000))
-    with DomainParticipant(5, embedded=True) as participant:
+    with DomainParticipant.embedded(5) as participant:
         assert participant.session.domain_id == 5
         with pytest.raises(DDSException) as caught:
             Domain(5, NodeConfig())
@@ -107,11 +107,11 @@ def test_configuring_an_embedded_node(tmp_path):
 
 
 def test_forgotten_participants_leave():
-    participant = DomainParticipant(embedded=True)
+    participant = DomainParticipant.embedded()
     session, name = participant.session, weakref.ref(participant)
     del participant
     assert name() is None
-    with DomainParticipant(embedded=True) as again:  # waits for what was forgotten
+    with DomainParticipant.embedded() as again:  # waits for what was forgotten
         assert session.gone and again.session is not session
 
 
@@ -138,7 +138,7 @@ def test_when_the_node_goes_everybody_is_told(two_nodes):
 def test_programs_end(leftover):
     code, output = run(f"""
         import dds
-        participant = dds.DomainParticipant(embedded=True)
+        participant = dds.DomainParticipant.embedded()
         topic = dds.Topic(participant, "topic", bytes)
         reader, writer = dds.DataReader(participant, topic), dds.DataWriter(participant, topic)
         writer.write(b"x")
@@ -162,7 +162,7 @@ def test_programs_end(leftover):
 def test_programs_end_after_an_exception():
     code, output = run("""
         import dds
-        participant = dds.DomainParticipant(embedded=True)
+        participant = dds.DomainParticipant.embedded()
         writer = dds.DataWriter(participant, dds.Topic(participant, "topic", bytes))
         raise RuntimeError("as planned")
     """, timeout_s=30)

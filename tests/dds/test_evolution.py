@@ -263,7 +263,7 @@ def test_programs_of_daemons_and_of_a_host_without_a_node(group, runtime_dir):
 
 def test_a_program_on_a_host_without_a_node(site):
     with DomainParticipant(runtime_dir=site[0].directory) as one, \
-            DomainParticipant(nodes=[site[1].address, site[2].address]) as far:
+            DomainParticipant.remote([site[1].address, site[2].address]) as far:
         (topic, old_reader, old_writer), (_, new_reader, new_writer) = ends(one, OLD), ends(far, NEW)
         wait_until(lambda: len(old_reader.matched_pub) == 2 == len(new_reader.matched_pub))
         write_all(old_writer, [OLD("A", 1)])

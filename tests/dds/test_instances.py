@@ -228,7 +228,7 @@ def test_a_writer_that_is_forgotten_has_ended_too(participant):
 
 def test_closing_a_participant_ends_what_its_writers_have(participant):
     _, reader = made(participant, 0)
-    with DomainParticipant(participant.domain_id, embedded=True) as other:
+    with DomainParticipant.embedded(participant.domain_id) as other:
         writer = DataWriter(other, Topic(other, "tracks", Track))
         write_all(writer, [Track(1, 1)])
     wait_until(lambda: seen(reader.read(9)) == [(1, DISPOSED), (-1, DISPOSED)])
@@ -434,7 +434,7 @@ class Model:
 @given(STEPS)
 def test_readers_go_through_the_states_of_the_model(steps):
     model = Model()
-    with DomainParticipant(embedded=True) as participant:
+    with DomainParticipant.embedded() as participant:
         topic = Topic(participant, "tracks", Track)
         patient, hasty = DataReader(participant, topic), DataReader(participant, topic)
         writers = [DataWriter(participant, topic, qos=Qos(KEPT)) for _ in range(2)]

@@ -233,7 +233,7 @@ def test_daemons_one_of_which_came_late_and_one_of_which_dies(runtime_dir: Path)
 @pytest.mark.parametrize("durability", [VOLATILE, LOGGED], ids=["volatile", "logged"])
 def test_programs_without_a_node_write_and_read_the_same(site: list[Host], durability: Policy) -> None:
     """Over TCP; the writer's and the reader's node are different ones, and the writer turns to another in between."""
-    far = DomainParticipant(nodes=[host.address for host in site])
+    far = DomainParticipant.remote([host.address for host in site])
     near = DomainParticipant(runtime_dir=site[2].directory)
     near_topic = topic_of(near, durability)
     kept = everything(near, near_topic)
@@ -245,7 +245,7 @@ def test_programs_without_a_node_write_and_read_the_same(site: list[Host], durab
     writer.write_many([Track(3, number) for number in range(1000)])
     assert writer.wait_for_acks(LONG)
     wanted = [(1, 1), (2, 999), (3, 999)]
-    other = DomainParticipant(nodes=[site[1].address])
+    other = DomainParticipant.remote([site[1].address])
     for participant in (far, other, near):
         assert seen(everything(participant, topic_of(participant, durability)), 3) == wanted
     assert len(seen(kept, 2001)) == 2001

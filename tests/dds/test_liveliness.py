@@ -336,7 +336,7 @@ OWNER = """
 import sys, time
 import dds
 from dds import Policy, Qos
-participant = dds.DomainParticipant(nodes=[sys.argv[1]])
+participant = dds.DomainParticipant.remote([sys.argv[1]])
 topic = dds.Topic(participant, "topic", bytes, qos=Qos(Policy.Ownership.Exclusive))
 lives = Policy.Liveliness.Automatic(dds.duration(seconds=2))
 writer = dds.DataWriter(participant, topic, qos=Qos(Policy.OwnershipStrength(2), lives))

@@ -255,8 +255,8 @@ def test_an_embedded_node_that_fails_is_replaced(runtime_dir):
     """Goal: embedded nodes are replaced too. Method: let the node fail as by an error of its own."""
     from spindle.errors import NodeStopped
 
-    with DomainParticipant(node_id=3, embedded=True, runtime_dir=runtime_dir) as other, DomainParticipant(
-            node_id=4, embedded=True, runtime_dir=runtime_dir, reattach=True) as participant:
+    with DomainParticipant.embedded(node_id=3, runtime_dir=runtime_dir) as other, DomainParticipant.embedded(
+            node_id=4, runtime_dir=runtime_dir, reattach=True) as participant:
         topic = Topic(participant, "topic", bytes, qos=VOLATILE)
         reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
         theirs = DataReader(other, Topic(other, "topic", bytes))

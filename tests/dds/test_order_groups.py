@@ -172,7 +172,7 @@ def test_best_effort_topics_of_a_group_are_ordered_all_the_same(participant):
 
 def test_another_type_of_a_topic_is_another_topic(participant):
     """Its samples are never taken for ours, whoever comes first."""
-    with DomainParticipant(participant.domain_id, embedded=True) as elsewhere:
+    with DomainParticipant.embedded(participant.domain_id) as elsewhere:
         one, other = Topic(participant, "t", Track, order="o"), Topic(elsewhere, "t", Note, order="o")
         readers = DataReader(participant, one), DataReader(elsewhere, other)
         writers = DataWriter(participant, one), DataWriter(elsewhere, other)

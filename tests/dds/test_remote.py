@@ -20,6 +20,7 @@ from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainPartici
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.internal import publication_handle
+from dds.ways import DistantNode
 from spindle.client import remote_ports
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
@@ -35,7 +36,7 @@ LEVELS = {
 
 def remote(site, *order, **more):
     """A participant without a node of its own; it goes to these hosts in this order, from 0."""
-    return DomainParticipant(nodes=[site[k].address for k in (order or range(len(site)))], **more)
+    return DomainParticipant.remote([site[k].address for k in (order or range(len(site)))], **more)
 
 
 def beside(host):
@@ -361,12 +362,12 @@ def test_who_hears_of_the_loss_by_an_error_finds_it_in_the_status(site, monkeypa
 
 
 def test_what_does_not_go_together_is_refused(site):
-    with pytest.raises(DDSException, match="on other hosts"):
-        DomainParticipant(nodes=[site[0].address], node_id=1)
+    with pytest.raises(TypeError, match="belong to the way"):
+        DomainParticipant(node_id=1, way=DistantNode([site[0].address]))
     with pytest.raises(DDSException, match="belong together"):
-        DomainParticipant(nodes=[site[0].address], certificate="x")
+        DomainParticipant.remote([site[0].address], certificate="x")
     with pytest.raises(DDSException, match="cannot be reached"):
-        DomainParticipant(nodes=["127.0.0.1:1"])
+        DomainParticipant.remote(["127.0.0.1:1"])
 
 
 def test_the_environment_says_where(site, monkeypatch):

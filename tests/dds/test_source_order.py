@@ -109,7 +109,7 @@ def read_as(sample):
 def test_all_keep_out_the_same_whenever_they_take(steps):
     """Also of an instance that one reader has forgotten with its end, and the other not. Of several ends of one
     instance a reader that takes later keeps the last."""
-    with DomainParticipant(embedded=True) as participant:
+    with DomainParticipant.embedded() as participant:
         topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)
         at_once, later = DataReader(participant, topic), DataReader(participant, topic)
         writers = [DataWriter(participant, topic) for _ in range(2)]

@@ -62,7 +62,7 @@ def test_of_a_writer_and_its_readers(participant):
 
 def test_of_a_logged_topic_what_is_on_disk(tmp_path):
     Domain(9, NodeConfig(domain_id=9, journal_dir=tmp_path))
-    with DomainParticipant(9, embedded=True) as participant:
+    with DomainParticipant.embedded(9) as participant:
         topic = Topic(participant, "recorded", bytes, qos=Qos(Policy.Durability.Persistent))
         _reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
         writer.write(b"a")

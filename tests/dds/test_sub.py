@@ -356,7 +356,7 @@ class TestIgnoreLocal:
         (Policy.IgnoreLocal.Nothing, [b"own", b"near", b"own 2", b"near 2"]),
         (Policy.IgnoreLocal.Participant, [b"near", b"near 2"]), (Policy.IgnoreLocal.Process, [])], ids=repr)
     def test_by_participant_and_process(self, participant, ignore, expected):
-        with DomainParticipant(embedded=True) as other:
+        with DomainParticipant.embedded() as other:
             topics = [Topic(one, "t", bytes) for one in (participant, other)]
             reader = DataReader(participant, topics[0], qos=Qos(ignore))
             last = DataReader(participant, topics[0], qos=Qos(ignore, Policy.History.KeepLast(1)))

@@ -154,7 +154,7 @@ def test_two_nodes_agree_on_the_first_definition(two_nodes):
 def test_logged_topics_are_kept_on_disk(tmp_path):
     """Level, acknowledgement from disk, and history; what the file holds is the journal's own test."""
     Domain(7, NodeConfig(domain_id=7, journal_dir=tmp_path))
-    with DomainParticipant(7, embedded=True) as participant:
+    with DomainParticipant.embedded(7) as participant:
         topic = Topic(participant, "logged", bytes, qos=Qos(Policy.Durability.Persistent))
         assert topic.spec.level == Level.LOGGED
         reader, writer = DataReader(participant, topic), DataWriter(participant, topic)

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXCHANGE = """
 import dds
-with dds.DomainParticipant(embedded=True) as participant:
+with dds.DomainParticipant.embedded() as participant:
     topic = dds.Topic(participant, "altitude", bytes)
     reader, writer = dds.DataReader(participant, topic), dds.DataWriter(participant, topic)
     writer.write(b"9750 m")

@@ -172,7 +172,7 @@ def test_wrong_arguments(participant):
         with pytest.raises(DDSException, match=why) as raised:
             ContentFilteredTopic(participant, "x", topic, text, parameters)
         assert raised.value.code == BAD
-    with DomainParticipant(embedded=True) as another, pytest.raises(DDSException, match="another participant"):
+    with DomainParticipant.embedded() as another, pytest.raises(DDSException, match="another participant"):
         ContentFilteredTopic(another, "x", topic, "x = 1")
     with pytest.raises(TypeError, match="must be a Topic"):
         DataWriter(participant, ContentFilteredTopic(participant, "x", topic, "x = 1"))

@@ -76,7 +76,7 @@ run(int(sys.argv[1]), sys.argv[2], sys.argv[3] == "logged")
 
 
 def run(node_id: int, where: str, logged: bool) -> None:
-    participant = (DomainParticipant(nodes=where.split(",")) if node_id < 0 else
+    participant = (DomainParticipant.remote(where.split(",")) if node_id < 0 else
                    DomainParticipant(node_id=node_id or None, runtime_dir=Path(where)))
     ledger = Replica(participant, "ledger", Ledger, logged=logged, history_bytes=1 << 20)
     print("live", flush=True)

@@ -84,7 +84,7 @@ serve(int(sys.argv[1]), sys.argv[2])
 
 
 def serve(node_id: int, where: str) -> None:
-    participant = (DomainParticipant(nodes=where.split(",")) if node_id < 0 else
+    participant = (DomainParticipant.remote(where.split(",")) if node_id < 0 else
                    DomainParticipant(node_id=node_id or None, runtime_dir=Path(where)))
     with Server(participant, Pumps(), instance=f"at {node_id}", workers=4) as server:
         print("serving", flush=True)

@@ -73,7 +73,7 @@ def test_on_hosts_without_a_node(site) -> None:
     call that was in flight still gets its result."""
     everywhere = ",".join(host.address for host in reversed(site))
     pumps = Pumps()
-    with serving(-1, everywhere), DomainParticipant(nodes=[host.address for host in site]) as far, \
+    with serving(-1, everywhere), DomainParticipant.remote([host.address for host in site]) as far, \
             DomainParticipant(runtime_dir=site[1].directory) as near, Server(near, pumps, instance="near"):
         with Client(far, Pumps, timeout=LONG) as client, Client(near, Pumps, instance="at -1", timeout=LONG) as other:
             assert client.wait_for_servers(2) and other.wait_for_servers()

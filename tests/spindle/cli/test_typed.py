@@ -37,7 +37,7 @@ class Program:
     """A program that has a topic open."""
 
     def __init__(self, data_type: object, keys: tuple[str, ...] = (), order: str = "") -> None:
-        self.participant = dds.DomainParticipant(embedded=True)
+        self.participant = dds.DomainParticipant.embedded()
         topic = dds.Topic(self.participant, "fixes", data_type, keys=keys, order=order)
         self.reader, self.writer = dds.DataReader(self.participant, topic), dds.DataWriter(self.participant, topic)
 
@@ -106,7 +106,7 @@ def test_raw_bytes_end_no_reader(cli: Cli, fixes: Program) -> None:
 
 
 def test_a_type_that_nobody_says(cli: Cli, runtime_dir: Path) -> None:
-    with dds.DomainParticipant(embedded=True) as participant:
+    with dds.DomainParticipant.embedded() as participant:
         topic = dds.Topic(participant, "fixes", FIX, qos=dds.Qos(dds.Policy.Durability.Volatile))
         for command in (("pub", "fixes", "{}"), ("typeof", "fixes"), ("sub", "fixes", "--timeout", 0.1)):
             result = cli(*command)
