@@ -20,6 +20,7 @@ dds_infinity: int = (1 << 63) - 1  # ns; the duration that never ends
 dds_domain_default: int = 0
 uint32_max: int = (1 << 32) - 1
 feature_topic_discovery = True  # dds.builtin.BuiltinTopicDcpsTopic is there
+feature_type_discovery = True  # so is dds.dynamic
 
 
 def publication_handle(node_id: int, writer: int, relay: int) -> int:
