@@ -298,7 +298,8 @@ class Written:
         self._payloads: dict[int, bytes] = {}
         self._most = SHRINKS_FROM  # instances since the tables were made
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self._handles)
 
     def add(self, sample: Any, payload: bytes) -> int:

@@ -148,10 +148,10 @@ class WriterLimits:
         """The handle of the sample's instance, None for a new one; DDSException (OUT_OF_RESOURCES) if that is one too
         many."""
         handle = self._written.find(sample)
-        if handle is None and len(self._written) >= self._instances:
+        if handle is None and self._written.count >= self._instances:
             raise DDSException(
                 DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
-                f"writing to topic {self._topic!r}: the writer has {len(self._written)} instances, and "
+                f"writing to topic {self._topic!r}: the writer has {self._written.count} instances, and "
                 "ResourceLimits.max_instances allows no more: unregister_instance() those that it doesn't need")
         return handle
 
