@@ -69,11 +69,11 @@ def chosen(session: Session, topic: str, type_name: str) -> tuple[TopicType, str
 def participant(target: Target, session: Session, name: str) -> Iterator[DomainParticipant]:
     """A participant at the session's node. Errors of DDS end the command with their text."""
     import dds
+    from dds.ways import DistantNode, HostNode
 
-    where: dict[str, Any] = {"nodes": target.nodes} if target.nodes else {
-        "embedded": False, "node_id": session.node_id, "runtime_dir": target.runtime_dir}
+    way = DistantNode(target.nodes) if target.nodes else HostNode(session.node_id, target.runtime_dir)
     try:
-        with dds.DomainParticipant(target.domain, qos=dds.Qos(dds.Policy.EntityName(name)), **where) as made:
+        with dds.DomainParticipant(target.domain, qos=dds.Qos(dds.Policy.EntityName(name)), way=way) as made:
             yield made
     except dds.DDSException as error:
         raise click.ClickException(str(error)) from error

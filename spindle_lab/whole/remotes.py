@@ -36,7 +36,7 @@ class RemoteReading(Reading):
     @property
     def guid(self) -> bytes:
         """Of a reader that is announced, another one at each node."""
-        return self.handle._reader.guid
+        return self.handle.session.present_guid(self.handle._reader.guid)
 
     @guid.setter
     def guid(self, guid: bytes) -> None:
@@ -65,7 +65,7 @@ class RemoteWriting(Writing):
     @property
     def guid(self) -> bytes:
         """As a reader's."""
-        return self.handle._writer.guid
+        return self.handle.session.present_guid(self.handle._writer.guid)
 
     @guid.setter
     def guid(self, guid: bytes) -> None:

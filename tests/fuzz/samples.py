@@ -4,11 +4,12 @@ anything as its Qos."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dds.announced import decode
+from dds.announcing import Remote, encode_qos
 from dds.idl import IdlEnum, IdlStruct, IdlUnion
 from dds.idl.annotations import appendable, key, mutable
 from dds.idl.codec import IdlCodec, codec_of
 from dds.idl.types import array, bounded_str, case, char, default, float32, float64, int16, int32, sequence, uint8
-from dds.matching import Remote, decode_qos, encode_qos
 from dds.policies import DEFAULT, incompatible_policy
 from dds.qos import Policy, Qos
 from spindle.group.endpoints import ENDPOINT_BYTES_MAX, Endpoint
@@ -107,10 +108,10 @@ def _announced() -> Iterator[bytes]:
 def announcement(data: bytes) -> None:
     """What a reader or writer announces of itself: a Qos that can be compared, DEFAULT if it is none."""
     announced = data[:ENDPOINT_BYTES_MAX]
-    found = decode_qos(announced)
+    found = DEFAULT + decode(announced)[0]
     incompatible_policy(DEFAULT, found)
     incompatible_policy(found, DEFAULT)
-    assert decode_qos(encode_qos(found)) == found
+    assert DEFAULT + decode(encode_qos(found))[0] == found
     for is_writer in (True, False):
         Remote(Endpoint(b"guid", 65535, is_writer, "t", announced, "app", 1, 65535))
 
