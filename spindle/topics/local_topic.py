@@ -99,8 +99,8 @@ class LocalTopic:
 
     @property
     def busy(self) -> bool:
-        """True while something must be delivered before live messages."""
-        return self._history_of is not None or bool(self._history or self._backlog)
+        """True while something must be delivered before live messages, or the table of keys isn't known to be whole."""
+        return self._history_of is not None or self._restoring or bool(self._history or self._backlog)
 
     # --- what a view change does
 

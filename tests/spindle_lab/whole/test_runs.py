@@ -170,7 +170,7 @@ def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.Monkey
         return donation
 
     monkeypatch.setattr(LocalTopic, "donate", early)
-    summary = run_seeds(range(100), jobs=1, failures_max=1)
+    summary = run_seeds(range(100, 300), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken in ("D8", "D10", "L1")
 
 
@@ -221,7 +221,7 @@ def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         self.progress += 1
 
     monkeypatch.setattr(CatchingUp, "_room", room)
-    summary = run_seeds(range(60), jobs=1, failures_max=1)
+    summary = run_seeds(range(80, 200), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken == "Q1"
 
 
