@@ -73,6 +73,13 @@ class LocalWriters:
             del self.owners[next(iter(self.owners))]
         self.handles = [*(one for one in self.handles if one() is not None), weakref.ref(handle)]
 
+    @classmethod
+    def forget(cls, participant: int) -> None:
+        """It is closed. The handles of its writers may be those of others' from now on."""
+        for one in list(cls._all.values()):
+            for number in [number for number, owner in list(one.owners.items()) if owner == participant]:
+                one.owners.pop(number, None)
+
     def discard(self, handle: WriterHandle) -> None:
         self.handles = [one for one in self.handles if one() not in (None, handle)]
 

@@ -27,6 +27,7 @@ from dds.directory import Directory
 from dds.dispatcher import Dispatcher
 from dds.exceptions import translate
 from dds.inline_qos import partitions
+from dds.local import LocalWriters
 from dds.order_groups import Channel
 from dds.policies import ignores_local, incompatible_policy, of_group, partitions_meet
 from dds.policy_table import TABLE
@@ -455,6 +456,7 @@ class Runtime:
         self.attachment.close()
         for prefix in [one for one, number in list(_prefixes.items()) if number == self.number]:
             _prefixes.pop(prefix, None)
+        LocalWriters.forget(self.number)
 
 
 def change_members(members: Iterable[Any], before: Qos, following: Qos) -> None:

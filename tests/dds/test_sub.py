@@ -377,7 +377,12 @@ class TestIgnoreLocal:
             own.close()
             assert (reader.take(9) == [b"own 3"]) == (b"own" in expected)
 
-    def test_writers_of_other_processes_are_heard(self, group, runtime_dir):
+    def test_writers_of_other_processes_are_heard(self, group, runtime_dir, tmp_path_factory):
+        """Also if they have the handle of a writer that a participant of this process had, which is closed."""
+        with DomainParticipant.embedded(node_id=2, runtime_dir=tmp_path_factory.mktemp("e")) as earlier:
+            topic = Topic(earlier, "t", bytes)
+            before = [DataWriter(earlier, topic) for _ in range(5)]
+            assert len({one.instance_handle for one in before}) == 5
         with DomainParticipant(runtime_dir=runtime_dir, node_id=1) as participant:
             topic = Topic(participant, "t", bytes)
             reader = DataReader(participant, topic, qos=Qos(Policy.IgnoreLocal.Process))
