@@ -109,6 +109,8 @@ class Channel:
             if self._reader.is_alive():
                 self._reader.join(THREAD_END_S)  # it knows better why: the node's last word may just have come
             self.check()
+            if self._closing:  # and that thread hasn't come to it yet
+                raise NodeStopped(f"this session with {self.label} was closed") from None
             raise
         if self._to_close:
             self._send_closes()
