@@ -37,6 +37,10 @@ class BlockingConnection:
     Under a stream: `_send_lock` keeps the order of sealing that of sending, `_stream_lock` only guards the stream, so
     that a receiver never waits for a sender whom the other end keeps waiting. Whoever needs both takes them in this
     order. Raises WireError if what came with the end of the stream's handshake is malformed.
+
+    The socket is closed when nobody uses it any more: close() in the middle of another thread's receive() shuts it
+    down, and the receiver closes it as it ends. Otherwise the descriptor's number could go to another file while the
+    receiver is about to wait for it: it would then wait for that file, or take bytes that are not its own.
     """
 
     def __init__(self, sock: socket.socket, *, label: str = "the node", limits: Limits | None = None,
@@ -50,6 +54,8 @@ class BlockingConnection:
         self._frames: deque[Frame] = deque()
         self._send_lock = threading.Lock()
         self._stream_lock = threading.Lock()
+        self._use_lock = threading.Lock()  # for the two below; held for moments only
+        self._receiving = False
         self.closed = False
         if stream is not None:
             self._frames.extend(self._decoder.feed(self._unseal(b"")))
@@ -124,6 +130,20 @@ class BlockingConnection:
 
     def receive(self, timeout_s: float | None = None) -> Frame:
         """The next frame. Raises ConnectionEnded, WireError, or TimeoutError after `timeout_s` seconds."""
+        with self._use_lock:
+            if self.closed:
+                raise ConnectionEnded(f"the connection to {self.label} is closed")
+            self._receiving = True
+        try:
+            return self._receive(timeout_s)
+        finally:
+            with self._use_lock:
+                self._receiving = False
+                closed = self.closed
+            if closed:
+                self._release()
+
+    def _receive(self, timeout_s: float | None) -> Frame:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._frames:
             try:
@@ -159,19 +179,25 @@ class BlockingConnection:
 
     def close(self) -> None:
         """Closes; a receive() in another thread ends with ConnectionEnded. Idempotent."""
-        if self.closed:
-            return
-        self.closed = True
+        with self._use_lock:
+            if self.closed:
+                return
+            self.closed = True
+            receiving = self._receiving
         self._say_goodbye()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+        if not receiving:
+            self._release()
+
+    def _release(self) -> None:
+        """Gives back the descriptors; called once, by who closes or by who was receiving then."""
         with self._send_lock:
             self._sock.close()
         for frame in self._frames:
             frame.close_fds()
         self._frames.clear()
         self._decoder.close()
-
 
     def _say_goodbye(self) -> None:
         """As far as it fits, and not in the middle of what another thread sends."""

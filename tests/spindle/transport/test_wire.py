@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import select
 import selectors
 import socket
 import threading
@@ -422,3 +423,49 @@ def test_a_closed_thread_s_connection_keeps_no_descriptor_of_what_nobody_took() 
     other.close()
     assert open_fds() == before - 2  # the socket and that descriptor
     one.close()
+
+
+def test_closing_takes_no_descriptor_from_who_is_about_to_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a receiver whose connection is closed just before it waits doesn't wait for another file that got the number
+    of its descriptor. Method: hold it there until close() has returned and a pipe could have had the number."""
+    a, b = pair()
+    other = BlockingConnection(b)
+    about_to_wait, closed = threading.Event(), threading.Event()
+
+    class Poller:
+        def __init__(self) -> None:
+            self._poller = poll()
+
+        def register(self, sock: socket.socket, event: int) -> None:
+            self._poller.register(sock, event)
+
+        def poll(self, wait_ms: float | None) -> list[tuple[int, int]]:
+            about_to_wait.set()
+            assert closed.wait(10)
+            return self._poller.poll(wait_ms)
+
+    poll = select.poll
+    monkeypatch.setattr(select, "poll", Poller)
+    errors: list[Exception] = []
+
+    def receive() -> None:
+        try:
+            other.receive()
+        except ConnectionEnded as error:
+            errors.append(error)
+
+    receiver = threading.Thread(target=receive, daemon=True)
+    receiver.start()
+    assert about_to_wait.wait(10)
+    other.close()
+    pipes = [os.pipe() for _ in range(2)]
+    closed.set()
+    receiver.join(10)
+    assert not receiver.is_alive() and errors
+    for pipe in pipes:
+        for fd in pipe:
+            os.close(fd)
+    with pytest.raises(ConnectionEnded, match="is closed"):
+        other.receive()
+    assert b.fileno() == -1
+    a.close()
