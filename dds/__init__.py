@@ -10,7 +10,7 @@ can also be had from here:
     writer = DataWriter(participant, Topic(participant, "altitude", bytes))
     writer.write(b"9750 m")
 
-What is behind a topic is decided by its Qos: see `dds.policies` for the levels of delivery.
+What is behind a topic is decided by its Qos: see `dds.policy.policies` for the levels of delivery.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dds.batch import Batch
+from dds.codecs.loan import Loan
 from dds.conditions import GuardCondition, QueryCondition, ReadCondition, StatusCondition, WaitSet
 from dds.domain import Domain, DomainParticipant
 from dds.entity import Entity
@@ -33,9 +33,9 @@ from dds.exceptions import (
 from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import InvalidSample, SampleInfo
 from dds.listener import Listener
-from dds.loan import Loan
 from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
+from dds.readers.batch import Batch
 from dds.status import DDSStatus, InstanceState, NodeState, SampleState, ViewState
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic

@@ -19,8 +19,6 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dds import policies, reaper
-from dds.announcing import encode_qos
 from dds.builtin_types import (
     NOWHERE,
     DcpsEndpoint,
@@ -30,20 +28,23 @@ from dds.builtin_types import (
     participant_of,
     topic_of,
 )
-from dds.directory import PARTICIPANTS, READERS, TOPICS, WRITERS, Directory
 from dds.entity import Participant, check_listener
 from dds.exceptions import DDSException
 from dds.listener import Listener
-from dds.notices import NoticeLog
+from dds.matching.announcing import encode_qos
+from dds.matching.directory import PARTICIPANTS, READERS, TOPICS, WRITERS, Directory
+from dds.matching.notices import NoticeLog
+from dds.policy import policies
 from dds.qos import DataReaderQos, Policy, Qos
 from dds.status import ReattachedStatus
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
-from dds.wake import Hub
+from dds.waiting import reaper
+from dds.waiting.wake import Hub
 
 if TYPE_CHECKING:
-    from dds.matching import Runtime
-    from dds.types import KeyBytes
+    from dds.codecs.types import KeyBytes
+    from dds.matching.matching import Runtime
     from spindle.client import Session
 
 OWN_QOS = Qos(Policy.Reliability.Reliable(policies.BLOCKING_TIME_DEFAULT), Policy.Durability.TransientLocal,
@@ -112,7 +113,7 @@ BuiltinTopicDcpsSubscription = BuiltinTopic("DCPSSubscription", DcpsEndpoint, RE
 
 
 class _Source:
-    """Where a builtin reader's samples come from; in place of `dds.links.ReaderLink`."""
+    """Where a builtin reader's samples come from; in place of `dds.readers.link.ReaderLink`."""
 
     error = None
     later = ()

@@ -10,15 +10,15 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dds.announcing import Remote, topic_key
-from dds.instances import handle_of
 from dds.internal import SampleInfo
+from dds.matching.announcing import Remote, topic_key
+from dds.messages.operations import handle_of
 from dds.qos import Qos
 
 if TYPE_CHECKING:
     from cyclonedds_idl._typesupport.DDS.XTypes import TypeIdentifier
 
-    from dds.announced import AnnouncedType
+    from dds.messages.announced import AnnouncedType
 
 
 class _Sample:

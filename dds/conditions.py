@@ -19,7 +19,7 @@ from dds.filters.expression import Expression
 from dds.filters.filtered_topic import bind, bound_expression, parameters_of
 from dds.qos import Qos
 from dds.sub import DataReader
-from dds.wake import Deadline, Waker, park, wait_readable
+from dds.waiting.wake import Deadline, Waker, park, wait_readable
 
 
 class _Condition(Entity):
@@ -262,7 +262,7 @@ class WaitSet(Entity):
 
     async def wait_async(self, timeout: int | None = None) -> int:
         """As wait(), for coroutines: no thread is used. None = for ever."""
-        from dds.aio import wait_waitset
+        from dds.waiting.aio import wait_waitset
 
         return await wait_waitset(self, timeout)
 

@@ -1,7 +1,7 @@
 """What the modules below the entities need of them: listener thread, matching, links to nodes, event loop waits.
 
 Why: entities hold objects of these modules, which tell the entities what happens. The methods that they call are listed
-here, so that `dds.entity`, `dds.reader` and `dds.pub` import these modules and not the other way round.
+here, so that `dds.entity`, `dds.readers.reader` and `dds.pub` import these modules and not the other way round.
 
 Rules: these modules hold an entity weakly, or only while they use it.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from dds.announced import AnnouncedType
     from dds.listener import Listener
+    from dds.messages.announced import AnnouncedType
     from dds.qos import Qos
-    from dds.wake import Deadline, Hub, Waker
+    from dds.waiting.wake import Deadline, Hub, Waker
 
 
 class AnEntity(Protocol):
@@ -52,7 +52,7 @@ class AnEndpoint(AnEntity, Protocol):
 
 
 class AReader(AnEndpoint, Protocol):
-    """See `dds.reader.ReaderCore`."""
+    """See `dds.readers.reader.ReaderCore`."""
 
     _hub: Hub  # who waits for its data
     _consumed: int  # samples that were given out for the first time
@@ -114,7 +114,7 @@ class AReader(AnEndpoint, Protocol):
 
 
 class AVigil(Protocol):
-    """See `dds.vigil.Vigil`."""
+    """See `dds.writers.vigil.Vigil`."""
 
     _link: Any
 

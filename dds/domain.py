@@ -2,7 +2,7 @@
 
 A participant attaches to the daemon of its host. Without a daemon, `embedded()` or the environment variable
 SPINDLE_EMBED=1 makes it run a node inside this process; participants of one process and domain then share that node.
-On a host without a node, `remote()` or SPINDLE_NODES say where there are some. (`dds.ways` has the three.)
+On a host without a node, `remote()` or SPINDLE_NODES say where there are some. (`dds.nodes.ways` has the three.)
 
     participant = DomainParticipant()                                     # through the host's daemon
     participant = DomainParticipant.embedded()                            # with a node of its own process
@@ -18,18 +18,19 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dds import policies, reaper
-from dds.announcing import encode_qos
 from dds.entity import Entity, Participant, check_listener, entity_name
 from dds.exceptions import DDSException, translate, unsupported
 from dds.internal import dds_domain_default
 from dds.listener import Listener
-from dds.matching import ITSELF, Runtime
-from dds.order_groups import group_of, is_group
+from dds.matching.announcing import encode_qos
+from dds.matching.matching import ITSELF, Runtime
+from dds.messages.order_groups import group_of, is_group
+from dds.nodes.ways import DistantNode, EmbeddedNode, Way, configure, from_environment, switch
+from dds.policy import policies
 from dds.qos import DomainParticipantQos, Qos
 from dds.topic import Topic
-from dds.wake import exit_begins
-from dds.ways import DistantNode, EmbeddedNode, Way, configure, from_environment, switch
+from dds.waiting import reaper
+from dds.waiting.wake import exit_begins
 from spindle.group.endpoints import PARTICIPANT
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class DomainParticipant(Participant):
     timeout      for attaching, ns
     reattach     what to do when the node goes away. False: everything ends with DDSNodeLost; True: look for another,
                  for as long as it takes; a number: for so many ns; None: as SPINDLE_REATTACH says (1 or 0; unset: 0)
-    way          another way to a node than these (`dds.ways`), as embedded() and remote() take it; None = the
+    way          another way to a node than these (`dds.nodes.ways`), as embedded() and remote() take it; None = the
                  environment decides: SPINDLE_EMBED=1 embeds a node; SPINDLE_NODES names nodes on other hosts, for who
                  gives neither node_id nor runtime_dir; otherwise it is the host's daemon
 

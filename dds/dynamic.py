@@ -7,7 +7,7 @@ IDL types become dataclasses derived from IdlStruct or IdlUnion, and are the sam
 identifiers are equal. NumPy records become dtypes, protobuf messages message classes (`get_types_for_topic`).
 
 Rules: what another program announces is checked before a class is made of it (`dds.idl.typeobjects`,
-`dds.announced`). The same description gives the same class each time.
+`dds.messages.announced`). The same description gives the same class each time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dds import announced
-from dds.announced import AnnouncedType, dtype_of, message_class_of
 from dds.entity import Participant
 from dds.exceptions import DDSException, DDSTimeout
 from dds.idl.typeobjects import classes_of, identifier_bytes
-from dds.order_groups import channel_in
-from dds.wake import Deadline
+from dds.messages import announced
+from dds.messages.announced import AnnouncedType, dtype_of, message_class_of
+from dds.messages.order_groups import channel_in
+from dds.waiting.wake import Deadline
 
 if TYPE_CHECKING:
     from cyclonedds_idl._typesupport.DDS.XTypes import TypeIdentifier

@@ -12,20 +12,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dds import policies, reaper
-from dds.announcing import handle_of
 from dds.exceptions import DDSException, closed
 from dds.listener import CALLBACKS, Listener
-from dds.matching import Runtime
+from dds.matching.announcing import handle_of
+from dds.matching.matching import Runtime
+from dds.policy import policies
 from dds.qos import LimitedScopeQos, Policy, Qos
 from dds.status import DDSStatus, NodeStatus
+from dds.waiting import reaper
 
 if TYPE_CHECKING:
     import uuid
 
     from typing_extensions import Self
 
-    from dds.wake import Waker
+    from dds.waiting.wake import Waker
     from spindle.client import Session
 
 _registry: weakref.WeakValueDictionary[int, Entity] = weakref.WeakValueDictionary()

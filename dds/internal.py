@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from dds.status import SampleState, ViewState
-
-if TYPE_CHECKING:
-    from dds.instances import Entry
 
 dds_infinity: int = (1 << 63) - 1  # ns; the duration that never ends
 dds_domain_default: int = 0
@@ -39,6 +36,26 @@ def handle_of_writer(live: Any) -> int:
     return publication_handle(live.sender, live.writer, live.relay)
 
 
+class KeptInstance(Protocol):
+    """What a sample info tells of an instance: see `dds.readers.instances.Instance`."""
+
+    new: bool
+    handle: int
+    state: int
+
+
+class KeptEntry(Protocol):
+    """What a sample info tells of a kept sample: see `dds.readers.instances.Entry`."""
+
+    live: Any
+    read: bool
+    ends: bool
+    generation: tuple[int, int]
+
+    @property
+    def instance(self) -> KeptInstance: ...
+
+
 class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own info register as one
     """What came with a sample. DDS 1.4, 2.2.2.5.5.
 
@@ -60,8 +77,8 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
         "_live", "absolute_generation_rank", "disposed_generation_count", "generation_rank", "instance_handle",
         "instance_state", "no_writers_generation_count", "sample_rank", "sample_state", "valid_data", "view_state")
 
-    def __init__(self, entry: Entry) -> None:
-        """The info of an entry as it is at this moment; its ranks are 0 until dds.kept.rank()."""
+    def __init__(self, entry: KeptEntry) -> None:
+        """The info of an entry as it is at this moment; its ranks are 0 until dds.readers.kept.rank()."""
         instance = entry.instance
         self._live = entry.live
         self.sample_state = SampleState.Read if entry.read else SampleState.NotRead

@@ -1,4 +1,4 @@
-"""Listeners: what programs want to be called for. Who calls them, on which thread and when: `dds.dispatcher`.
+"""Listeners: what programs want to be called for. Who calls them, on which thread and when: `dds.waiting.dispatcher`.
 
 Rules: a status goes to the first listener that handles it: the entity's own, its publisher's or subscriber's, its
 participant's (DDS 1.4, 2.2.4.3.2).

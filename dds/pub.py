@@ -1,13 +1,13 @@
 """Publishers and writers.
 
-How a write goes (`dds.writing`): the sample is encoded (nothing to do for bytes), copied once into the writer's inbox,
-a ring of slots that it shares with its node, and that is all; the node sends what has come in batches of its own.
-`loan()` saves the copy. A full ring means that the group can't keep up, or that a reader which keeps all doesn't take:
-then write() waits, up to Reliability.max_blocking_time.
+How a write goes (`dds.writers.writing`): the sample is encoded (nothing to do for bytes), copied once into the writer's
+inbox, a ring of slots that it shares with its node, and that is all; the node sends what has come in batches of its
+own. `loan()` saves the copy. A full ring means that the group can't keep up, or that a reader which keeps all doesn't
+take: then write() waits, up to Reliability.max_blocking_time.
 
 Rules: samples of one writer are delivered in the order in which they were written. Several threads may write with one
 writer, except while a loan is open. What was written when the writer is closed is still sent. What the writer's node
-had not acknowledged when it died is reported, with the samples, and never sent again by itself (`dds.links`).
+had not acknowledged when it died is reported, with the samples, and never sent again by itself (`dds.writers.link`).
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dds import policies, reaper
-from dds.announced import type_of
-from dds.announcing import encode_qos
-from dds.carrier import Carrier, Port
-from dds.coherent import ROOM
+from dds.codecs.loan import Loan
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, closed, unsupported
-from dds.inline_qos import of_writer
-from dds.instances import ANNOUNCES_QOS, DISPOSES, WRITES, Written, end_tag, farewell_tag, handle_of
 from dds.internal import publication_handle
-from dds.limits import WriterLimits
-from dds.links import WriterLink
 from dds.listener import Listener
-from dds.loan import Loan
-from dds.matching import Matches
-from dds.publisher import Publisher
+from dds.matching.announcing import encode_qos
+from dds.matching.matching import Matches
+from dds.messages.announced import type_of
+from dds.messages.inline_qos import of_writer
+from dds.messages.operations import ANNOUNCES_QOS, DISPOSES, WRITES, end_tag, farewell_tag, handle_of
+from dds.messages.packets import ROOM
+from dds.policy import policies
 from dds.qos import DataWriterQos, Qos
 from dds.status import (
     DeadlineMissedStatus,
     Unacknowledged,
 )
-from dds.suspension import Suspension
 from dds.topic import Topic
-from dds.vigil import Vigil, lease_of
-from dds.wake import Deadline
-from dds.writer_statuses import WriterStatuses
-from dds.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, send, write_error
+from dds.waiting import reaper
+from dds.waiting.wake import Deadline
+from dds.writers.carrier import Carrier, Port
+from dds.writers.limits import WriterLimits
+from dds.writers.link import WriterLink
+from dds.writers.publisher import Publisher
+from dds.writers.statuses import WriterStatuses
+from dds.writers.suspension import Suspension
+from dds.writers.vigil import Vigil, lease_of
+from dds.writers.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, send, write_error
+from dds.writers.written import Written
 from spindle.group.topics import choose_inbox_slots
 
 if TYPE_CHECKING:
     from dds.builtin_types import DcpsEndpoint
-    from dds.matching import Runtime
+    from dds.matching.matching import Runtime
     from spindle.client import WriterHandle
 
 T = TypeVar("T")

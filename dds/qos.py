@@ -2,7 +2,7 @@
 
 Why so: the names, arguments and operators are those that users of cyclonedds-python know. A Qos holds any policy of
 DDS, so that programs can build, compare and print it; what Spindle can't do is refused when an entity is created with
-it (`dds.policies`), never ignored.
+it (`dds.policy.policies`), never ignored.
 
 Rules: a Qos holds at most one policy of each scope (of each key, for properties), sorted by scope. Policies and Qos are
 immutable, comparable and hashable. Durations are nanoseconds, see `dds.util.duration`.
@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from dds.policy_table import scopes_at
-from dds.qos_policies import BasePolicy, Policy, from_plain, scope_of, to_plain
+from dds.policy.classes import BasePolicy, Policy, from_plain, scope_of, to_plain
+from dds.policy.table import scopes_at
 
 
 class Qos:

@@ -16,7 +16,7 @@
 
 Rules: what a file says is taken, or refused with the element that is wrong; nothing is skipped. A part of a policy that
 the file leaves out has the default of DDS 1.4, 2.2.3. A profile takes over what its `base_name` has, part by part.
-Which policies Spindle honours is decided when an entity is made with them (`dds.policies`).
+Which policies Spindle honours is decided when an entity is made with them (`dds.policy.policies`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ViewState:
 
 
 class InstanceState:
-    """State of an instance in one reader, see `dds.instances`. Those of types without a key stay alive."""
+    """State of an instance in one reader, see `dds.readers.instances`. Those of types without a key stay alive."""
 
     Alive: int = 16
     NotAliveDisposed: int = 32

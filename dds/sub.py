@@ -2,13 +2,14 @@
 
 How samples come: the node appends every message once to the topic's delivery log in shared memory, and each reader goes
 through it at its own pace. take() in order is one call into the core. What needs samples to stay (read(), conditions,
-instances, filters) goes through `dds.intake`, with the same results and less speed.
+instances, filters) goes through `dds.readers.intake`, with the same results and less speed.
 
 A reader that keeps all (the default) loses nothing: when it doesn't take, writers wait. One with History.KeepLast(n)
 gets the newest n; one that asks for best effort may be overtaken, and counts it (get_sample_lost_status).
 
 Rules: samples come in the order that the group agreed on. take() and read() don't wait, except a moment for what this
-process has just written itself (`dds.local`). A reader may be used by several threads; each sample is taken once.
+process has just written itself (`dds.nodes.local_writers`). A reader may be used by several threads; each sample is
+taken once.
 """
 
 from __future__ import annotations
@@ -19,29 +20,30 @@ import itertools
 from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dds import policies, reaper
-from dds.access import GroupAccess
-from dds.batch import Batch
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, DDSTimeout
 from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import SampleInfo
-from dds.kept import rank
 from dds.listener import Listener
-from dds.matching import change_members
+from dds.matching.matching import change_members
+from dds.policy import policies
 from dds.qos import DataReaderQos, Qos, SubscriberQos
-from dds.reader import ANY, UNREAD, Condition, ReaderCore, undecodable
-from dds.reader_statuses import EVERYTHING
+from dds.readers.access import GroupAccess
+from dds.readers.batch import Batch
+from dds.readers.kept import rank
+from dds.readers.reader import ANY, UNREAD, Condition, ReaderCore, undecodable
+from dds.readers.statuses import EVERYTHING
 from dds.status import (
     SampleState,
     ViewState,
 )
 from dds.topic import Topic
-from dds.wake import Deadline, Waker, park, wait_readable
+from dds.waiting import reaper
+from dds.waiting.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
     from dds.builtin_types import DcpsEndpoint
-    from dds.instances import Entry
+    from dds.readers.instances import Entry
 
 T = TypeVar("T")
 
@@ -447,14 +449,14 @@ class DataReader(ReaderCore, Generic[T]):
     def take_aiter(self, condition: Condition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:
         """As take_iter(), for `async for`: the event loop waits on the reader's descriptor itself."""
-        from dds.aio import iterate
+        from dds.waiting.aio import iterate
 
         return iterate(self, condition, timeout, True)
 
     def read_aiter(self, condition: Condition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:
         """As read_iter(), for `async for`."""
-        from dds.aio import iterate
+        from dds.waiting.aio import iterate
 
         return iterate(self, None if condition is None else _only_unread(condition), timeout, False)
 

@@ -2,7 +2,8 @@
 
 Who decides the level: Reliability and Durability in the Qos of the Topic, if it says them. Otherwise the topic as the
 group has it already, and if the group doesn't, the first writer's or reader's Qos; a reader never makes a topic less
-than atomic. Writers and readers that say nothing themselves go by the topic. (`dds.policies.level_of` has the table.)
+than atomic. Writers and readers that say nothing themselves go by the topic. (`dds.policy.policies.level_of` has the
+table.)
 
 Rules: one definition per name in the group: type, level and size_max. Another one is refused with both named.
 """
@@ -17,24 +18,25 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dds import coherent, order_groups, policies, policy_table
-from dds.announced import type_of
-from dds.announcing import encode_qos
-from dds.consistency import LENIENT, inconsistency
+from dds.codecs.types import Codec, codec_for
 from dds.entity import Entity, Participant, check_listener
 from dds.exceptions import DDSException, unsupported
-from dds.inline_qos import ROOM
-from dds.instances import DEPARTURE, effects
 from dds.listener import Listener
+from dds.matching.announcing import encode_qos
+from dds.matching.consistency import LENIENT, inconsistency
+from dds.messages import order_groups, packets
+from dds.messages.announced import type_of
+from dds.messages.inline_qos import ROOM
+from dds.messages.operations import DEPARTURE, effects
+from dds.policy import policies, table
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
-from dds.types import Codec, codec_for
 from spindle.errors import SpindleError
 from spindle.group.endpoints import TOPIC
 
 if TYPE_CHECKING:
-    from dds.announcing import Remote
-    from dds.matching import Runtime
+    from dds.matching.announcing import Remote
+    from dds.matching.matching import Runtime
     from spindle.group.topics import TopicInfo, TopicSpec
 
 T = TypeVar("T")
@@ -46,12 +48,12 @@ class Topic(Entity, Generic[T]):
     """A topic of a participant's domain.
 
     topic_name   1 to 255 bytes in UTF-8
-    data_type    see `dds.types`
+    data_type    see `dds.codecs.types`
     qos          level, history for late joiners, defaults for the topic's writers and readers
     size_max     bytes of the largest sample; 0 = what the type or the group says, else 16384
     window       slots of each sending node's ring; 0 = chosen from size_max
-    history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default
-    order       name of an order group, all of whose topics are in one sequence (`dds.order_groups`); its first Topic
+    history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default order       name of
+    an order group, all of whose topics are in one sequence (`dds.messages.order_groups`); its first Topic
                 decides the level and sizes of all. Empty: the topic is a sequence of its own
     keys        fields that make up the key of a NumPy record or a protobuf message, a.b for those of inner ones; IDL
                 types say it by annotations
@@ -116,7 +118,7 @@ class Topic(Entity, Generic[T]):
         self._revision += 1
         self._announce(following)
         self._qos, self._own_qos = following, self._own_qos + said
-        if any(policy_table.row_of(one).told_with for one in said):
+        if any(table.row_of(one).told_with for one in said):
             for endpoint in self._descendants(self.get_participant()):
                 endpoint._topic_changed(self)
 
@@ -226,7 +228,7 @@ class Topic(Entity, Generic[T]):
     def _check_room(self, inline: int, spec: TopicSpec) -> None:
         """Raise DDSException (INCONSISTENT_POLICY) if the topic can't take the largest sample of the type and so many
         bytes of inline Qos behind it."""
-        inline += coherent.ROOM if self._order else 0
+        inline += packets.ROOM if self._order else 0
         if self._codec.size_max and self._codec.size_max + inline > spec.size_max:
             raise DDSException(
                 DDSException.DDS_RETCODE_INCONSISTENT_POLICY,

@@ -1,6 +1,6 @@
 """The tables of docs/qos.md and docs/dds.md that are made from the code's own.
 
-Why generated: what the documents say of a policy, a status or a name is what the code says of it (`dds.policy_table`,
+Why generated: what the documents say of a policy, a status or a name is what the code says of it (`dds.policy.table`,
 `dds.listener`, and whether an import finds it). `make reference` rewrites the tables; a test fails when they have
 fallen behind.
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dds.domain import DomainParticipant
 from dds.listener import CALLBACKS
-from dds.policy_table import ENTITIES, TABLE, Row
+from dds.policy.table import ENTITIES, TABLE, Row
 from dds.pub import DataWriter
 from dds.sub import DataReader
 from dds.topic import Topic

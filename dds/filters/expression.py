@@ -40,7 +40,7 @@ from dds.filters.syntax import (
 )
 
 if TYPE_CHECKING:
-    from dds.types import Codec
+    from dds.codecs.types import Codec
 
 NUMBER_BITS_MAX = 128  # of a parameter that is a whole number
 

@@ -20,7 +20,7 @@ from typing import Any
 from dds.filters.syntax import ExpressionError, Field
 
 if typing.TYPE_CHECKING:
-    from dds.types import Codec
+    from dds.codecs.types import Codec
 
 NUMBERS = ("integer", "float")
 TEXTS = ("char", "text")

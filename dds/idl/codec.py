@@ -61,7 +61,8 @@ class IdlCodec:
     layout     what samples look like, None if the library does the work
     header     encapsulation header of what is written
     key_of     sample -> hashable key of its instance; None for types without a key
-    key_places  where samples in native encoding have the key, see dds.types; None if not always at the same places
+    key_places  where samples in native encoding have the key, see dds.codecs.types; None if not always at the same
+    places
     """
 
     kind = "object"

@@ -42,7 +42,7 @@ from dds.rpc.topics import close_ends
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.util import duration
-from dds.wake import Deadline
+from dds.waiting.wake import Deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -42,7 +42,7 @@ from dds.rpc.pump import Pump
 from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
-from dds.wake import park
+from dds.waiting.wake import park
 
 if TYPE_CHECKING:
     from typing_extensions import Self

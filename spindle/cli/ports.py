@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LEVELS = ("unordered", "atomic", "volatile", "logged")
 OPAQUE_TYPE = "bytes"  # of topics whose payload is just what was written
 
-# What our writers and readers announce, as programs with the DDS API read it (dds.matching, `encode_qos`), so that they
-# match: a writer offers what the topic's level means, a reader asks for as little as can be.
+# What our writers and readers announce, as programs with the DDS API read it (dds.matching.matching, `encode_qos`), so
+# that they match: a writer offers what the topic's level means, a reader asks for as little as can be.
 WRITER_QOS: dict[str, dict[str, Any]] = {
     "unordered": {"Reliability": {"kind": "BestEffort"}},
     "atomic": {},

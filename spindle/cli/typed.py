@@ -37,7 +37,7 @@ def order_of(session: Session, topic: str) -> str:
     known = session.topics()
     if any(one.spec.name == topic for one in known) or all(one.spec.type_name != ORDER_GROUP for one in known):
         return ""
-    from dds.order_groups import group_of
+    from dds.messages.order_groups import group_of
 
     grouped = group_of(topic, session, known)
     return "" if grouped is None else grouped[0]
@@ -69,7 +69,7 @@ def chosen(session: Session, topic: str, type_name: str) -> tuple[TopicType, str
 def participant(target: Target, session: Session, name: str) -> Iterator[DomainParticipant]:
     """A participant at the session's node. Errors of DDS end the command with their text."""
     import dds
-    from dds.ways import DistantNode, HostNode
+    from dds.nodes.ways import DistantNode, HostNode
 
     way = DistantNode(target.nodes) if target.nodes else HostNode(session.node_id, target.runtime_dir)
     try:
@@ -110,7 +110,7 @@ def open_reader(within: DomainParticipant, topic: str, of: TopicType, order: str
 def publish(writer: DataWriter[Any], of: TopicType, batches: Iterator[list[bytes]], published: Published) -> None:
     """Write everything. Raises ClickException that names the message, and its member, that is wrong."""
     import dds
-    from dds.json_samples import from_plain
+    from dds.codecs.json_samples import from_plain
 
     for batch in batches:
         for text in batch:
@@ -155,7 +155,7 @@ def print_samples(reader: DataReader[Any], of: TopicType, style: str, topic: str
 def as_object(of: TopicType, sample: Any) -> Any:
     """A sample for JSON; of the end of an instance its key, and how it ended."""
     from dds import InstanceState, InvalidSample
-    from dds.json_samples import to_plain
+    from dds.codecs.json_samples import to_plain
 
     if not isinstance(sample, InvalidSample):
         return to_plain(of.data_type, sample)

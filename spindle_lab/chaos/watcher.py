@@ -25,7 +25,7 @@ from typing import Any
 
 from dds import DataReader, DDSNodeLost, DomainParticipant, Listener, Policy, Qos
 from dds.status import NodeState
-from dds.wake import Waker
+from dds.waiting.wake import Waker
 from spindle.errors import SpindleError
 from spindle_lab.chaos.application import ATTACH_NS, Application, answer, main_of, parser_of
 from spindle_lab.chaos.checker import AUDIT

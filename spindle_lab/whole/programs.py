@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from dds.coherent import Sets as Packets
+from dds.messages.packets import Sets as Packets
 from spindle.client.attaching import attach
 from spindle.errors import SpindleError, TopicInUse, TopicUnknown
 from spindle.group.leases import Lease

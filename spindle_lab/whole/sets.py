@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dds import coherent
+from dds.messages import packets
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def messages(rng: Random, writing: Writing, number: int) -> list[bytes]:
     for place in range(count):
         filling = bytes(rng.choice((0, 0, 30, writing.size_max // 3)))
         text = f"{writing.name}/{number}/{place}/{count}".encode() + filling
-        members.append(coherent.member(text, 0, 0, MARK, 5, rng.choice(CHANNELS), 0))
+        members.append(packets.member(text, 0, 0, MARK, 5, rng.choice(CHANNELS), 0))
     prefix = len(f"{writing.name}:{writing.count + count} =")
-    return coherent.packets(number, members, writing.size_max - prefix)
+    return packets.cut(number, members, writing.size_max - prefix)
 
 
 class Sets:
@@ -47,22 +47,22 @@ class Sets:
         self._members: dict[Set, dict[int, list[bytes]]] = {}  # by channel
         self._counts_at: dict[tuple[int, str, Set], tuple[int, int]] = {}  # group, topic, set -> view, sequence
 
-    def writes(self, writing: Writing, number: int, packets: list[bytes]) -> None:
+    def writes(self, writing: Writing, number: int, each: list[bytes]) -> None:
         """A program is about to write these; it may end in the middle."""
         mine = self._members[writing.name.encode(), number] = {channel: [] for channel in CHANNELS}
-        for packet in packets:
-            for channel, _, member in coherent.members(packet, 1):
+        for packet in each:
+            for channel, _, member in packets.members(packet, 1):
                 mine[channel].append(member.payload)
 
     def took(self, reading: Reading, name: bytes, payload: bytes, info: Any) -> None:
         """A reader has taken a message of a writer: of a set, or another one."""
-        handle = coherent.carrier_of(info)
+        handle = packets.carrier_of(info)
         content = payload.partition(b" ")[2]
         if not content.startswith(b"="):
             reading.sets.interrupted(handle)
             reading.begun.pop(name, None)
             return
-        number, place, count = coherent.HEADER.unpack_from(content[1:])
+        number, place, count = packets.HEADER.unpack_from(content[1:])
         whole = self._is_whole(reading, name, number, place, count)
         found = [member.payload for member in reading.sets.take(handle, content[1:], info)]
         wanted = self._members[name, number][reading.sets.channel] if whole else []
@@ -103,7 +103,7 @@ class Sets:
     def ended(self, reading: Reading, name: bytes | None, info: Any) -> None:
         """A reader is told that a writer has ended."""
         kept = reading.sets.kept_aside
-        reading.sets.ended(coherent.carrier_of(info))
+        reading.sets.ended(packets.carrier_of(info))
         self._forget(reading, [] if name is None else [name], kept)
 
     def departed(self, reading: Reading, names: list[bytes], info: Any) -> None:

@@ -43,7 +43,7 @@ from dds.builtin import (
     DcpsParticipant,
     DcpsTopic,
 )
-from dds.notices import NoticeLog
+from dds.matching.notices import NoticeLog
 from tests.dds.test_sub import ANY, LONG
 from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until

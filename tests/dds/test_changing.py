@@ -26,7 +26,7 @@ from dds import (
 )
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
-from dds.policy_table import TABLE, number_of, row_of
+from dds.policy.table import TABLE, number_of, row_of
 from tests.dds.test_qos import ALL
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon, daemons

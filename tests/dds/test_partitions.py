@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dds import DataReader, DataWriter, Policy, Publisher, Qos, Subscriber, Topic
 from dds.core import DDSStatus
 from dds.exceptions import DDSException
-from dds.policies import partitions_meet
+from dds.policy.policies import partitions_meet
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 
@@ -106,7 +106,7 @@ def test_a_plain_sample_is_not_lost_for_one_of_another_partition(participant, hi
 
 
 def test_what_is_remembered_of_partitions_is_bounded():
-    from dds.standing import NAMES_MAX, Standing
+    from dds.readers.standing import NAMES_MAX, Standing
 
     standing = Standing(within("wanted*"))
     for n in range(3 * NAMES_MAX // 100):

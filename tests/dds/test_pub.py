@@ -25,9 +25,9 @@ from dds import (
     Topic,
     duration,
 )
-from dds.inline_qos import ROOM
-from dds.types import ProtobufSample
-from tests.dds.test_intake import State
+from dds.codecs.types import ProtobufSample
+from dds.messages.inline_qos import ROOM
+from tests.dds.readers.test_intake import State
 from tests.dds.test_sub import LONG, Message, pair
 from tests.support import wait_until
 

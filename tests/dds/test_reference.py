@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dds.policy_table import ENTITIES, TABLE, scopes_at
-from dds.qos_policies import Policy
+from dds.policy.classes import Policy
+from dds.policy.table import ENTITIES, TABLE, scopes_at
 
 ROOT = Path(__file__).parent.parent.parent
 

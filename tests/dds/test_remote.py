@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import pytest
 
 import dds
-import dds.attachment
+import dds.nodes.attachment
 from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.internal import publication_handle
-from dds.ways import DistantNode
+from dds.nodes.ways import DistantNode
 from spindle.client import remote_ports
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
@@ -341,14 +341,14 @@ def test_all_nodes_gone(site):
 def test_who_hears_of_the_loss_by_an_error_finds_it_in_the_status(site, monkeypatch):
     """Goal: no moment in which a call says that the node is gone and the status that it isn't. Method: the thread that
     brings the news is held up until the reader has raised."""
-    told, raised = dds.attachment.Attachment.lost, threading.Event()
+    told, raised = dds.nodes.attachment.Attachment.lost, threading.Event()
 
     def late(attachment, session):
         if threading.current_thread() is not threading.main_thread():
             raised.wait(20)
         told(attachment, session)
 
-    monkeypatch.setattr(dds.attachment.Attachment, "lost", late)
+    monkeypatch.setattr(dds.nodes.attachment.Attachment, "lost", late)
     with remote(site, 0) as participant:
         reader = DataReader(participant, Topic(participant, "topic", bytes, qos=LEVELS["atomic"]))
         site[0].running.kill()

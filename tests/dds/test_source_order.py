@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dds import DataReader, DataWriter, DomainParticipant, InstanceState, InvalidSample, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
-from dds.policy_table import number_of
+from dds.policy.table import number_of
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 

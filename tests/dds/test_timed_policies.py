@@ -26,13 +26,13 @@ from dds import (
     Topic,
     WaitSet,
 )
-from dds.alarms import Alarms
 from dds.core import DDSStatus, ReadCondition
-from dds.deadlines import Deadlines
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.internal import dds_infinity
 from dds.util import duration
+from dds.waiting.alarms import Alarms
+from dds.waiting.deadlines import Deadlines
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 from dds import DataReader, DataWriter, DDSException, Domain, DomainParticipant, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.types import int32
-from dds.inline_qos import ROOM
+from dds.messages.inline_qos import ROOM
 from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
 from tests.dds.test_sub import LONG, Message

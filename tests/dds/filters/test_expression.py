@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dds.codecs.types import codec_for
 from dds.filters.content import Undecided
 from dds.filters.expression import Expression
 from dds.filters.syntax import ExpressionError
 from dds.idl import IdlEnum, IdlStruct
 from dds.idl import annotations as annotate
 from dds.idl.types import array, bounded_str, char, float32, int16, sequence, uint8, uint16
-from dds.types import codec_for
 
 
 class Phase(IdlEnum, default_val="CLIMB"):

@@ -18,7 +18,7 @@ from dds.idl.annotations import appendable, key
 from dds.idl.assignability import Rules, difference
 from dds.idl.codec import codec_of
 from dds.idl.types import array, bounded_str, case, default, float32, int32, sequence
-from dds.instances import handle_of
+from dds.messages.operations import handle_of
 from tests.dds.idl.evolving import announced, enumeration, evolved, reader_of, struct
 
 

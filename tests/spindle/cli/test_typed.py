@@ -19,7 +19,7 @@ import dds
 from dds.idl import make_idl_struct
 from dds.idl.annotations import appendable
 from dds.idl.types import bounded_str, float32, int32, sequence, uint8
-from dds.json_samples import from_plain, to_plain
+from dds.codecs.json_samples import from_plain, to_plain
 from tests.dds.idl.evolving import Mode, struct
 from tests.dds.idl.test_typeobjects import Base, Colour, Flags, Paint, Shade
 from tests.spindle.cli.support import Cli, spawn

@@ -1,0 +1,1 @@
+"""Samples and their bytes."""

@@ -1,0 +1,1 @@
+"""Who is there, and who goes together with whom."""

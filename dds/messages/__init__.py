@@ -1,0 +1,1 @@
+"""What goes along with samples in messages, and several samples in one."""

@@ -1,0 +1,76 @@
+"""Inline Qos: what a reader must know of a writer to judge a sample, sent along with the sample.
+
+Why with each sample: what peers announce of an endpoint reaches each of them when it does, before or behind the first
+samples. Whether a sample counts must not depend on that: with it in the message, every reader decides alike, also one
+that reads a history whose writers are gone. (RTPS does the same for these policies, as inline Qos of DATA, 8.3.7.2.)
+
+Where it is: behind the payload of a message with CARRIES_QOS in its tag. A writer whose policies ask for nothing sends
+none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+from typing import Any
+
+from dds.internal import dds_infinity
+from dds.policy.policies import partitions
+from dds.policy.table import PARTITIONS_MAX
+from dds.qos import Policy, Qos
+
+_FIXED = struct.Struct("<qiH")  # lifespan, strength, bytes of the partitions' names in front of this
+ROOM = 64  # bytes that a topic whose type has a largest sample leaves for it
+
+
+@dataclasses.dataclass(frozen=True)
+class InlineQos:
+    """lifespan in ns, 0 = for ever; strength of the writer, for exclusive ownership; partitions it writes to."""
+
+    lifespan: int = 0
+    strength: int = 0
+    partitions: tuple[str, ...] = ()
+
+    def encoded(self) -> bytes:
+        """What goes behind each payload; empty if there is nothing to say."""
+        if self == NOTHING:
+            return b""
+        names = "\0".join(self.partitions).encode()
+        return names + _FIXED.pack(self.lifespan, self.strength, len(names))
+
+
+NOTHING = InlineQos()
+
+
+def of_writer(qos: Qos) -> InlineQos:
+    """What a writer with this Qos says of itself."""
+    lifespan, strength = qos[Policy.Lifespan], qos[Policy.OwnershipStrength]
+    return InlineQos(
+        0 if lifespan is None or lifespan.lifespan >= dds_infinity else lifespan.lifespan,
+        0 if strength is None else strength.strength, partitions(qos))
+
+
+def split(data: Any) -> tuple[bytes, InlineQos]:
+    """The payload and what came behind it. ValueError for what no writer sends."""
+    data = bytes(data)
+    if len(data) < _FIXED.size:
+        raise ValueError(f"a message of {len(data)} bytes has no room for the inline Qos that it announces")
+    size = _FIXED.size + int.from_bytes(data[-2:], "little")
+    if size > len(data):
+        raise ValueError(f"a message of {len(data)} bytes announces {size} bytes of inline Qos")
+    return data[:-size], _decoded(data[-size:])
+
+
+@functools.lru_cache(maxsize=256)
+def _decoded(data: bytes) -> InlineQos:
+    lifespan, strength, length = _FIXED.unpack(data[-_FIXED.size:])
+    if length > PARTITIONS_MAX:
+        raise ValueError(f"{length} bytes of partitions' names: {PARTITIONS_MAX} are the most")
+    names = data[:length].decode()  # UnicodeDecodeError is a ValueError
+    if lifespan < 0:
+        raise ValueError(f"a lifespan of {lifespan} ns")
+    return InlineQos(lifespan, strength, tuple(names.split("\0")) if length else ())
+
+
+__all__ = ["NOTHING", "ROOM", "InlineQos", "of_writer", "split"]

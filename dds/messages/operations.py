@@ -1,0 +1,81 @@
+"""What messages say of instances: the bits of their tags, and handles.
+
+How an end travels: as a message in the topic's order. Its tag says what it does, its payload is a sample with the key.
+The end of a writer (closed, or its program has ended in any way) is a message without payload, which its node sends
+behind the writer's last one. The end of a node is one without payload and without a writer, which all members find at
+the end of the view. So all readers that get the same messages go through the same states (`dds.readers.instances`).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+# Bits of a message's tag; 0 = a sample.
+DISPOSES = 1
+UNREGISTERS = 2
+WRITES = 4  # its payload is a sample to be read, too
+FAREWELL = 8  # is about all instances that its writer is registered with, and has no payload
+DEPARTS = 16  # the same of all writers of its node; believed only of a message that no writer can have written
+ANNOUNCES_QOS = 32  # what its writer's Qos says to readers stands behind the payload, see dds.messages.inline_qos
+LAPSES = 64  # its writer has given no sign of life in time; has no payload, and its node has sent it
+MISSES_DEADLINE = 128  # its writer has not written in time; the payload is a sample with the key
+
+REVIVES = LAPSES | DISPOSES  # its writer lives again, and has nothing to say
+PACKET = LAPSES | WRITES  # holds samples, each with a tag of its own: see dds.messages.packets
+DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
+
+KEYLESS_HANDLE = 1
+
+
+def farewell_tag(autodispose: bool) -> int:
+    """Of the message that follows the last one of a writer."""
+    return FAREWELL | end_tag(autodispose)
+
+
+def end_tag(autodispose: bool) -> int:
+    """Of a message that unregisters an instance, as WriterDataLifecycle says."""
+    return UNREGISTERS | DISPOSES if autodispose else UNREGISTERS
+
+
+def _effect(tag: int) -> int:
+    """What a message with this tag does to its key at a node that keeps the last samples of each: as Intake has it."""
+    from spindle.group.topics import EFFECT_ENDS, EFFECT_LEAVES, EFFECT_OF_NODE, EFFECT_OF_WRITER, EFFECT_SAMPLE
+
+    does = (EFFECT_LEAVES if tag & UNREGISTERS else 0) | (EFFECT_ENDS if tag & DISPOSES else 0)
+    if tag & DEPARTS:
+        return does | EFFECT_OF_NODE
+    if tag == PACKET:
+        return EFFECT_SAMPLE
+    if tag & LAPSES:
+        return EFFECT_OF_WRITER if tag == REVIVES else EFFECT_LEAVES | EFFECT_OF_WRITER
+    if not tag or tag & WRITES:
+        return does | EFFECT_SAMPLE
+    if tag & FAREWELL:
+        return does | EFFECT_OF_WRITER
+    return 0 if tag & MISSES_DEADLINE else does
+
+
+def effects() -> bytes:
+    """Of each tag, for TopicSpec."""
+    return bytes(map(_effect, range(256)))
+
+
+def handle_of(key: Any) -> int:
+    """The handle of the instance with this key: the same at every reader and writer, in every program."""
+    digest = blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return max(KEYLESS_HANDLE + 1, int.from_bytes(digest, "little") >> 1)
+
+
+def operation(tag: int) -> str:
+    """The method of a writer that sends messages with this tag."""
+    if tag & UNREGISTERS:
+        return "unregister_instance"
+    if tag & DISPOSES:
+        return "write_dispose" if tag & WRITES else "dispose"
+    return "write"
+
+
+__all__ = [
+    "ANNOUNCES_QOS", "DEPARTS", "DEPARTURE", "DISPOSES", "FAREWELL", "KEYLESS_HANDLE", "LAPSES", "MISSES_DEADLINE",
+    "PACKET", "REVIVES", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of", "operation"]

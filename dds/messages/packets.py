@@ -1,0 +1,299 @@
+"""Packets: messages that hold several samples. Coherent sets travel in them, and all that an order group has.
+
+A set counts at one place of the order: where its last packet is. Most sets are one packet, so no crash can tear them.
+A larger one is sent as packets that follow each other in its writer's order; each says which set it is of, its place in
+it, and how many there are. A reader keeps what it has of a set aside until the last packet comes, and forgets it if
+that can't come any more: the writer has ended, or its node has, or something else comes from it first. It sees all of
+that in the order, so all readers that were there from a set's beginning get it at the same place or not at all. Who has
+not been there from the beginning doesn't get it.
+
+Each sample in a packet has its own tag and source timestamp, and says which topic of its order group it is of (its
+*channel*), and which writer has written it: those of one publisher share one way into the group, see
+`dds.writers.carrier`.
+
+Rules: what is kept aside is bounded, SET_BYTES_MAX for each writer. Nothing here knows a clock. What a packet says is
+believed as little as any payload: ValueError for what no writer sends.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Protocol
+
+from dds.internal import publication_handle
+from dds.messages.operations import FAREWELL, PACKET, end_tag
+
+SET_BYTES_MAX = 4 << 20  # of a set's samples together; less than a delivery log holds (8 MiB unless configured)
+SET_SAMPLES_MAX = 1 << 16
+HEADER = struct.Struct("<QII")  # number of the set, place of the packet in it, packets of the set
+MEMBER = struct.Struct("<IBBIqQQ")  # bytes, tag, flags, mark, source timestamp, channel, writer; the payload follows
+ROOM = HEADER.size + MEMBER.size  # bytes that a packet of one sample takes beside it
+AUTODISPOSES = 1  # flag: the end of the sample's writer disposes of what it has written
+RELAYED = 1 << 62  # in the publication handle of a writer on a host without a node
+
+
+class Info(Protocol):
+    """What the log says of a message; of all samples of a packet the same."""
+
+    @property
+    def sender(self) -> int: ...
+    @property
+    def writer(self) -> int: ...
+    @property
+    def relay(self) -> int: ...
+    @property
+    def reception_timestamp(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def view_id(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+
+
+class Member:
+    """A sample out of a packet, or another thing that a writer has said; with what is known of it as of a message.
+
+    handle  publication handle of its writer
+    place   in its set, from 0
+    """
+
+    __slots__ = ("flags", "handle", "index", "payload", "place", "reception_timestamp", "relay", "sender", "sequence",
+                 "source_timestamp", "tag", "view_id", "writer")
+
+    def __init__(self, payload: bytes, tag: int, flags: int, source_timestamp: int, handle: int, place: int) -> None:
+        self.payload = payload
+        self.tag = tag
+        self.flags = flags
+        self.source_timestamp = source_timestamp
+        self.handle = handle
+        self.place = place
+        self.writer = handle & 0xFFFF
+        self.relay = (handle & ~RELAYED) >> 16 if handle & RELAYED else 0
+
+    def counts_at(self, info: Info) -> None:
+        """Its place in the order is that of this message."""
+        self.sender = info.sender
+        self.reception_timestamp = info.reception_timestamp
+        self.sequence = info.sequence
+        self.view_id = info.view_id
+        self.index = info.index
+
+
+def carrier_of(info: Info) -> int:
+    """The publication handle of the writer of a message."""
+    return publication_handle(info.sender, info.writer, info.relay)
+
+
+# --- making packets
+
+
+def member(data: bytes, tag: int, flags: int, mark: int, source_ns: int, channel: int, writer: int) -> bytes:
+    """A sample as packets have it. `writer` 0: the writer of the packet itself."""
+    return MEMBER.pack(len(data), tag, flags, mark, source_ns, channel, writer) + data
+
+
+def cut(number: int, members: list[bytes], size_max: int) -> list[bytes]:
+    """The packets of a set, of at most `size_max` bytes. ValueError if a member alone is larger."""
+    room = size_max - HEADER.size
+    bodies: list[list[bytes]] = []
+    left = 0
+    for one in members:
+        if len(one) > room:
+            raise ValueError(f"a sample of {len(one) - MEMBER.size} bytes doesn't fit into a message of {size_max} "
+                             f"bytes, of which {ROOM} say what it is")
+        if len(one) > left:
+            bodies.append([])
+            left = room
+        bodies[-1].append(one)
+        left -= len(one)
+    return [HEADER.pack(number, place, len(bodies)) + b"".join(body) for place, body in enumerate(bodies)]
+
+
+# --- reading them
+
+
+def set_number(payload: bytes) -> int:
+    """Of the set that a packet is of. ValueError for what is no packet."""
+    return _header(payload)[0]
+
+
+def is_of_set(payload: bytes) -> bool:
+    """True if a packet has more than one sample, or is one of several; False for nonsense, too."""
+    try:
+        return _header(payload)[2] > 1 or sum(1 for _ in _pieces(payload)) > 1
+    except ValueError:
+        return False
+
+
+def _pieces(payload: bytes) -> Iterator[tuple[tuple[int, int, int, int, int, int, int], bytes]]:
+    """MEMBER of each sample of a packet, and its payload. ValueError for nonsense."""
+    at = HEADER.size
+    while at < len(payload):
+        if len(payload) - at < MEMBER.size:
+            raise ValueError(f"a packet ends with {len(payload) - at} bytes that are no sample")
+        piece = MEMBER.unpack_from(payload, at)
+        at += MEMBER.size
+        if piece[0] > len(payload) - at:
+            raise ValueError(f"a packet has {len(payload) - at} bytes of a sample of {piece[0]}")
+        yield piece, payload[at:at + piece[0]]
+        at += piece[0]
+
+
+def _header(payload: bytes) -> tuple[int, int, int]:
+    if len(payload) < HEADER.size:
+        raise ValueError(f"a packet of {len(payload)} bytes has no room for its header")
+    number, place, count = HEADER.unpack_from(payload)
+    if place >= count:
+        raise ValueError(f"packet {place} of a set that has {count}")
+    return number, place, count
+
+
+def members(payload: bytes, carrier: int, place: int = 0) -> Iterator[tuple[int, int, Member]]:
+    """What a packet of the writer with the handle `carrier` holds: (channel, mark, member) each, the first with this
+    place in its set. ValueError for what no writer sends."""
+    for (_, tag, flags, mark, source_ns, channel, writer), data in _pieces(payload):
+        if tag == PACKET:
+            raise ValueError("a packet in a packet")
+        if writer and not _may_carry(carrier, writer):
+            raise ValueError(f"a packet of writer {carrier:#x} has a sample of writer {writer:#x}, which is elsewhere")
+        yield channel, mark, Member(data, tag, flags, source_ns, writer or carrier, place)
+        place += 1
+
+
+def _may_carry(carrier: int, writer: int) -> bool:
+    """A writer speaks for others of its node only; one without a node for others without one."""
+    if carrier & RELAYED:
+        return writer & RELAYED != 0 and writer < RELAYED << 1
+    return writer >> 16 == carrier >> 16
+
+
+class _Torn(Exception):
+    """A packet doesn't go on with the set that is open, or is too much for a set."""
+
+
+class _Open:
+    """A set of which not all packets have come."""
+
+    __slots__ = ("bytes", "count", "following", "members", "number", "samples")
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number = number
+        self.count = count
+        self.following = 0  # place of the packet that comes next
+        self.bytes = 0  # that have come
+        self.samples = 0
+        self.members: list[Member] = []  # for this reader
+
+
+class Sets:
+    """The sets of one reader of one topic.
+
+    channel, mark  of the reader's topic in its order group: samples of others are not for it. 0 outside of groups
+    dropped        counts the sets of which not all has come, and none will
+    """
+
+    def __init__(self, channel: int = 0, mark: int = 0) -> None:
+        self.channel = channel
+        self.mark = mark
+        self.dropped = 0
+        self._open: dict[int, _Open] = {}  # by their writers' publication handles
+        self._carried: dict[int, dict[int, int]] = {}  # carrier -> writer -> tag of its end
+
+    def take(self, carrier: int, payload: bytes, info: Info) -> list[Member]:
+        """A packet has come from the writer with the handle `carrier`: the samples that count with it, in their order.
+
+        Raises ValueError for what no writer sends.
+        """
+        number, place, count = _header(payload)
+        if count == 1:
+            self._drop(carrier)
+            found = [one for one, is_own in self._members(carrier, payload, 0) if is_own]
+        else:
+            complete = self._complete(carrier, payload, number, place, count)
+            if complete is None:
+                return []
+            found = complete
+        for one in found:
+            one.counts_at(info)
+        self._note_writers(carrier, found)
+        return found
+
+    def _complete(self, carrier: int, payload: bytes, number: int, place: int, count: int) -> list[Member] | None:
+        """A packet of a larger set has come: its samples if it is the last, and none before it is missing."""
+        current = self._open.get(carrier)
+        if current is not None and current.number == number and place < current.following:
+            return None  # a writer without a node sends again what it doesn't know to have come
+        if place == 0:
+            self._drop(carrier)
+            current = self._open[carrier] = _Open(number, count)
+        if current is None or current.number != number:
+            return None  # we were not there when it began, or have given it up
+        try:
+            if (current.following, current.count) != (place, count):
+                raise _Torn
+            for one, is_own in self._members(carrier, payload, current.samples):
+                current.samples += 1
+                current.bytes += len(one.payload)
+                if is_own:
+                    current.members.append(one)
+            if current.bytes > SET_BYTES_MAX or current.samples > SET_SAMPLES_MAX:
+                raise _Torn
+        except _Torn:
+            self._drop(carrier)
+            return None
+        except ValueError:
+            self._drop(carrier)
+            raise
+        current.following += 1
+        if current.following < count:
+            return None
+        del self._open[carrier]
+        return current.members
+
+    def _members(self, carrier: int, payload: bytes, first: int) -> Iterator[tuple[Member, bool]]:
+        for channel, mark, one in members(payload, carrier, first):
+            yield one, channel == self.channel and mark == self.mark
+
+    def _note_writers(self, carrier: int, found: list[Member]) -> None:
+        for one in found:
+            if one.handle == carrier:
+                continue
+            carried = self._carried.setdefault(carrier, {})
+            if one.tag & FAREWELL:
+                carried.pop(one.handle, None)
+                if not carried:
+                    del self._carried[carrier]
+            else:
+                carried[one.handle] = FAREWELL | end_tag(bool(one.flags & AUTODISPOSES))
+
+    def _drop(self, carrier: int) -> None:
+        if self._open.pop(carrier, None) is not None:
+            self.dropped += 1
+
+    def interrupted(self, carrier: int) -> None:
+        """Something else has come from this writer: of a set that it had begun nothing more comes."""
+        if self._open:
+            self._drop(carrier)
+
+    def ended(self, carrier: int) -> dict[int, int]:
+        """This writer has ended: whom else it has spoken for, who have all ended, too; and with which tag."""
+        self._drop(carrier)
+        return self._carried.pop(carrier, {})
+
+    def departed(self, node_id: int) -> None:
+        """A node has gone with all its writers."""
+        for carrier in [one for one in self._open if one >> 16 == node_id]:
+            self._drop(carrier)
+        for carrier in [one for one in self._carried if one >> 16 == node_id]:
+            del self._carried[carrier]
+
+    @property
+    def kept_aside(self) -> int:
+        """Bytes of the samples of sets that are not complete, those for other readers included."""
+        return sum(one.bytes for one in self._open.values())
+
+
+__all__ = ["ROOM", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member", "Sets", "carrier_of", "is_of_set", "member", "members",
+           "cut", "set_number"]

@@ -1,0 +1,1 @@
+"""The node that a participant is at, and the next one."""

@@ -1,0 +1,1 @@
+"""What policies are, and what Spindle makes of them."""

@@ -1,0 +1,1 @@
+"""What readers and subscribers are made of."""

@@ -1,0 +1,448 @@
+"""How samples come from the delivery log to what a reader keeps (`dds.readers.kept`), one by one.
+
+Why a second place: the log is only ever consumed forwards, and shared by all readers of the host. Taking everything in
+order needs no more than the log (`DataReader.take`, the fast way). Reading without taking, conditions, instances,
+filters, and policies that choose need the samples to stay, with their states: then they go through here.
+
+Rules: everything that is kept is older than everything in the log. What is kept is bounded: History.KeepLast by its
+depth (of each instance), KeepAll with ResourceLimits.max_samples by that, where the rest waits in the log and holds the
+writers back. Otherwise at most KEPT_MAX: beyond it samples that were read already are given up, oldest first, and
+unread ones wait in the log. Whether a sample counts follows from the messages before it, and from nothing that only
+this reader knows: all readers with the same Qos decide alike (`dds.readers.standing`). Where time decides for one
+reader alone, it is the local clock: `pass_time`.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dds.filters.content import Content
+from dds.internal import dds_infinity, publication_handle
+from dds.messages.inline_qos import NOTHING, InlineQos, split
+from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, WRITES
+from dds.messages.packets import Member, Sets, carrier_of, is_of_set
+from dds.policy.policies import deadline_ns
+from dds.qos import Qos
+from dds.readers.ends import Ends
+from dds.readers.instances import NEVER, Entry, Instance
+from dds.readers.kept import NotOfType
+from dds.readers.limits import ReaderLimits
+from dds.readers.losses import Losses
+from dds.readers.standing import Standing
+from dds.status import InstanceState
+from dds.waiting.deadlines import Deadlines, Delays
+
+if TYPE_CHECKING:
+    pass
+
+KEPT_MAX = 10_000  # samples
+PULL = 256  # samples taken from the log at a time
+
+
+class Intake(Ends):
+    """The way in. For one thread at a time: the reader holds its lock.
+
+    log         LogReader
+    codec       of the reader's topic
+    depth       of KeepLast, 0 = keep all
+    limit       most samples to keep; 0 = KEPT_MAX, giving up read ones
+    blocked     publication handles of writers whose samples this reader must not see
+    ignored     publication handle -> whether samples of that writer are not for this reader; None = all are
+    content     which samples this reader is about, by their content; None = all
+    standing    what the reader's Qos says about writers and instances
+    losses      told when what KeepLast replaces has been skipped in the log
+    deadlines   of the instances, in monotonic ns; None = there are none
+    same_clock  the node that stamps what is received has the clock of this host
+    sets        coherent sets, and which samples of an order group are of this reader's topic; None: no group
+
+    filtered    counts the samples that `content` or `standing` kept out
+    rejected    counts the samples that found no room when they came, see look_for_rejected()
+    let_pass    counts those that TimeBasedFilter held back, and gave out after all
+    too_late    counts those that were older at their source than what had come before
+    """
+
+    def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int], content: Content | None,
+                 losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
+                 same_clock: bool = True, sets: Sets | None = None) -> None:
+        super().__init__(codec, content, standing, deadlines, sets or Sets())
+        self.log = log
+        self.depth = depth
+        self.limit = limit
+        self.blocked = blocked
+        self.losses = losses
+        self.same_clock = same_clock
+        self.filtered = 0
+        self.rejected = 0
+        self.let_pass = 0
+        self.too_late = 0
+        self.ignored: Callable[[int], bool] | None = None
+        self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
+        self._lost_seen = 0  # of log.lost
+        self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
+        self._index = 0  # in the log, of the first of these
+        self._members: collections.deque[Member] = collections.deque()  # of the packet that is being let in
+        self._step = 0  # see let_in_next()
+        self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
+        self._counted_until = 0  # those from here on are counted when they are let in
+        self.limits: ReaderLimits | None = None  # on instances
+
+    def change(self, requested: Qos) -> None:
+        """The reader goes by this Qos from now on. What has come before, and was let in, stays as it is."""
+        self.standing.change(requested)
+        period = deadline_ns(requested)
+        if self.deadlines is None or not period:
+            self.deadlines = Deadlines(period) if period else None
+        else:
+            self.deadlines.change(period)
+        self._purges.clear()
+        for state in (InstanceState.NotAliveDisposed, InstanceState.NotAliveNoWriters):
+            if (delay := self.standing.purge_delay(state)) < dds_infinity:
+                self._purges[state] = Delays(delay)
+        for instance in list(self.instances.by_handle.values()) if self.instances is not None else ():
+            if instance.state != InstanceState.Alive:
+                self._purge_later(instance)
+
+    # --- coming in
+
+    def turn_to(self, log: Any, losses: Losses, continued: bool) -> None:
+        """Go on in another log, after the one so far was taken to its end. `continued`: nothing is missing between."""
+        self.log = log
+        self.losses = losses
+        self._counted_until = self._waiting_until = 0
+        self._lost_seen, self._gap_at = log.lost, NEVER if continued else 0
+
+    def expect_gap(self) -> None:
+        """Something may be missing behind what the log has now. Any thread may say so."""
+        self._gap_at = self.log.position_index + self.log.pending
+
+    @property
+    def is_selective(self) -> bool:
+        """True if samples may come that aren't for this reader."""
+        return self.chooses or bool(self.blocked)
+
+    @property
+    def chooses(self) -> bool:
+        """The same, whoever writes."""
+        return (self.content is not None or self.ignored is not None or self.deadlines is not None
+                or bool(self._lapsed) or bool(self._ends) or self.standing.chooses or bool(self.sets.channel))
+
+    def look_for_rejected(self) -> None:
+        """Bring `rejected` up to date: samples in the log that `limit` leaves no room for.
+
+        Those of a selective reader are counted when they are let in, because only then it is known whether they are for
+        this reader; call pull() first.
+        """
+        if not self.limit or self.depth:
+            return
+        pending = self.log.pending
+        end = self.log.position_index + pending
+        without_room = min(pending, len(self) + len(self._arrived) + pending - self.limit)
+        if without_room <= 0:
+            return
+        if not self.is_selective:
+            self.rejected += max(0, end - max(end - without_room, self._waiting_until))
+            self._counted_until = end
+        self._waiting_until = max(self._waiting_until, end)
+
+    def pull(self, wanted: int) -> None:
+        """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room.
+
+        Raises what the log raises.
+        """
+        self._pull(wanted)
+        if self._later or self._purges or self._next_expiry != NEVER:
+            self.pass_time()
+
+    def _pull(self, wanted: int) -> None:
+        if self.depth:
+            wanted = 1 << 62  # which samples are the last is known only when all were seen
+            if self.instances is None and not self.chooses:
+                self.log.skip_to_last(self.depth)
+                self.losses.look()
+        self._let_in()
+        left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
+        while left > 0 and len(self) < wanted and not self._arrived:
+            room = self._room()
+            if room <= 0:
+                return
+            pairs = self.log.take_pairs(min(PULL, room, left, wanted - len(self)))
+            if not pairs:
+                return
+            left -= len(pairs)
+            self._add(pairs)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        """Let in what was taken from the log, as far as there is room. Interrupted by a signal, say, it goes on where
+        it was the next time."""
+        limits = self.limits
+        while self._arrived and (limits is None or not limits.refuses(self, self._index, *self._arrived[0])):
+            self.let_in_next()
+
+    def _add(self, pairs: list[tuple[bytes, Any]]) -> None:
+        """To what has arrived and was not let in."""
+        self._arrived.extend(pairs)
+        self._index = self.log.position_index - len(self._arrived)
+        if self.log.lost != self._lost_seen:
+            self._lost_seen = self.log.lost
+            self._gap_at, self._overtaken = self.log.position_index - len(pairs), True
+
+    def collect(self) -> None:
+        """Take from the log what is there and has room, and let none of it in. Raises as pull()."""
+        while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.log.pending:
+            pairs = self.log.take_pairs(room)
+            if not pairs:
+                return
+            self._add(pairs)
+
+    @property
+    def head(self) -> Any:
+        """What is known of the first message that was taken from the log and not let in; None if there is none."""
+        if self._members or (self._arrived and self._arrived[0][1] is None):
+            self.let_in_next(self._step)  # that was interrupted
+        return self._arrived[0][1] if self._arrived else None
+
+    def give_up_set(self) -> bool:
+        """Forget the first message that was taken from the log if it is of a set, of which others that belong to it
+        have lost something; counts as one lost sample. False if it stands for itself."""
+        payload, live = self._arrived[0]
+        if live.tag != PACKET or not is_of_set(payload):
+            return False
+        self._arrived.popleft()
+        self._index += 1
+        self.too_late += 1
+        return True
+
+    def let_in_next(self, step: int = 0) -> None:
+        """Let in the first of what was taken from the log; `step`: its place among all messages of an order group."""
+        self._step = step
+        payload, live = self._arrived[0]
+        if live is not None and self._index >= self._gap_at:
+            self._gap_at = NEVER
+            self._go_on_behind_gap(live)
+        if live is not None and self._ends and (live.view_id, live.sequence) >= self._ends[0]:
+            self._begin_group(live)
+        if live is not None and live.tag == PACKET and not self._members:
+            try:
+                self._members.extend(self.sets.take(carrier_of(live), payload, live))
+                self._arrived[0] = b"", None
+            except ValueError as error:
+                self.refuse(error)
+        elif live is not None:
+            self._admit(payload, live)
+        while self._members:
+            one = self._members[0]
+            self._hear(one.payload, one, one.handle)
+            self._members.popleft()
+        self._arrived.popleft()
+        self._index += 1
+
+    def _room(self) -> int:
+        if self.depth:
+            return PULL  # KeepLast makes its own room
+        if self.limit:
+            return self.limit - len(self)
+        if len(self) >= KEPT_MAX:
+            self._give_up_read(len(self) - KEPT_MAX + PULL)
+        return KEPT_MAX - len(self)
+
+    def _give_up_read(self, count: int) -> None:
+        for entry in self.entries:
+            if entry.read and not entry.gone and count > 0:
+                count -= 1
+                self.drop(entry)
+        self.sweep_all()
+
+    def _admit(self, payload: bytes, live: Any) -> None:
+        """A message comes in that is no packet."""
+        tag = live.tag
+        if tag & DEPARTS:
+            if not live.writer:
+                self._departed(live.sender, live, tag)
+            return
+        writer = carrier_of(live)
+        if tag & FAREWELL:
+            for carried, does in self.sets.ended(writer).items():
+                self.forget_lapse(carried)
+                self._farewell(live, carried, does)
+        elif not tag & LAPSES:
+            if self.sets.channel:
+                return  # not of any topic of the group
+            self.sets.interrupted(writer)
+        self._hear(payload, live, writer)
+
+    def _hear(self, payload: bytes, live: Any, writer: int) -> None:
+        """What one writer says."""
+        tag, inline = live.tag, NOTHING
+        if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
+            return
+        if tag & ANNOUNCES_QOS:
+            try:
+                payload, inline = split(payload)
+            except ValueError as error:
+                self.refuse(error)
+                return
+        if tag & LAPSES and tag != REVIVES:
+            self._lapse(live, writer)
+            return
+        if writer in self._lapsed:  # whatever it says, and to whom
+            self._lapsed.discard(writer)
+            self.on_lapse(writer, None if tag & FAREWELL else False)
+        if tag == REVIVES or not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
+            return
+        if tag and not tag & WRITES:
+            self._end(payload, live, writer, inline)
+        else:
+            self._sample(payload, live, writer, inline)
+
+    def _sample(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
+        instances, standing = self.instances, self.standing
+        try:
+            instance, sample = self._instance_of(payload)
+        except NotOfType as error:
+            self.refuse(error)
+            return
+        except Exception as error:  # from what the program gave as a filter
+            self._keep_unreadable(payload, live, error)
+            return
+        if instance is None:
+            self.filtered += 1
+            return
+        if standing.exclusive and not standing.owns(instance, writer, inline.strength):
+            self.filtered += 1
+            if instances is not None:
+                instances.register(instance, writer)
+            return
+        if standing.by_source and not instance.has_news(live.source_timestamp):
+            self.too_late += 1
+            if instances is not None:
+                instances.register(instance, writer)
+            return
+        if instances is not None:
+            instances.write(instance, writer)
+            if live.tag and instances.end(instance, writer, live.tag):
+                self._purge_later(instance)
+        if self.deadlines is not None:
+            self._written(instance, live)
+        entry = Entry(payload, live, instance, sample=sample)
+        if inline.lifespan:
+            entry.expires = live.source_timestamp + inline.lifespan
+        if standing.separation and not self._is_apart(entry):
+            return
+        self._keep(entry)
+
+    def _written(self, instance: Instance, live: Any) -> None:
+        assert self.deadlines is not None
+        if instance.state != InstanceState.Alive:
+            self.deadlines.ended(instance.handle)
+            return
+        age = time.time_ns() - live.reception_timestamp if self.same_clock else 0
+        recent = 0 < age < self.deadlines.period_ns  # else one of the two was told by a clock that was set since
+        self.deadlines.written(instance.handle, time.monotonic_ns() - (age if recent else 0))
+
+    def _keep(self, entry: Entry) -> None:
+        if self._counted_until <= self._index < self._waiting_until:
+            self.rejected += 1
+        entry.step = self._step
+        super()._keep(entry)
+        if self.depth and not entry.ends:
+            self._keep_last(entry, self.depth)
+
+    # --- instances
+
+    def learn(self, payload: bytes | None, live: Any, sample: Any) -> Instance:
+        """An ordinary sample has come the fast way, and its instance may be new to us, or to its writer. Decoded, or
+        to be decoded from its payload. Returns the instance. Raises what decoding raises."""
+        instances = self.instances
+        assert instances is not None
+        instance: Instance | None = None
+        if payload is not None:
+            instance = instances.table.find(payload)
+            if instance is None:
+                instance = instances.of_payload(payload, self.codec.decode(payload))
+        else:
+            instance = instances.of(instances.key_of(sample))
+        instances.write(instance, publication_handle(live.sender, live.writer, live.relay))
+        return instance
+
+    def _instance_of(self, payload: bytes) -> tuple[Instance | None, Any]:
+        """The instance of a sample, None if `content` keeps the sample out; and the sample, None if it wasn't decoded.
+
+        Its key alone says which instance it is: whether the rest can be decoded shows when somebody takes it.
+        """
+        sample = None
+        if self.content is not None:
+            passes = self.content.of_payload(payload)
+            if passes is None:
+                sample = self._of_type(payload)
+                passes = self.content.of_sample(sample)
+            if not passes:
+                return None, None
+        if self.instances is None:
+            return self.single, sample
+        found: Instance | None = self.instances.table.find(payload)
+        if found is None:
+            if sample is None:
+                sample = self._of_type(payload)
+            found = self.instances.of_payload(payload, sample)
+        return found, sample
+
+    # --- time
+
+    def _is_apart(self, entry: Entry) -> bool:
+        """False if the sample follows the last one of its instance too closely: it waits whether another follows it."""
+        instance, separation = entry.instance, self.standing.separation
+        source_ns = entry.live.source_timestamp
+        withheld = instance.withheld
+        if instance.passed is None or not 0 <= source_ns - instance.passed < separation:
+            instance.withheld = None
+            self.filtered += withheld is not None
+            self._has_passed(entry)
+            return True
+        instance.withheld = entry
+        self.filtered += withheld is not None
+        if withheld is None:
+            passed = instance.passed
+            self._at(instance.passed_at + separation, lambda: self._let_pass(instance, passed))
+        return False
+
+    def _has_passed(self, entry: Entry) -> None:
+        entry.instance.passed = entry.live.source_timestamp
+        entry.instance.passed_at = time.monotonic_ns()
+
+    def _let_pass(self, instance: Instance, passed: int | None) -> None:
+        """Nothing came that took the place of the sample that was held back."""
+        entry = instance.withheld
+        if entry is not None and instance.passed == passed:
+            instance.withheld = None
+            self.let_pass += 1
+            self._has_passed(entry)
+            self._keep(entry)
+
+    def pass_time(self) -> None:
+        """Do what was to be done by now. Only a lifespan is measured by a clock that may be set: it counts from when
+        the sample was written, at another host perhaps."""
+        now_ns = time.monotonic_ns()
+        while self._later and self._later[0][0] <= now_ns:
+            heapq.heappop(self._later)[2]()
+        purged = {one for plan in self._purges.values() for one in plan.over(now_ns)
+                  if one.state != InstanceState.Alive}
+        if purged:
+            self.purge(purged)
+        self.expire(time.time_ns())
+
+    @property
+    def next_ns(self) -> int | None:
+        """When something comes by itself, or goes, or is missed, monotonic ns; None if nothing does."""
+        times = [self._later[0][0]] if self._later else []
+        times += [one for plan in self._purges.values() if (one := plan.next_ns) is not None]
+        if self.deadlines is not None and self.deadlines.next_ns is not None:
+            times.append(self.deadlines.next_ns)
+        return min(times, default=None)
+
+
+__all__ = ["Intake"]

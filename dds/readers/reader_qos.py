@@ -1,0 +1,113 @@
+"""What a reader's Qos and its topic's filter make of the reader, and how its Qos changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dds.entity import Entity
+from dds.filters.content import Both, ByFunction, Content
+from dds.matching.announcing import Remote, encode_qos
+from dds.matching.consistency import class_of_type
+from dds.messages.announced import AnnouncedType
+from dds.nodes.local_writers import LocalWriters
+from dds.policy import policies
+from dds.qos import Qos
+from dds.readers.losses import Losses
+from dds.readers.statuses import EVERYTHING, ReaderStatuses
+from dds.topic import Topic
+
+
+class ReaderByQos(ReaderStatuses):
+    """The base of `dds.readers.reader.ReaderCore`."""
+
+    _topic: Topic[Any]
+    _local: LocalWriters
+    _depth: int
+    _given: bool  # it was made in a subscriber that the program has made
+
+    def _block(self, handle: int) -> None:
+        """Samples of this writer are not for us."""
+        raise NotImplementedError
+
+    def _choose_way(self) -> None:
+        """Whether samples need to be looked at one by one."""
+        raise NotImplementedError
+
+    def _announcement(self, qos: Qos) -> bytes:
+        """What everybody is told of a reader that goes by this."""
+        group = self._parent._qos if self._parent is not None else Qos()
+        return encode_qos(policies.announced(qos, self._topic._own_qos, group), self._codec.type_name,
+                          self._revision, self._topic._channel, self._codec)
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        if self._given:
+            policies.check_group("Subscriber", said, self._parent._qos if self._parent else Qos(), self._qos)
+        self._apply_qos(following)
+
+    def _apply_qos(self, following: Qos) -> None:
+        """Go by it, and say so. DDSException; then nothing has changed."""
+        self._revision += 1
+        self._link.change(self._announcement(following))
+        with self._lock:
+            self._check_open()
+            if self._intake.standing.differs(following):
+                self._fill(EVERYTHING)  # what has come by now is judged by what was so far
+                self._look_for_lost()
+            self._qos = following
+            self._intake.change(following)
+            self._losses.depth = self._counted_depth(self._intake.chooses)
+            self._choose_way()
+        self._runtime.alarms.look(self)
+        self._runtime.reconsider(self._matches, following)
+        self._hub.woken()
+
+    def _topic_changed(self, topic: Entity) -> None:
+        if topic is self._topic:
+            self._apply_qos(self._qos)
+
+    def _content(self, filtered: Content | None) -> Content | None:
+        """Which samples this reader is about: what its ContentFilteredTopic says, and its Topic's own filter."""
+        topic, function = self._topic, self._topic._filter
+        if function is None:
+            return filtered
+        by_function = ByFunction(lambda sample: function(topic, sample))
+        return by_function if filtered is None else Both(filtered, by_function)
+
+    def _ignoring(self) -> Callable[[int], bool] | None:
+        """What IgnoreLocal makes of the writer with a handle; None without it."""
+        if not policies.ignores_local(self._qos, True, True):
+            return None
+        owners, me, qos = self._local.owners, self._runtime.number, self._qos
+
+        def ignored(handle: int) -> bool:
+            owner = owners.get(handle)
+            return policies.ignores_local(qos, owner == me, owner is not None)
+
+        return ignored
+
+    def _new_losses(self, chooses: bool) -> Losses:
+        return Losses(self._log, self._counted_depth(chooses))
+
+    def _counted_depth(self, chooses: bool) -> int:
+        """What KeepLast replaces can be told by counting only where every sample counts."""
+        return 0 if chooses or self._codec.key_of is not None else self._depth
+
+    def _meets(self, type_: AnnouncedType) -> str:
+        """A writer has this type, which this reader's is assignable from."""
+        if type_.kind != "idl" or type_.identifier == self._matches.type.identifier:
+            return ""
+        try:
+            return str(self._codec.learn(type_.identifier, class_of_type(type_)))
+        except (TypeError, ValueError) as error:
+            return f"the writer's type can't be used here: {error}"
+
+    def _differs(self, remote: Remote, difference: str) -> None:
+        """Samples of this writer are not for us, whenever they come."""
+        if remote.type.kind == "idl" and self._matches.type.kind == "idl":
+            self._codec.learn(remote.type.identifier, None, difference)
+        self._block(remote.handle)
+        self._topic._differs(remote, difference)
+
+
+__all__ = ["ReaderByQos"]

@@ -1,0 +1,124 @@
+"""What a reader's Qos makes of writers and instances: who owns what, and which partitions concern the reader.
+
+Ownership, DDS 1.4, 2.2.3.9: with Ownership.Exclusive an instance belongs to the strongest of its writers, and only that
+one is heard. Who that is follows from the messages in their order: each sample says how strong its writer is, the end
+of a writer, of its lease, of its node, and a deadline that it has missed, are messages, too. So all readers of the same
+messages have the same owner after each of them, through any failover, and nobody ever hears two.
+
+A type without a key has one instance. Of two that are equally strong, the one with the smaller handle is the owner.
+"""
+
+from __future__ import annotations
+
+from dds.internal import dds_infinity
+from dds.policy import policies
+from dds.policy.policies import partitions
+from dds.qos import Qos
+from dds.readers.instances import Instance
+from dds.status import InstanceState
+
+NAMES_MAX = 20_000  # of partitions that writers were heard to write to, of which it is remembered whether they meet
+
+
+class Standing:
+    """Of one reader with the Qos `requested`.
+
+    by_source   a sample that is older at its source than one of its instance that came before is kept out
+    exclusive   only the owner of an instance is heard
+    separation  ns between the source timestamps of two samples of an instance; 0 = any
+    """
+
+    def __init__(self, requested: Qos) -> None:
+        self.by_source = policies.by_source(requested)
+        self.exclusive = policies.is_exclusive(requested)
+        self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
+        self.change(requested)
+
+    def change(self, requested: Qos) -> None:
+        """The reader goes by this from now on; what DDS lets nobody change is as it was."""
+        self.separation = policies.separation_ns(requested)
+        self._partitions = partitions(requested)
+        self._delay_no_writers, self._delay_disposed = policies.purge_delays_ns(requested)
+        self._names = 0  # of partitions in there
+        self._reached: dict[tuple[str, ...], bool] = {(): policies.partitions_meet((), self._partitions)}
+
+    def differs(self, requested: Qos) -> bool:
+        """True if it would take in other samples with this."""
+        return (policies.separation_ns(requested), partitions(requested)) != (self.separation, self._partitions)
+
+    @property
+    def chooses(self) -> bool:
+        """True if samples may come that aren't for this reader, or not yet."""
+        return self.by_source or self.exclusive or bool(self.separation) or bool(self._partitions)
+
+    def reaches(self, written_to: tuple[str, ...]) -> bool:
+        """True if what a writer writes to these partitions is for this reader."""
+        found = self._reached.get(written_to)
+        if found is None:
+            self._names += len(written_to)
+            if self._names > NAMES_MAX:
+                self._names = len(written_to)
+                self._reached.clear()
+            found = self._reached[written_to] = policies.partitions_meet(written_to, self._partitions)
+        return found
+
+    def purge_delay(self, state: int) -> int:
+        """How long what is kept of an instance stays that is in this state, ns."""
+        if state == InstanceState.NotAliveDisposed:
+            return self._delay_disposed
+        return self._delay_no_writers if state == InstanceState.NotAliveNoWriters else dds_infinity
+
+    # --- ownership
+
+    def owns(self, instance: Instance, writer: int, strength: int) -> bool:
+        """A writer of this strength has something to say about an instance: True if it is its owner, from now on if
+        need be."""
+        owner = instance.owner
+        if owner is not None and owner[1] != writer and (owner[0], -owner[1]) > (strength, -writer):
+            return False
+        if owner is None or owner[1] != writer:
+            if owner is not None:
+                self._release(instance, owner[1])
+            self._owned.setdefault(writer, {})[instance] = None
+        instance.owner = strength, writer
+        return True
+
+    def late(self, instance: Instance, writer: int) -> None:
+        """This writer doesn't own the instance any more, if it did, until it writes again."""
+        if instance.owner is not None and instance.owner[1] == writer:
+            self._release(instance, writer)
+
+    def over(self, instance: Instance) -> None:
+        """The instance has neither life nor writers: whoever writes it next begins it anew."""
+        if instance.owner is not None:
+            self._release(instance, instance.owner[1])
+
+    def gone(self, writer: int) -> None:
+        """As late(), of all that it owns."""
+        for instance in list(self._owned.get(writer, ())):
+            self._release(instance, writer)
+
+    def owners(self) -> list[int]:
+        """Publication handles of all that own anything."""
+        return list(self._owned)
+
+    def begin_anew(self) -> None:
+        """Nobody owns anything until he writes again."""
+        for writer in list(self._owned):
+            self.gone(writer)
+
+    def departed(self, node_id: int) -> None:
+        """As gone(), of all writers of a node."""
+        for writer in [one for one in self._owned if one >> 16 == node_id]:
+            self.gone(writer)
+
+    def _release(self, instance: Instance, writer: int) -> None:
+        instance.owner = None
+        owned = self._owned.get(writer)
+        if owned is not None:
+            owned.pop(instance, None)
+            if not owned:
+                del self._owned[writer]
+
+
+__all__ = ["Standing"]

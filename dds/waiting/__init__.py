@@ -1,0 +1,1 @@
+"""Threads and time: waking, waiting, and what happens because time passes."""

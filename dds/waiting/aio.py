@@ -1,0 +1,138 @@
+"""Waiting in an event loop, without a thread: the loop watches the descriptors of readers and wakers itself.
+
+Rules: imported only by coroutines, because asyncio takes long to import. A wait ends with its task: nothing stays
+registered in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from dds.contracts import AReader
+from dds.exceptions import closed
+from dds.waiting.wake import Deadline, Waker
+
+FAIR = 64  # samples that are yielded before other tasks get a turn
+
+
+class AReaderOfSamples(AReader, Protocol):
+    """See `dds.sub.DataReader`."""
+
+    def _next(self, condition: Any, take: bool) -> Any:
+        """One sample that fits, or None."""
+
+
+class AWaitSet(Protocol):
+    """See `dds.conditions.WaitSet`."""
+
+    _waker: Waker
+
+    def _look(self) -> int:
+        """How many are triggered; makes sure that the waker rings when that may have changed."""
+
+    def _readers(self) -> Sequence[AReader]:
+        """Those whose samples decide that."""
+
+
+class LoopWait:
+    """Lets the running loop watch some readers and a waker. `wait()` any number of times, then `close()`."""
+
+    def __init__(self, readers: Iterable[AReader], waker: Waker) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waker = waker
+        self._future: asyncio.Future[bool] | None = None
+        self._fds: list[int] = []
+        self.source = 0  # of a single reader: which of its logs this watches,
+        self.rings = True  # and whether that one may be rung at all
+        for reader in readers:
+            self.source = reader._head()[0]
+            self.rings = reader._rings
+            if not self.rings:
+                continue
+            # A duplicate of our own: the loop takes each descriptor once, and others may wait for the same reader.
+            self._add(os.dup(reader.fileno()), self._rung, reader)
+        self._add(os.dup(waker.fd), self._woken)
+
+    def _add(self, fd: int, callback: Any, *args: Any) -> None:
+        self._fds.append(fd)
+        self._loop.add_reader(fd, callback, *args)
+
+    def _rung(self, reader: AReader) -> None:
+        reader._clear_ring(self._waker)
+        self._finish(True)
+
+    def _woken(self) -> None:
+        self._waker.clear()
+        self._finish(True)
+
+    def _finish(self, woken: bool) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(woken)
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Return when something was rung, or after `timeout_s` (None = never)."""
+        self._future = self._loop.create_future()
+        timer = None if timeout_s is None else self._loop.call_later(timeout_s, self._finish, False)
+        try:
+            await self._future
+        finally:
+            self._future = None
+            if timer is not None:
+                timer.cancel()
+
+    def close(self) -> None:
+        for fd in self._fds:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        self._fds = []
+
+
+async def iterate(reader: AReaderOfSamples, condition: Any, timeout: int | None, take: bool) -> Any:
+    """Samples of `reader` as they come; ends `timeout` ns after the last one (None = never)."""
+    waker = reader._hub.enter()
+    wait: LoopWait | None = None
+    given = 0
+    try:
+        while True:
+            sample = reader._next(condition, take)
+            if sample is not None:
+                yield sample
+                given += 1
+                if given % FAIR == 0:
+                    await asyncio.sleep(0)
+                continue
+            deadline = Deadline(timeout)
+            while not reader._ready(condition):
+                left_s = deadline.left_s()
+                if left_s == 0:
+                    return
+                if wait is not None and (wait.source, wait.rings) != (reader._head()[0], reader._rings):
+                    wait.close()  # the reader's node is gone, or it has gone on at another one
+                    wait = None
+                if wait is None:
+                    wait = LoopWait([reader], waker)
+                await wait.wait(left_s)
+                if not reader._open:
+                    raise closed(repr(reader))
+    finally:
+        if wait is not None:
+            wait.close()
+        reader._hub.exit(waker)
+
+
+async def wait_waitset(waitset: AWaitSet, timeout: int | None) -> int:
+    """WaitSet.wait in the running loop."""
+    deadline = Deadline(timeout)
+    while True:
+        count = waitset._look()
+        left_s = deadline.left_s()
+        if count or left_s == 0:
+            return count
+        wait = LoopWait(waitset._readers(), waitset._waker)
+        try:
+            await wait.wait(left_s)
+        finally:
+            wait.close()

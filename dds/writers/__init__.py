@@ -1,0 +1,1 @@
+"""What writers and publishers are made of."""

@@ -1,0 +1,367 @@
+"""How writers of one publisher write sets, and into order groups: the way of packets out.
+
+All writers of a publisher that have topics of one order group share a *carrier*, a writer of the node's that nobody
+hears of. So what they write is in the order in which the program has written it, whichever of them wrote it, and a set
+of all of them can be one packet. Each of them still has a writer of its own there: that one gives it its handle, and
+its lease; it never carries a message. A writer that shares with nobody is its own carrier.
+
+A set is collected here, and sent when the program ends it: readers couldn't have it earlier anyway. So nobody waits for
+a set that is open, a program that dies in its middle has sent nothing of it, and one that goes on at another node takes
+it along. Only the packets of a set that is larger than one can be torn, and then readers forget it
+(`dds.messages.packets`).
+
+Rules: one thread at a time sends with a carrier, and sends all packets of a set. What a call has not sent when it
+raises is not sent later.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout
+from dds.internal import publication_handle
+from dds.messages import packets
+from dds.messages.operations import DISPOSES, FAREWELL, PACKET, UNREGISTERS, handle_of
+from dds.messages.order_groups import Channel
+from dds.waiting.wake import Deadline
+from dds.writers.link import WriterLink
+from dds.writers.writing import send, write_error
+
+if TYPE_CHECKING:
+    from dds.matching.matching import Runtime
+    from spindle.client import Session, WriterHandle
+    from spindle.group.topics import TopicSpec
+
+
+class Said(NamedTuple):
+    """What a writer has to say, not encoded yet: after a reattachment it says it by another handle."""
+
+    port: Port
+    data: bytes
+    tag: int
+    source_ns: int
+    key: int = 0  # handle of its instance
+
+    def encoded(self) -> bytes:
+        port = self.port
+        channel = port.channel
+        return packets.member(
+            self.data, self.tag, port.flags, 0 if channel is None else channel.mark, self.source_ns,
+            0 if channel is None else channel.number, port.writer)
+
+
+class Coherence:
+    """The coherent set of a publisher, if one is open.
+
+    offered  its readers may count on sets: its Qos says coherent access
+    """
+
+    def __init__(self) -> None:
+        self.offered = False
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._collected: dict[Carrier, list[Said]] = {}
+        self._bytes = self._samples = 0
+        self._failure: BaseException | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._depth > 0
+
+    def begin(self) -> None:
+        """Collect from now on. Sets within a set are part of it."""
+        with self._lock:
+            self._depth += 1
+
+    def collect(self, carrier: Carrier, said: Said) -> bool:
+        """Keep this until the set ends; False if none is open. Raises DDSException (OUT_OF_RESOURCES) if it is too
+        much for the set, which then can't be sent any more."""
+        with self._lock:
+            if not self._depth:
+                return False
+            try:
+                self._check(carrier, said)
+            except DDSException as error:
+                self._failure = self._failure or error
+                raise
+            self._collected.setdefault(carrier, []).append(said)
+            return True
+
+    def _check(self, carrier: Carrier, said: Said) -> None:
+        carrier.check_fits(said)
+        self._bytes += len(said.data)
+        self._samples += 1
+        if self._bytes > packets.SET_BYTES_MAX or self._samples > packets.SET_SAMPLES_MAX:
+            raise DDSException(
+                DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
+                f"this coherent set has {self._samples} samples of {self._bytes} bytes, and a set takes at most "
+                f"{packets.SET_SAMPLES_MAX} samples and {packets.SET_BYTES_MAX} bytes (SET_SAMPLES_MAX and "
+                "SET_BYTES_MAX of dds.messages.packets). Nothing of it is sent; write a smaller one")
+
+    def end(self) -> None:
+        """Send what was collected, once the outermost set ends. Raises as a write: then nothing of it was sent, or of
+        some of several topics that share no order group. DDSException (PRECONDITION_NOT_MET) if none is open, or it
+        can't be sent any more."""
+        collected, failure = self._ended()
+        if failure is not None:
+            self._give_up(collected)
+            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                               f"a write in this coherent set has failed, so nothing of it was sent: {failure}"
+                               ) from failure
+        for carrier in list(collected):
+            try:
+                carrier.say(collected[carrier])
+            except BaseException:
+                self._give_up(collected)
+                raise
+            del collected[carrier]
+
+    def discard(self, failure: BaseException | None = None) -> None:
+        """Forget what was collected; of a set within a set, the whole one."""
+        with self._lock:
+            self._failure = self._failure or failure or _Discarded("it was discarded")
+            if self._depth > 1:
+                self._depth -= 1
+                return
+        self._give_up(self._ended()[0])
+
+    def _ended(self) -> tuple[dict[Carrier, list[Said]], BaseException | None]:
+        with self._lock:
+            if not self._depth:
+                raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                                   "no coherent set is open: begin_coherent() opens one")
+            self._depth -= 1
+            if self._depth:
+                return {}, None
+            found = self._collected, self._failure
+            self._collected, self._failure = {}, None
+            self._bytes = self._samples = 0
+            return found
+
+    @staticmethod
+    def _give_up(collected: dict[Carrier, list[Said]]) -> None:
+        for carrier, said in collected.items():
+            carrier.say_later([one for one in said if one.tag & FAREWELL])  # these writers have ended all the same
+
+    def forget(self, port: Port) -> None:
+        """Its writer has ended, and with it what it has in the set, unless others carry that."""
+        with self._lock:
+            if not port.is_shared:
+                self._collected.pop(port.carrier, None)
+
+
+class _Discarded(Exception):
+    """A set was given up."""
+
+
+class CarrierLink(WriterLink):
+    """The link of a carrier that writers share. What its dead node has not acknowledged, it hands out to them."""
+
+    is_carrier = True
+    ports: list[Port]
+
+    def _open(self, session: Session) -> WriterHandle:
+        self.guid = b""  # nobody hears of it
+        return session.open_writer(
+            self.spec.name, slots=self._slots, keep_unacknowledged=self.runtime.attachment.hopeful,
+            farewell=self._farewell)
+
+    def _in_doubt(self, left: list[Any]) -> None:
+        said = self.unpacked(left)
+        for port in list(self.ports):
+            port.link.is_in_doubt([one for writer, one in said if writer in port.writers])
+
+
+class Carrier:
+    """One way into a topic of the node's. `ports` are the writers that take it."""
+
+    def __init__(self, coherence: Coherence) -> None:
+        self.coherence = coherence
+        self.ports: list[Port] = []
+        self.link: WriterLink
+        self.is_shared = False
+        self._lock = threading.RLock()
+        self._later: list[Said] = []
+        self._numbers = itertools.count(int.from_bytes(os.urandom(7), "little"))
+
+    @classmethod
+    def shared(cls, coherence: Coherence, runtime: Runtime, spec: TopicSpec, ref: int, slots: int) -> Carrier:
+        """One for several writers, with a link of its own. Raises what the session raises."""
+        carrier = cls(coherence)
+        carrier.is_shared = True
+        carrier.link = link = CarrierLink(
+            carrier, runtime, spec, ref, slots, b"", True, None, FAREWELL | UNREGISTERS, None)  # type: ignore[arg-type]
+        link.ports = carrier.ports
+        runtime.attachment.add(link, link.handle.session)
+        return carrier
+
+    def _rebind(self) -> None:
+        """Its link has another inbox: it asks for it anew with each message."""
+
+    def look(self) -> None:
+        """If its node is gone, its writers learn what is in doubt."""
+        if self.link.handle.inbox.is_gone:
+            self.link.bury()
+
+    def check_fits(self, said: Said) -> None:
+        """Raise DDSSampleTooLarge if no message can hold it."""
+        size_max = self.link.spec.size_max
+        if len(said.data) + packets.ROOM > size_max:
+            raise DDSSampleTooLarge(
+                f"writing to topic {said.port.name!r}: a message of {len(said.data)} bytes: this topic's size_max is "
+                f"{size_max} bytes, of which {packets.ROOM} say what it is")
+
+    def say(self, said: list[Said]) -> None:
+        """All of it, as one set; waits for room as long as its writers may. Raises as a write."""
+        times = [one.port.timeout_s for one in said]
+        timeout_s = -1.0 if min(times) < 0 else max(times)
+        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
+        for one in said:
+            self.check_fits(one)
+        with self._turn(deadline):
+            self._say_what_waits(deadline)
+            self._send(said, deadline)
+
+    def say_plainly(self, said: Said) -> None:
+        """As a message of its own, not in a packet. Raises as a write."""
+        timeout_s = said.port.timeout_s
+        with self._turn(Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))):
+            send(self.link, said.data, said.source_ns, timeout_s, said.tag, said.key)
+
+    def say_aside(self, said: Said) -> None:
+        """What isn't a sample, if there is room at once; uses up no doubts. Raises what the inbox raises."""
+        with self._turn(Deadline(0)):
+            data, tag = said.data, said.tag
+            if said.port.channel is not None:
+                [data] = packets.cut(next(self._numbers), [said.encoded()], self.link.spec.size_max)
+                tag = PACKET
+            self.link.handle.inbox.write(data, 0, 0.0, tag)
+
+    def say_later(self, said: list[Said]) -> None:
+        """At once if there is room, else before anything else."""
+        with self._lock:
+            self._later += said
+            try:
+                self._say_what_waits(Deadline(0))
+            except DDSException:
+                pass  # if nothing follows, the carrier's own end says it, too
+
+    def _say_what_waits(self, deadline: Deadline) -> None:
+        if self._later:
+            self._send(self._later, deadline)
+            self._later = []
+
+    def _turn(self, deadline: Deadline) -> _Turn:
+        left_s = deadline.left_s()
+        if not self._lock.acquire(timeout=-1 if left_s is None else left_s):
+            raise DDSTimeout(f"writing to topic {self.link.spec.name!r}: another writer waits for room")
+        return _Turn(self._lock)
+
+    def _send(self, said: list[Said], deadline: Deadline) -> None:
+        link = self.link
+        while True:
+            for port in {one.port for one in said if not one.tag & FAREWELL}:
+                port.link.check()
+            handle, number = link.handle, next(self._numbers) & (1 << 64) - 1
+            try:
+                parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max)
+                link.torn.add(number)  # if its last packet can't be sent
+                for at, part in enumerate(parts):
+                    if at == len(parts) - 1:
+                        link.torn.discard(number)
+                    left_s = deadline.left_s()
+                    # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
+                    key = 1 << 63 | handle_of((number, at))
+                    handle.inbox.write(part, 0, -1.0 if left_s is None else left_s, PACKET, key)
+                return
+            except ConnectionError as error:
+                if isinstance(error, DDSException):
+                    raise
+                link.renew(deadline)  # at the next node, from the beginning
+            except Exception as error:
+                raise write_error(error, said[0].port.name) from error
+
+
+class _Turn:
+    """Whoever has it sends."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class Port:
+    """The way of one writer.
+
+    link     the writer's own
+    channel  its topic in an order group; None outside of groups: then what is in no set goes as plain messages
+    farewell tag of what it says when it ends; 0 = nothing
+    """
+
+    def __init__(self, carrier: Carrier, link: WriterLink, name: str, channel: Channel | None, farewell: int,
+                 timeout_s: float) -> None:
+        self.carrier = carrier
+        self.link = link
+        self.name = name
+        self.channel = channel
+        self.is_shared = carrier.is_shared
+        self.timeout_s = timeout_s
+        self.change(farewell)
+        self.writers: set[int] = set()  # its handles, one of each node that it was attached to
+        carrier.ports.append(self)
+
+    def change(self, farewell: int) -> None:
+        """It says something else when it ends."""
+        self.flags = packets.AUTODISPOSES if farewell & DISPOSES else 0
+        self._farewell = farewell if self.is_shared else 0  # else its node says it
+
+    @property
+    def writer(self) -> int:
+        """As its samples have it, see packets.member()."""
+        if not self.is_shared:
+            return 0
+        handle = self.link.handle
+        number = publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
+        self.writers.add(number)
+        return number
+
+    def put(self, data: bytes, tag: int, timestamp: int | None, key: int) -> None:
+        """Say something, or collect it if a set is open. Raises as a write."""
+        said = Said(self, data, tag, timestamp or time.time_ns(), key)
+        if self.carrier.coherence.collect(self.carrier, said):
+            return
+        # Where nodes keep the last samples of each instance, what ends one that is in a packet is in a packet, too.
+        if self.channel is None and not self.link.spec.effects:
+            self.carrier.say_plainly(said)
+        else:
+            self.carrier.say([said])
+
+    def put_aside(self, data: bytes, tag: int) -> None:
+        """Say what is in no set and no sample, if there is room at once. Raises what the inbox raises."""
+        self.carrier.say_aside(Said(self, data, tag, time.time_ns()))
+
+    def close(self) -> None:
+        """The writer has ended."""
+        coherence = self.carrier.coherence
+        self.carrier.look()
+        coherence.forget(self)
+        if self._farewell and len(self.carrier.ports) > 1:
+            said = Said(self, b"", self._farewell, time.time_ns())
+            if not coherence.collect(self.carrier, said):
+                self.carrier.say_later([said])
+        if self in self.carrier.ports:
+            self.carrier.ports.remove(self)
+            if self.is_shared and not self.carrier.ports:
+                self.carrier.link.close()
+
+
+__all__ = ["Carrier", "Coherence", "Port"]

@@ -1,0 +1,289 @@
+"""What a writer holds of its node, and how that is carried over to the next one.
+
+A writer goes on in a new inbox. What its dead node had not acknowledged is in doubt: delivered everywhere or nowhere,
+and nobody can tell from here. It is never sent again by itself, and never forgotten: the next call of the writer raises
+DDSUnacknowledged with the samples, unless take_unacknowledged() has given them out before. A best-effort writer only
+counts them.
+
+Rules (of the readers' links, too): links know their entities weakly, and are known to the attachment once their entity
+is complete (`Attachment.add`). `switch` is called by one thread at a time; what it replaces, it replaces under the
+link's lock. A handle is closed by whoever takes it out of the link.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from dds.exceptions import DDSException, DDSNodeLost, DDSTimeout, DDSUnacknowledged, closed
+from dds.internal import publication_handle
+from dds.messages import packets
+from dds.messages.inline_qos import split
+from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, PACKET, operation
+from dds.nodes.local_writers import LocalWriters
+from dds.status import Unacknowledged, UnacknowledgedStatus
+from dds.waiting.wake import Deadline, park
+
+if TYPE_CHECKING:
+    from dds.contracts import AWriter
+    from dds.matching.matching import Runtime
+    from spindle.client import Session, WriterHandle
+    from spindle.group.leases import Lease
+    from spindle.group.topics import TopicSpec
+
+LOGGED = 3  # spindle.group.levels.Level
+
+
+class WriterLink:
+    """A writer's handle at its present node, and what earlier ones left in doubt.
+
+    insists   the program must be told of what is in doubt (every writer but best-effort ones)
+    farewell, lease  see Session.open_writer
+    """
+
+    is_writer = True
+    is_carrier = False
+
+    def __init__(self, writer: AWriter, runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
+                 endpoint: bytes, insists: bool, codec: Any, farewell: int,
+                 lease: Lease | None) -> None:
+        """Opens the writer. Raises what the session raises."""
+        self.writer = weakref.ref(writer)
+        self.runtime = runtime
+        self.spec = spec
+        self.insists = insists
+        self.error: DDSException | None = None
+        self.status = UnacknowledgedStatus()
+        self.unpersisted = 0  # delivered everywhere, and not known to be on disk when their node died
+        self._ref = ref
+        self._slots = slots
+        self._endpoint = endpoint
+        self._codec = codec
+        self._farewell = farewell
+        self._lease = lease
+        self._lock = threading.RLock()
+        self._doubts: list[Any] = []  # as the session has them
+        self._untold = False
+        self._buried: WriterHandle | None = None
+        self._closed = False
+        self.torn: set[int] = set()  # numbers of sets whose last packet was not written: nobody ever gets these
+        self.guid = b""
+        self.handle = self._open(runtime.session)
+        self._local.add(self.handle, runtime.number)
+
+    @property
+    def _local(self) -> LocalWriters:
+        return LocalWriters.of(self.runtime.session.domain_id, self.spec.name)
+
+    def _open(self, session: Session) -> WriterHandle:
+        self.guid = self.runtime.guid_of(self._ref)
+        return session.open_writer(
+            self.spec.name, slots=self._slots, endpoint=self._endpoint, guid=self.guid,
+            keep_unacknowledged=self.runtime.attachment.hopeful, farewell=self._farewell, lease=self._lease)
+
+    def switch(self, session: Session) -> None:
+        if self.handle.session is session or self._closed:
+            return
+        self.bury()
+        said = self._endpoint, self._farewell
+        handle = self._open(session)
+        with self._lock:
+            if self._closed:
+                handle.close()
+                return
+            self._local.discard(self.handle)
+            self.handle = handle
+            self._local.add(handle, self.runtime.number)
+            self.error = None
+        if said != (self._endpoint, self._farewell):  # changed meanwhile
+            handle.change(self._endpoint, self._farewell)
+        writer = self.writer()
+        if writer is not None:
+            writer._rebind()
+
+    def change(self, endpoint: bytes, farewell: int) -> None:
+        """What is said of the writer is this from now on. DDSException; then nothing has changed."""
+        before = self._endpoint, self._farewell
+        self._endpoint, self._farewell = endpoint, farewell
+        if self.handle.session.gone and self.runtime.attachment.hopeful:
+            return  # the next node hears it when the writer is opened there
+        try:
+            with self.runtime.asking(f"changing a writer of topic {self.spec.name!r}"):
+                self.handle.change(endpoint, farewell)
+        except DDSException as error:
+            if isinstance(error, DDSNodeLost) and self.runtime.attachment.hopeful:
+                return
+            self._endpoint, self._farewell = before
+            raise
+
+    def fail(self, error: DDSException) -> None:
+        self.error = error
+        self.wake()
+
+    def wake(self) -> None:
+        with self.runtime.attachment.changed:
+            self.runtime.attachment.changed.notify_all()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            handle = self.handle
+        self.runtime.attachment.discard(self)
+        self._local.discard(handle)
+        if handle.inbox.is_gone:
+            self.bury()
+        handle.close()
+        if self._untold:
+            import logging
+
+            logging.getLogger("dds").warning(
+                "a writer of topic %r is closed, and nobody has asked for its %d samples that a dead node had not "
+                "acknowledged: take_unacknowledged() has them", self.spec.name, len(self._doubts))
+
+    def turned(self) -> None:
+        """The session has turned to another node by itself: it also sends again what had not come."""
+
+    # --- after the death of the node
+
+    def bury(self) -> None:
+        """Its node is gone: whatever it had not acknowledged is in doubt from now on."""
+        with self._lock:
+            handle = self.handle
+            if self._buried is handle:
+                return
+            self._buried = handle
+            handle.inbox.mark_gone()
+            left = handle.unacknowledged()
+            if int(self.spec.level) == LOGGED:
+                self.unpersisted += handle.inbox.committed - len(left) - handle.inbox.persisted
+            self._in_doubt(left)
+            self.torn.clear()
+
+    def _in_doubt(self, left: list[Any]) -> None:
+        """These messages are."""
+        self.is_in_doubt([one for _, one in self.unpacked(left)])
+
+    def unpacked(self, left: list[Any]) -> list[tuple[int, Any]]:
+        """The writer of each sample in these messages, and the sample as if it had come alone."""
+        handle = self.handle
+        me = publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
+        found: list[tuple[int, Any]] = []
+        for one in left:
+            if one.tag != PACKET or one.payload is None:
+                found.append((me, one))
+            elif packets.set_number(one.payload) not in self.torn:
+                found += [(member.handle, dataclasses.replace(one, payload=member.payload, tag=member.tag,
+                                                              timestamp=member.source_timestamp))
+                          for _, _, member in packets.members(one.payload, me)]
+        return found
+
+    def is_in_doubt(self, left: list[Any]) -> None:
+        """These samples are, and whatever else the writer has said."""
+        with self._lock:
+            left = [one for one in left if not one.tag & (MISSES_DEADLINE | FAREWELL)]  # no samples of the program
+            self._doubts += left
+            self._untold = self._untold or (self.insists and bool(left))
+            self.status.count(len(left))
+
+    def lost_error(self, doing: str) -> DDSException:
+        """That no node serves this writer any more, and what is in doubt."""
+        self._untold = False
+        more = f". {len(self._doubts)} samples had not been acknowledged: take_unacknowledged() has them"
+        return self.runtime.attachment.lost_error(f"{doing} topic {self.spec.name!r}", more if self._doubts else "")
+
+    def take_doubts(self) -> list[Unacknowledged]:
+        """What is in doubt, each once."""
+        with self._lock:
+            if self.handle.inbox.is_gone:
+                self.bury()
+            taken, self._doubts = self._doubts, []
+            self._untold = False
+        return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else self._sample_of(one),
+                               operation(one.tag)) for one in taken]
+
+    def _sample_of(self, one: Any) -> Any:
+        return self._codec.decode(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
+
+    def check(self) -> None:
+        """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of."""
+        if self._untold:
+            taken = self.take_doubts()
+            raise DDSUnacknowledged(
+                f"{len(taken)} samples written to topic {self.spec.name!r} had not been acknowledged when their node "
+                "went away: the others have got each of them, or not. This call has written nothing else", taken)
+
+    @property
+    def doubtful(self) -> bool:
+        return self._untold
+
+    def renew(self, deadline: Deadline) -> None:
+        """An inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
+        attachment = self.runtime.attachment
+        if self._closed:  # this inbox has ended by close(), not with its node
+            raise closed("this writer")
+        if not self.handle.inbox.is_gone:  # the inbox that the caller found gone was an earlier one
+            self.check()
+            return
+        self.bury()
+        attachment.lost(self.handle.session)
+        if attachment.hopeful:
+            self.check()
+        with attachment.changed:
+            while self._buried is self.handle:
+                if self._closed:
+                    raise closed("this writer")
+                if self.error is not None:
+                    raise self.error
+                if not attachment.hopeful:
+                    raise self.lost_error("writing to")
+                left_s = deadline.left_s()
+                if left_s == 0 or not attachment.changed.wait(left_s):
+                    raise DDSTimeout(f"writing to topic {self.spec.name!r}: {attachment.status.text}; no other node "
+                                     "was found in the time that a write may wait (Reliability.max_blocking_time)")
+        self.check()
+
+    def wait_acknowledged(self, deadline: Deadline, persisted: bool) -> bool:
+        """As InboxWriter's, for what was written since the last loss. Raises DDSUnacknowledged, DDSNodeLost."""
+        from spindle.errors import NodeGone
+
+        handle = self.handle
+        self.check()
+        if persisted and self.unpersisted:
+            count, self.unpersisted = self.unpersisted, 0
+            raise DDSUnacknowledged(
+                f"{count} samples written to topic {self.spec.name!r} were delivered everywhere, but not known to be "
+                "on disk when their node went away", [])
+        left_s = deadline.left_s()
+        try:
+            return bool(handle.inbox.wait_acknowledged(-1.0 if left_s is None else left_s, persisted))
+        except NodeGone:
+            self.bury()
+            self.runtime.attachment.lost(handle.session)
+            if self.runtime.attachment.hopeful:
+                return self.wait_acknowledged(deadline, persisted)  # or the reason why not
+            raise self.lost_error("waiting for acknowledgements of") from None
+        except ValueError:
+            raise closed("this writer") from None
+
+    def write(self, data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
+        """Write `data`, which no node has taken, through the next one. Raises as a write."""
+        from spindle.errors import NodeGone
+
+        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
+        while True:
+            try:
+                self.renew(deadline)
+            except DDSException:
+                park()
+                raise
+            left_s = deadline.left_s()
+            try:
+                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s, tag, key)
+            except NodeGone:
+                continue
+            return
+
+
+__all__ = ["WriterLink"]

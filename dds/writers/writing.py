@@ -1,0 +1,153 @@
+"""What write() of one writer does, made once for the inbox that the writer has at the moment.
+
+Why apart from `dds.pub`: the function that a program calls for each sample has all that it needs at hand, and nothing
+more. It knows the writer's link, not the writer, so that the writer can be forgotten.
+
+A writer whose Qos has readers know something with each sample, or that somebody watches, takes another way, which
+costs it a copy more (`bind_told_write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dds.codecs.loan import Loan
+from dds.codecs.types import contiguous
+from dds.exceptions import DDSException, closed, translate
+from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES
+from dds.waiting.wake import park
+from dds.writers.written import Written
+
+if TYPE_CHECKING:
+    from dds.contracts import AVigil
+    from dds.writers.limits import WriterLimits
+    from dds.writers.link import WriterLink
+
+
+def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
+    """write(sample, timestamp=None). When the inbox's node is gone it asks the link for the next one."""
+    put, topic = link.handle.inbox.write, link.spec.name
+    if link.doubtful:
+        def put(data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
+            link.check()
+            link.handle.inbox.write(data, timestamp, timeout_s, tag, key)
+
+    if codec.kind == "bytes":
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            try:
+                put(sample, timestamp or 0, timeout_s)
+            except Exception as error:
+                if isinstance(error, ConnectionError):
+                    link.write(sample, timestamp or 0, timeout_s)
+                    return
+                # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
+                if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
+                    raise write_error(error, topic) from error
+                put(contiguous(sample), timestamp or 0, timeout_s)
+    elif written is not None and link.spec.effects:
+        encode = codec.encode
+
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            data = encode(sample)
+            key, handle = written.key_and_handle(sample)
+            try:
+                put(data, timestamp or 0, timeout_s, 0, handle)
+            except ConnectionError:
+                link.write(data, timestamp or 0, timeout_s, 0, handle)
+            except Exception as error:
+                raise write_error(error, topic) from error
+            written.keep(key, handle, data)
+    else:
+        encode = codec.encode
+
+        def write(sample: Any, timestamp: int | None = None) -> None:
+            data = encode(sample)
+            try:
+                put(data, timestamp or 0, timeout_s)
+            except ConnectionError:
+                link.write(data, timestamp or 0, timeout_s)
+            except Exception as error:
+                raise write_error(error, topic) from error
+            if written is not None:
+                written.add(sample, data)
+    return write
+
+
+def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None,
+                    inline: bytes, vigil: AVigil | None, limits: WriterLimits | None, inbox: Callable[[], Any]
+                    ) -> Callable[..., None]:
+    """The same with `inline` Qos behind each sample, a `vigil` that hears of each, and limits on instances.
+    put(data, tag, timestamp, key); inbox() is the present one."""
+    tag = WRITES | ANNOUNCES_QOS if inline else 0
+
+    def write(sample: Any, timestamp: int | None = None) -> None:
+        data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
+        key, instance = (None, KEYLESS_HANDLE) if written is None else written.key_and_handle(sample)
+        if limits is not None:
+            limits.admit(sample, inbox())
+        put(data + inline, tag, timestamp, 0 if written is None else instance)
+        if written is not None:
+            written.keep(key, instance, data)
+        if vigil is not None:
+            vigil.written(instance)
+        if limits is not None:
+            limits.written(instance, inbox())
+    return write
+
+
+def send(link: WriterLink, data: Any, timestamp: int | None, timeout_s: float, tag: int, key: int = 0) -> None:
+    """One message with a tag; `key` is the handle of its instance. Raises as a write."""
+    try:
+        link.check()
+        link.handle.inbox.write(data, timestamp or 0, timeout_s, tag, key)
+    except DDSException:
+        raise
+    except ConnectionError:
+        link.write(data, timestamp or 0, timeout_s, tag, key)
+    except Exception as error:
+        raise write_error(error, link.spec.name) from error
+
+
+def bind_closed_write(writer: str) -> Callable[..., None]:
+    """write() of a writer that is closed."""
+    def write(sample: Any, timestamp: int | None = None) -> None:
+        park()
+        raise closed(writer)
+    return write
+
+
+def write_error(error: BaseException, topic: str) -> BaseException:
+    """What write() raises for `error`; itself for a wrong sample."""
+    if isinstance(error, (TypeError, BufferError)):
+        return error
+    park()
+    return translate(error, f"writing to topic {topic!r}")
+
+
+class _Copied:
+    """In place of an inbox, for a loan of what can't be sent from where it is built."""
+
+    def __init__(self, memory: bytearray, write: Callable[[bytes, int], None]) -> None:
+        self._memory = memory
+        self._write = write
+
+    def commit(self, size: int | None, timestamp: int, key: int = 0) -> None:
+        self._write(bytes(self._memory[:size]), timestamp)
+
+    def abort(self) -> None:
+        pass
+
+
+def copied_loan(codec: Any, size: int, timestamp: int, write: Callable[..., None]) -> Loan:
+    """A loan of memory of our own, from which write() takes the sample."""
+    memory = bytearray(size)
+    data = memoryview(memory) if codec.kind == "bytes" else codec.view(memoryview(memory))
+
+    def put(payload: bytes, timestamp: int) -> None:
+        write(payload if codec.kind == "bytes" else codec.decode(payload), timestamp)
+
+    return Loan(_Copied(memory, put), memoryview(memory), data, timestamp, None)
+
+
+__all__ = ["bind_closed_write", "bind_told_write", "bind_write", "copied_loan", "send", "write_error"]
