@@ -426,8 +426,8 @@ def test_a_closed_thread_s_connection_keeps_no_descriptor_of_what_nobody_took() 
 
 
 def test_closing_takes_no_descriptor_from_who_is_about_to_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a receiver whose connection is closed just before it waits doesn't wait for another file that got the number
-    of its descriptor. Method: hold it there until close() has returned and a pipe could have had the number."""
+    """Goal: a receiver whose connection is closed just before it waits doesn't wait for another file that got its
+    descriptor's number. Method: hold it there until close() has returned and a pipe could have had that number."""
     a, b = pair()
     other = BlockingConnection(b)
     about_to_wait, closed = threading.Event(), threading.Event()
