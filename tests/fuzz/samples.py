@@ -4,12 +4,12 @@ anything as its Qos."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dds.messages.announced import decode
-from dds.matching.announcing import Remote, encode_qos
 from dds.idl import IdlEnum, IdlStruct, IdlUnion
 from dds.idl.annotations import appendable, key, mutable
 from dds.idl.codec import IdlCodec, codec_of
 from dds.idl.types import array, bounded_str, case, char, default, float32, float64, int16, int32, sequence, uint8
+from dds.matching.announcing import Remote, encode_qos
+from dds.messages.announced import decode
 from dds.policy.policies import DEFAULT, incompatible_policy
 from dds.qos import Policy, Qos
 from spindle.group.endpoints import ENDPOINT_BYTES_MAX, Endpoint

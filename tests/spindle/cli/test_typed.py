@@ -16,10 +16,10 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.wrappers_pb2 import StringValue
 
 import dds
+from dds.codecs.json_samples import from_plain, to_plain
 from dds.idl import make_idl_struct
 from dds.idl.annotations import appendable
 from dds.idl.types import bounded_str, float32, int32, sequence, uint8
-from dds.codecs.json_samples import from_plain, to_plain
 from tests.dds.idl.evolving import Mode, struct
 from tests.dds.idl.test_typeobjects import Base, Colour, Flags, Paint, Shade
 from tests.spindle.cli.support import Cli, spawn
