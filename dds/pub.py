@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds.codecs.loan import Loan
 from dds.entity import Entity, Participant, check_listener
-from dds.exceptions import DDSException, closed, unsupported
+from dds.exceptions import DDSException, unsupported
 from dds.internal import publication_handle
 from dds.listener import Listener
 from dds.matching.announcing import encode_qos
@@ -39,11 +39,12 @@ from dds.waiting.wake import Deadline
 from dds.writers.carrier import Carrier, Port
 from dds.writers.limits import WriterLimits
 from dds.writers.link import WriterLink
+from dds.writers.outlet import through
 from dds.writers.publisher import Publisher
 from dds.writers.statuses import WriterStatuses
 from dds.writers.suspension import Suspension
 from dds.writers.vigil import Vigil, lease_of
-from dds.writers.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, send, write_error
+from dds.writers.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, write_through
 from dds.writers.written import Written
 from spindle.group.topics import choose_inbox_slots
 
@@ -155,7 +156,8 @@ class DataWriter(WriterStatuses, Generic[T]):
         writer itself."""
         link, timeout_s = self._link, self._timeout_s
         put: Callable[[bytes, int, int | None, int], None] = self._port.put if self._port is not None else (
-            lambda data, tag, timestamp, key: send(link, data, timestamp, timeout_s, tag, key))
+            lambda data, tag, timestamp, key: write_through(
+                link, data, timestamp, Deadline.after(timeout_s), tag, key))
         if not self._suspension.is_active:
             return put
         return self._suspension.holding(self._ref, self._topic.name, self._slots, link.spec.size_max, put)
@@ -280,48 +282,42 @@ class DataWriter(WriterStatuses, Generic[T]):
         Returns how many. Raises as write(); the exception's `written` says how many samples went before it.
         """
         codec, kind, link = self._codec, self._codec.kind, self._link
-        deadline = Deadline(None if self._timeout_s < 0 else int(self._timeout_s * 1e9))
         if kind == "numpy":
             samples = codec.rows(samples).reshape(-1)  # type: ignore[attr-defined]
         elif self._runtime.attachment.hopeful and not isinstance(samples, (list, tuple)):
             samples = list(samples)  # the next node may have to go on where this one leaves off
-        written = 0
         if self._told:
             return self._write_each(samples, timestamp)
-        while True:
+        written = 0
+
+        def write_rest(inbox: Any, left_s: float) -> None:
+            nonlocal written
+            rest: Any = samples[written:] if written else samples  # type: ignore[index]
             try:
-                link.check()
-                inbox: Any = link.handle.inbox
-                rest: Any = samples[written:] if written else samples  # type: ignore[index]
-                if kind == "numpy":
-                    keys = self._written.handles_of_rows(rest, codec) if self._written and link.spec.effects else None
-                    written += inbox.write_array(rest.view("u1"), codec.size_max, timestamp or 0, self._timeout_s, keys)
-                elif kind == "bytes":
-                    written += inbox.write_many(rest, timestamp or 0, self._timeout_s)
-                else:
-                    keyed = self._written is not None
-                    written += inbox.write_many(
-                        map(self._with_handle if keyed else codec.encode, rest), timestamp or 0, self._timeout_s, keyed)
-                if kind == "numpy" and self._written is not None:
-                    self._written.add_rows(samples, codec)
-                return written
+                written += self._write_block(inbox, rest, timestamp or 0, left_s)
             except Exception as error:
                 written += getattr(error, "written", 0)
-                raised: BaseException = error
-                if not self._open:
-                    raised = closed(repr(self))
-                elif isinstance(error, ConnectionError) and not isinstance(error, DDSException):
-                    try:
-                        link.renew(deadline)
-                        continue
-                    except DDSException as lost:
-                        raised = lost
-                else:
-                    raised = write_error(error, self._topic.name)
-                raised.written = written  # type: ignore[attr-defined]
-                if raised is error:
-                    raise
-                raise raised from error
+                raise
+
+        try:
+            through(link, write_rest, Deadline.after(self._timeout_s))
+        except Exception as error:
+            error.written = written  # type: ignore[attr-defined]
+            raise
+        if kind == "numpy" and self._written is not None:
+            self._written.add_rows(samples, codec)
+        return written
+
+    def _write_block(self, inbox: Any, samples: Any, timestamp: int, timeout_s: float) -> int:
+        codec, kind, written = self._codec, self._codec.kind, self._written
+        if kind == "numpy":
+            keys = written.handles_of_rows(samples, codec) if written and self._link.spec.effects else None
+            return int(inbox.write_array(samples.view("u1"), codec.size_max, timestamp, timeout_s, keys))
+        if kind == "bytes":
+            return int(inbox.write_many(samples, timestamp, timeout_s))
+        keyed = written is not None
+        encode = self._with_handle if keyed else codec.encode
+        return int(inbox.write_many(map(encode, samples), timestamp, timeout_s, keyed))
 
     def _write_each(self, samples: Iterable[Any], timestamp: int | None) -> int:
         written = 0
@@ -357,24 +353,13 @@ class DataWriter(WriterStatuses, Generic[T]):
             self._check_open()
             return copied_loan(self._codec, size, timestamp or 0, self._write)
         link, timeout_s = self._link, self._timeout_s
-        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
-        while True:
-            link.check()
-            inbox: Any = link.handle.inbox
-            try:
-                memory = inbox.claim(size, timeout_s)
-                break
-            except Exception as error:
-                if not self._open:
-                    raise closed(repr(self)) from error
-                if not isinstance(error, ConnectionError):
-                    raise write_error(error, self._topic.name) from error
-            link.renew(deadline)
+        inbox, memory = through(
+            link, lambda inbox, left_s: (inbox, inbox.claim(size, left_s)), Deadline.after(timeout_s))
         data = memory if kind == "bytes" else self._codec.view(memory)  # type: ignore[attr-defined]
         again = None
         if self._runtime.attachment.hopeful:
             def again(payload: bytes, timestamp: int, key: int) -> None:
-                link.write(payload, timestamp, timeout_s, 0, key)
+                write_through(link, payload, timestamp, Deadline.after(timeout_s), 0, key)
         key_of = self._handle_of if self._written is not None and link.spec.effects else None
         return Loan(inbox, memory, data, timestamp or 0, again, key_of)
 

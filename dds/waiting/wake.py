@@ -120,6 +120,15 @@ class Deadline:
     def __init__(self, timeout_ns: int | None) -> None:
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
 
+    @classmethod
+    def after(cls, timeout_s: float) -> Deadline:
+        """In so many seconds; negative = never."""
+        return cls(None if timeout_s < 0 else int(timeout_s * 1e9))
+
+    def wait_s(self) -> float:
+        """Seconds left as the core takes them: negative if there is no end."""
+        return -1.0 if self._end is None else max(0.0, self._end - time.monotonic())
+
     def left_s(self) -> float | None:
         """Seconds left, never negative; None if there is no end."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())

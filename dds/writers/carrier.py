@@ -29,7 +29,8 @@ from dds.messages.operations import DISPOSES, FAREWELL, PACKET, UNREGISTERS, han
 from dds.messages.order_groups import Channel
 from dds.waiting.wake import Deadline
 from dds.writers.link import WriterLink
-from dds.writers.writing import send, write_error
+from dds.writers.outlet import through
+from dds.writers.writing import write_through
 
 if TYPE_CHECKING:
     from dds.matching.matching import Runtime
@@ -218,8 +219,7 @@ class Carrier:
     def say(self, said: list[Said]) -> None:
         """All of it, as one set; waits for room as long as its writers may. Raises as a write."""
         times = [one.port.timeout_s for one in said]
-        timeout_s = -1.0 if min(times) < 0 else max(times)
-        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
+        deadline = Deadline.after(-1.0 if min(times) < 0 else max(times))
         for one in said:
             self.check_fits(one)
         with self._turn(deadline):
@@ -228,9 +228,9 @@ class Carrier:
 
     def say_plainly(self, said: Said) -> None:
         """As a message of its own, not in a packet. Raises as a write."""
-        timeout_s = said.port.timeout_s
-        with self._turn(Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))):
-            send(self.link, said.data, said.source_ns, timeout_s, said.tag, said.key)
+        deadline = Deadline.after(said.port.timeout_s)
+        with self._turn(deadline):
+            write_through(self.link, said.data, said.source_ns, deadline, said.tag, said.key)
 
     def say_aside(self, said: Said) -> None:
         """What isn't a sample, if there is room at once; uses up no doubts. Raises what the inbox raises."""
@@ -262,28 +262,21 @@ class Carrier:
         return _Turn(self._lock)
 
     def _send(self, said: list[Said], deadline: Deadline) -> None:
-        link = self.link
-        while True:
-            for port in {one.port for one in said if not one.tag & FAREWELL}:
-                port.link.check()
-            handle, number = link.handle, next(self._numbers) & (1 << 64) - 1
-            try:
-                parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max)
-                link.torn.add(number)  # if its last packet can't be sent
-                for at, part in enumerate(parts):
-                    if at == len(parts) - 1:
-                        link.torn.discard(number)
-                    left_s = deadline.left_s()
-                    # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
-                    key = 1 << 63 | handle_of((number, at))
-                    handle.inbox.write(part, 0, -1.0 if left_s is None else left_s, PACKET, key)
-                return
-            except ConnectionError as error:
-                if isinstance(error, DDSException):
-                    raise
-                link.renew(deadline)  # at the next node, from the beginning
-            except Exception as error:
-                raise write_error(error, said[0].port.name) from error
+        through(self.link, lambda inbox, _: self._send_set(said, inbox, deadline), deadline, said[0].port.name)
+
+    def _send_set(self, said: list[Said], inbox: Any, deadline: Deadline) -> None:
+        """One set, from its beginning: the packets that a node which has gone had taken are of a torn one."""
+        for port in {one.port for one in said if not one.tag & FAREWELL}:
+            port.link.check()
+        link, number = self.link, next(self._numbers) & (1 << 64) - 1
+        parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max)
+        link.torn.add(number)  # if its last packet can't be sent
+        for at, part in enumerate(parts):
+            if at == len(parts) - 1:
+                link.torn.discard(number)
+            # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
+            key = 1 << 63 | handle_of((number, at))
+            inbox.write(part, 0, deadline.wait_s(), PACKET, key)
 
 
 class _Turn:

@@ -43,7 +43,7 @@ class WriterLimits:
         if inbox is not self._inbox:  # those of an earlier node are in doubt, which is another matter
             self._inbox, self._sent = inbox, {}
         waiting = self._sent.get(handle)
-        deadline = Deadline(None if self._timeout_s < 0 else int(self._timeout_s * 1e9))
+        deadline = Deadline.after(self._timeout_s)
         while waiting:
             while waiting and waiting[0] <= inbox.acknowledged:
                 waiting.popleft()

@@ -24,7 +24,7 @@ from dds.messages.inline_qos import split
 from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, PACKET, operation
 from dds.nodes.local_writers import LocalWriters
 from dds.status import Unacknowledged, UnacknowledgedStatus
-from dds.waiting.wake import Deadline, park
+from dds.waiting.wake import Deadline
 
 if TYPE_CHECKING:
     from dds.contracts import AWriter
@@ -215,6 +215,10 @@ class WriterLink:
                 "went away: the others have got each of them, or not. This call has written nothing else", taken)
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def doubtful(self) -> bool:
         return self._untold
 
@@ -255,9 +259,8 @@ class WriterLink:
             raise DDSUnacknowledged(
                 f"{count} samples written to topic {self.spec.name!r} were delivered everywhere, but not known to be "
                 "on disk when their node went away", [])
-        left_s = deadline.left_s()
         try:
-            return bool(handle.inbox.wait_acknowledged(-1.0 if left_s is None else left_s, persisted))
+            return bool(handle.inbox.wait_acknowledged(deadline.wait_s(), persisted))
         except NodeGone:
             self.bury()
             self.runtime.attachment.lost(handle.session)
@@ -266,24 +269,6 @@ class WriterLink:
             raise self.lost_error("waiting for acknowledgements of") from None
         except ValueError:
             raise closed("this writer") from None
-
-    def write(self, data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
-        """Write `data`, which no node has taken, through the next one. Raises as a write."""
-        from spindle.errors import NodeGone
-
-        deadline = Deadline(None if timeout_s < 0 else int(timeout_s * 1e9))
-        while True:
-            try:
-                self.renew(deadline)
-            except DDSException:
-                park()
-                raise
-            left_s = deadline.left_s()
-            try:
-                self.handle.inbox.write(data, timestamp, -1.0 if left_s is None else left_s, tag, key)
-            except NodeGone:
-                continue
-            return
 
 
 __all__ = ["WriterLink"]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from dds.codecs.loan import Loan
 from dds.codecs.types import contiguous
-from dds.exceptions import DDSException, closed, translate
+from dds.exceptions import closed
 from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES
-from dds.waiting.wake import park
+from dds.waiting.wake import Deadline, park
+from dds.writers.outlet import through, write_error
 from dds.writers.written import Written
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
-    """write(sample, timestamp=None). When the inbox's node is gone it asks the link for the next one."""
+    """write(sample, timestamp=None). If the inbox's node is gone, the sample goes to the next one (`through`)."""
     put, topic = link.handle.inbox.write, link.spec.name
     if link.doubtful:
         def put(data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
@@ -39,7 +40,7 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
                 put(sample, timestamp or 0, timeout_s)
             except Exception as error:
                 if isinstance(error, ConnectionError):
-                    link.write(sample, timestamp or 0, timeout_s)
+                    write_through(link, sample, timestamp, Deadline.after(timeout_s))
                     return
                 # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
                 if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
@@ -54,7 +55,7 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
             try:
                 put(data, timestamp or 0, timeout_s, 0, handle)
             except ConnectionError:
-                link.write(data, timestamp or 0, timeout_s, 0, handle)
+                write_through(link, data, timestamp, Deadline.after(timeout_s), 0, handle)
             except Exception as error:
                 raise write_error(error, topic) from error
             written.keep(key, handle, data)
@@ -66,12 +67,18 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
             try:
                 put(data, timestamp or 0, timeout_s)
             except ConnectionError:
-                link.write(data, timestamp or 0, timeout_s)
+                write_through(link, data, timestamp, Deadline.after(timeout_s))
             except Exception as error:
                 raise write_error(error, topic) from error
             if written is not None:
                 written.add(sample, data)
     return write
+
+
+def write_through(link: WriterLink, data: Any, timestamp: int | None, deadline: Deadline, tag: int = 0,
+                  key: int = 0) -> None:
+    """One message, through this node or the next; `key` is the handle of its instance. Raises as a write."""
+    through(link, lambda inbox, left_s: inbox.write(data, timestamp or 0, left_s, tag, key), deadline)
 
 
 def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None,
@@ -96,33 +103,12 @@ def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], Non
     return write
 
 
-def send(link: WriterLink, data: Any, timestamp: int | None, timeout_s: float, tag: int, key: int = 0) -> None:
-    """One message with a tag; `key` is the handle of its instance. Raises as a write."""
-    try:
-        link.check()
-        link.handle.inbox.write(data, timestamp or 0, timeout_s, tag, key)
-    except DDSException:
-        raise
-    except ConnectionError:
-        link.write(data, timestamp or 0, timeout_s, tag, key)
-    except Exception as error:
-        raise write_error(error, link.spec.name) from error
-
-
 def bind_closed_write(writer: str) -> Callable[..., None]:
     """write() of a writer that is closed."""
     def write(sample: Any, timestamp: int | None = None) -> None:
         park()
         raise closed(writer)
     return write
-
-
-def write_error(error: BaseException, topic: str) -> BaseException:
-    """What write() raises for `error`; itself for a wrong sample."""
-    if isinstance(error, (TypeError, BufferError)):
-        return error
-    park()
-    return translate(error, f"writing to topic {topic!r}")
 
 
 class _Copied:
@@ -150,4 +136,4 @@ def copied_loan(codec: Any, size: int, timestamp: int, write: Callable[..., None
     return Loan(_Copied(memory, put), memoryview(memory), data, timestamp, None)
 
 
-__all__ = ["bind_closed_write", "bind_told_write", "bind_write", "copied_loan", "send", "write_error"]
+__all__ = ["bind_closed_write", "bind_told_write", "bind_write", "copied_loan", "write_through"]

@@ -185,6 +185,32 @@ def test_writers_go_on_and_tell_what_is_in_doubt(group):
         assert slow.take(1) == got[-1:]
 
 
+def test_a_batch_goes_on_where_its_dead_node_left_off(group):
+    """Goal: a batch in whose middle the node dies comes once: what that node had taken isn't written again. Method: a
+    batch that is larger than the ring, of a writer that isn't told of what is in doubt; another member stands still, so
+    that the batch waits in its middle; then the writer's node is killed."""
+    with (DomainParticipant(node_id=3) as other, DomainParticipant(node_id=2) as third,
+          DomainParticipant(reattach=True) as participant):
+        untold = Qos(Policy.Reliability.BestEffort)
+        reader = DataReader(other, Topic(other, "topic", bytes), untold)
+        slow = DataReader(third, Topic(third, "topic", bytes), Qos(*untold, Policy.History.KeepLast(1)))
+        writer = DataWriter(participant, Topic(participant, "topic", bytes), Qos(*untold, Policy.ResourceLimits(64)))
+        writer.write(b"0")
+        assert writer.wait_for_acks(LONG)
+        halt(group[1].pid)
+        batch = threading.Thread(target=writer.write_many, args=([b"%d" % n for n in range(1, 1000)],), daemon=True)
+        batch.start()
+        wait_until(lambda: writer._inbox.committed >= 64)
+        assert batch.is_alive()
+        group[0].kill()
+        os.kill(group[1].pid, signal.SIGCONT)
+        batch.join(30)
+        assert not batch.is_alive() and writer.wait_for_acks(LONG)
+        got = [int(one) for one in reader.take(10_000)]
+        assert all(one < following for one, following in itertools.pairwise(got)) and got[0] == 0 and got[-1] == 999
+        assert slow.take(1) == [b"999"]
+
+
 @pytest.mark.slow
 def test_every_call_of_a_writer_tells_what_is_in_doubt_once(group, runtime_dir):
     """Goal: no way of writing passes over what is in doubt, and none tells it twice; best effort only counts. Method:
