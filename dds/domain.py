@@ -189,7 +189,7 @@ class DomainParticipant(Participant):
         for one in self._runtime.vigils[:1]:  # which speaks for the others
             one.assert_liveliness()
 
-    def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
+    def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Topic[Any] | None:
         """A Topic for the topic `name` if the group has it, else None; one in an order group if anybody has it open.
         Its type must be `data_type` with `keys`."""
         self._check_open()

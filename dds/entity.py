@@ -429,7 +429,7 @@ class Participant(Entity):
         self._changed &= ~DDSStatus.NodeChanged
         return self._runtime.attachment.status.read()
 
-    def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Any:
+    def find_topic(self, name: str, data_type: Any = bytes, *, keys: Sequence[str] = ()) -> Entity | None:
         """A Topic for the topic `name` if the group has it, else None; one in an order group if anybody has it open.
         Its type must be `data_type` with `keys`."""
         raise NotImplementedError

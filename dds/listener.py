@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dds.status import DDSStatus
+from dds.status import (
+    DDSStatus,
+    DeadlineMissedStatus,
+    IncompatibleQosStatus,
+    InconsistentTopicStatus,
+    LivelinessChangedStatus,
+    LivelinessLostStatus,
+    NodeStatus,
+    PublicationMatchedStatus,
+    SampleLostStatus,
+    SampleRejectedStatus,
+    SubscriptionMatchedStatus,
+)
 
 # Callback, bit in status masks, and the method that reads the status ("" = the callback gets none).
 CALLBACKS = {
@@ -36,11 +48,11 @@ class Listener:
     Raises TypeError for a name that is no callback.
     """
 
-    def __init__(self, **callbacks: Callable[..., Any] | None) -> None:
+    def __init__(self, **callbacks: Callable[..., object] | None) -> None:
         for name, callback in callbacks.items():
             self._set(name, callback)
 
-    def _set(self, name: str, callback: Callable[..., Any] | None) -> None:
+    def _set(self, name: str, callback: Callable[..., object] | None) -> None:
         if name not in CALLBACKS:
             raise TypeError(f"{name!r} is no callback of a Listener; there are {', '.join(CALLBACKS)}")
         if callback is None:
@@ -54,7 +66,7 @@ class Listener:
         """True if the callback `name` was given or overridden."""
         return name in self.__dict__ or getattr(type(self), name) is not getattr(Listener, name)
 
-    def _handled(self) -> dict[str, Callable[..., Any]]:
+    def _handled(self) -> dict[str, Callable[..., object]]:
         return {name: getattr(self, name) for name in CALLBACKS if self.handles(name)}
 
     def reset(self) -> None:
@@ -75,62 +87,64 @@ class Listener:
         """Take over all callbacks of `listener`."""
         listener.copy_to(self)
 
-    # The callbacks: what is overridden is called.
-    def on_inconsistent_topic(self, topic: Any, status: Any) -> None: ...
+    # The callbacks: what is overridden is called. Entities are Any, so that a program may say which ones it listens to:
+    # on_data_available(self, reader: DataReader[Fix]).
+    def on_inconsistent_topic(self, topic: Any, status: InconsistentTopicStatus) -> None: ...
     def on_data_available(self, reader: Any) -> None: ...
-    def on_liveliness_lost(self, writer: Any, status: Any) -> None: ...
-    def on_liveliness_changed(self, reader: Any, status: Any) -> None: ...
-    def on_offered_deadline_missed(self, writer: Any, status: Any) -> None: ...
-    def on_offered_incompatible_qos(self, writer: Any, status: Any) -> None: ...
+    def on_liveliness_lost(self, writer: Any, status: LivelinessLostStatus) -> None: ...
+    def on_liveliness_changed(self, reader: Any, status: LivelinessChangedStatus) -> None: ...
+    def on_offered_deadline_missed(self, writer: Any, status: DeadlineMissedStatus) -> None: ...
+    def on_offered_incompatible_qos(self, writer: Any, status: IncompatibleQosStatus) -> None: ...
     def on_data_on_readers(self, subscriber: Any) -> None: ...
-    def on_sample_lost(self, reader: Any, status: Any) -> None: ...
-    def on_sample_rejected(self, reader: Any, status: Any) -> None: ...
-    def on_requested_deadline_missed(self, reader: Any, status: Any) -> None: ...
-    def on_requested_incompatible_qos(self, reader: Any, status: Any) -> None: ...
-    def on_publication_matched(self, writer: Any, status: Any) -> None: ...
-    def on_subscription_matched(self, reader: Any, status: Any) -> None: ...
-    def on_node_changed(self, participant: Any, status: Any) -> None: ...
+    def on_sample_lost(self, reader: Any, status: SampleLostStatus) -> None: ...
+    def on_sample_rejected(self, reader: Any, status: SampleRejectedStatus) -> None: ...
+    def on_requested_deadline_missed(self, reader: Any, status: DeadlineMissedStatus) -> None: ...
+    def on_requested_incompatible_qos(self, reader: Any, status: IncompatibleQosStatus) -> None: ...
+    def on_publication_matched(self, writer: Any, status: PublicationMatchedStatus) -> None: ...
+    def on_subscription_matched(self, reader: Any, status: SubscriptionMatchedStatus) -> None: ...
+    def on_node_changed(self, participant: Any, status: NodeStatus) -> None: ...
 
-    def set_on_inconsistent_topic(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_inconsistent_topic(self, callback: Callable[[Any, InconsistentTopicStatus], object] | None) -> None:
         self._set("on_inconsistent_topic", callback)
 
-    def set_on_data_available(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_data_available(self, callback: Callable[[Any], object] | None) -> None:
         self._set("on_data_available", callback)
 
-    def set_on_liveliness_lost(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_liveliness_lost(self, callback: Callable[[Any, LivelinessLostStatus], object] | None) -> None:
         self._set("on_liveliness_lost", callback)
 
-    def set_on_liveliness_changed(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_liveliness_changed(self, callback: Callable[[Any, LivelinessChangedStatus], object] | None) -> None:
         self._set("on_liveliness_changed", callback)
 
-    def set_on_offered_deadline_missed(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_offered_deadline_missed(self, callback: Callable[[Any, DeadlineMissedStatus], object] | None) -> None:
         self._set("on_offered_deadline_missed", callback)
 
-    def set_on_offered_incompatible_qos(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_offered_incompatible_qos(self, callback: Callable[[Any, IncompatibleQosStatus], object] | None) -> None:
         self._set("on_offered_incompatible_qos", callback)
 
-    def set_on_data_on_readers(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_data_on_readers(self, callback: Callable[[Any], object] | None) -> None:
         self._set("on_data_on_readers", callback)
 
-    def set_on_sample_lost(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_sample_lost(self, callback: Callable[[Any, SampleLostStatus], object] | None) -> None:
         self._set("on_sample_lost", callback)
 
-    def set_on_sample_rejected(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_sample_rejected(self, callback: Callable[[Any, SampleRejectedStatus], object] | None) -> None:
         self._set("on_sample_rejected", callback)
 
-    def set_on_requested_deadline_missed(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_requested_deadline_missed(self, callback: Callable[[Any, DeadlineMissedStatus], object] | None) -> None:
         self._set("on_requested_deadline_missed", callback)
 
-    def set_on_requested_incompatible_qos(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_requested_incompatible_qos(
+            self, callback: Callable[[Any, IncompatibleQosStatus], object] | None) -> None:
         self._set("on_requested_incompatible_qos", callback)
 
-    def set_on_publication_matched(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_publication_matched(self, callback: Callable[[Any, PublicationMatchedStatus], object] | None) -> None:
         self._set("on_publication_matched", callback)
 
-    def set_on_subscription_matched(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_subscription_matched(self, callback: Callable[[Any, SubscriptionMatchedStatus], object] | None) -> None:
         self._set("on_subscription_matched", callback)
 
-    def set_on_node_changed(self, callback: Callable[..., Any] | None) -> None:
+    def set_on_node_changed(self, callback: Callable[[Any, NodeStatus], object] | None) -> None:
         self._set("on_node_changed", callback)
 
 

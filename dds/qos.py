@@ -46,17 +46,17 @@ class Qos:
             found[scope] = one
         for one in base._policies if base is not None else ():
             found.setdefault(scope_of(one), one)
-        self._policies: tuple[Any, ...] = tuple(found[scope] for scope in sorted(found))
+        self._policies: tuple[BasePolicy, ...] = tuple(found[scope] for scope in sorted(found))
         self._check()
 
     def _check(self) -> None:
         """For subclasses: raise ValueError if a policy doesn't belong here."""
 
     @property
-    def policies(self) -> tuple[Any, ...]:
+    def policies(self) -> tuple[BasePolicy, ...]:
         return self._policies
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BasePolicy]:
         return iter(self._policies)
 
     def __len__(self) -> int:

@@ -42,6 +42,8 @@ from dds.waiting import reaper
 from dds.waiting.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dds.builtin_types import DcpsEndpoint
     from dds.readers.instances import Entry
 
@@ -402,7 +404,7 @@ class DataReader(ReaderCore, Generic[T]):
         self._look_for_refused()
         return Batch.of_payloads(self._codec, [one.payload for one in entries], infos)
 
-    def take_array(self, N: int = 1024) -> Any:
+    def take_array(self, N: int = 1024) -> NDArray[Any]:
         """As take_batch(), but a NumPy array of one's own."""
         with self.take_batch(N) as batch:
             return batch.array.copy()

@@ -6,7 +6,12 @@ is held until release(). For other readers, which may be overtaken at any moment
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dds.internal import SampleInfo
 
 
 class Batch:
@@ -45,7 +50,7 @@ class Batch:
         return self._count
 
     @property
-    def array(self) -> Any:
+    def array(self) -> NDArray[Any]:
         self._usable()
         import numpy as np
 
@@ -70,7 +75,7 @@ class Batch:
         at = self._offset + self._index(i) * self._stride
         return memoryview(self._buffer)[at:at + self._size].toreadonly()
 
-    def sample_info(self, i: int) -> Any:
+    def sample_info(self, i: int) -> SampleInfo:
         """The info of sample i. IndexError beyond the last."""
         self._usable()
         i = self._index(i)
