@@ -127,6 +127,12 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
     return DDSException(DDSException.DDS_RETCODE_ERROR, text if text else name)
 
 
+def undecodable(topic: str, error: Exception) -> DDSException:
+    """That a sample was not of the reader's type."""
+    return DDSException(DDSException.DDS_RETCODE_ERROR,
+                        f"a sample of topic {topic!r} can't be read and is skipped: {error}")
+
+
 def unsupported(what: str, instead: str = "") -> NoReturn:
     """Raise DDSUnsupported: `what` is missing, `instead` says what to use."""
     raise DDSUnsupported(f"{what} is not part of Spindle{'; ' + instead if instead else ''}")

@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds.entity import Entity, Participant, check_listener
-from dds.exceptions import DDSException, DDSTimeout
+from dds.exceptions import DDSException, DDSTimeout, undecodable
 from dds.filters.filtered_topic import ContentFilteredTopic
 from dds.internal import SampleInfo
 from dds.listener import Listener
@@ -31,7 +31,7 @@ from dds.qos import DataReaderQos, Qos, SubscriberQos
 from dds.readers.access import GroupAccess
 from dds.readers.batch import Batch
 from dds.readers.kept import rank
-from dds.readers.reader import ANY, UNREAD, Condition, ReaderCore, undecodable
+from dds.readers.reader import ANY, UNREAD, Condition, ReaderCore
 from dds.readers.statuses import EVERYTHING
 from dds.status import (
     SampleState,
@@ -291,8 +291,8 @@ class DataReader(ReaderCore, Generic[T]):
                 n - len(samples) if more else n, mask, content, instance_handle, take, order)
             if order is not None:
                 samples.sort(key=order)
-        while not samples and self._log.is_gone and not self._intake.entries and self._log_ended():
-            samples = self._search(n, mask, content, instance_handle, take, order)
+        if not samples and not self._intake.entries:
+            return self._from_later(lambda: self._search(n, mask, content, instance_handle, take, order), [])
         return samples
 
     def read_next(self) -> T | None:
@@ -312,8 +312,8 @@ class DataReader(ReaderCore, Generic[T]):
             samples = self._search(1, UNREAD, None, None, take)
             if not samples and self._await_own(1, 0):
                 samples = self._search(1, UNREAD, None, None, take)
-            while not samples and self._log.is_gone and self._log_ended():
-                samples = self._search(1, UNREAD, None, None, take)
+            if not samples:
+                samples = self._from_later(lambda: self._search(1, UNREAD, None, None, take), [])
         return samples[0] if samples else None
 
     # --- many at once
@@ -342,8 +342,8 @@ class DataReader(ReaderCore, Generic[T]):
                 n = min(n, self._limit)
             try:
                 block = self._next_block(n)
-                while block is None and self._log.is_gone and self._log_ended() and self._fast:
-                    block = self._next_block(n)
+                if block is None:
+                    block = self._from_later(lambda: self._next_block(n) if self._fast else None, None)
             except ValueError:
                 if self._intake.instances is None:
                     raise

@@ -21,10 +21,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dds.entity import Entity
-from dds.exceptions import DDSException, DDSNodeLost, closed
+from dds.exceptions import DDSException, DDSNodeLost, closed, undecodable
 from dds.filters.content import Content
 from dds.internal import dds_infinity
 from dds.listener import Listener
@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
+
+
+R = TypeVar("R")
 
 
 class Condition(Protocol):
@@ -219,6 +222,16 @@ class ReaderCore(ReaderByQos):
         attachment.lost(self._link.handle.session)  # who hears of it by this error finds it in the statuses, too
         raise attachment.lost_error(f"reading topic {self._topic.name!r}")
 
+    def _from_later(self, look: Callable[[], R], nothing: R) -> R:
+        """What look() finds in a later node's log, once this one is empty and its node gone; else `nothing`.
+
+        Raises DDSNodeLost if nothing can come any more.
+        """
+        found = nothing
+        while not found and self._log.is_gone and not self._log.pending and self._log_ended():
+            found = look()
+        return found
+
     def _choose_way(self) -> None:
         """The fast way is open while samples need not be looked at one by one."""
         intake = self._intake
@@ -309,15 +322,12 @@ class ReaderCore(ReaderByQos):
         if self._log.meets_tagged:
             return self._go_on_by_one(n, samples)
         if self._failure is None and self._await_own(n - len(samples), len(samples)):
-            more = self._take_fast(n - len(samples))
-            samples = samples + more
-        while not samples and self._log.is_gone:
-            if self._log.meets_tagged:
-                return self._go_on_by_one(n, samples)
-            if not self._log_ended():
-                break
-            samples = self._take_fast(n)
-        return samples
+            samples = samples + self._take_plain_or_tagged(n - len(samples))
+        return samples or self._from_later(lambda: self._take_plain_or_tagged(n), samples)
+
+    def _take_plain_or_tagged(self, n: int) -> list[Any]:
+        samples = self._take_fast(n)
+        return samples if samples or not self._log.meets_tagged else self._go_on_by_one(n, samples)
 
     def _go_on_by_one(self, n: int, samples: list[Any]) -> list[Any]:
         """After `samples` there is a message with a tag."""
@@ -590,8 +600,3 @@ def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matche
     link.close()
     runtime.remove(matches, link.guid)
     hub.woken()
-
-
-def undecodable(topic: str, error: Exception) -> DDSException:
-    return DDSException(DDSException.DDS_RETCODE_ERROR,
-                        f"a sample of topic {topic!r} can't be read and is skipped: {error}")
