@@ -8,6 +8,7 @@ Rules: these modules hold an entity weakly, or only while they use it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -111,6 +112,15 @@ class AReader(AnEndpoint, Protocol):
     def _head(self) -> tuple[int, int, int]:
         """Which of its logs grows, how many samples have come in it, and how many that it had held back have come.
         Raises ValueError if it is closed."""
+
+
+class ACondition(Protocol):
+    """Which samples: `dds.conditions.ReadCondition` or QueryCondition, of the reader that is asked."""
+
+    reader: Any
+    mask: int
+    content: Any  # dds.filters.content.Content, or None
+    order: Callable[[Any], Any] | None
 
 
 class AVigil(Protocol):

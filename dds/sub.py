@@ -31,7 +31,7 @@ from dds.qos import DataReaderQos, Qos, SubscriberQos
 from dds.readers.access import GroupAccess
 from dds.readers.batch import Batch
 from dds.readers.kept import rank
-from dds.readers.reader import ANY, UNREAD, Condition, ReaderCore
+from dds.readers.reader import ANY, UNREAD, ReaderCore
 from dds.readers.statuses import EVERYTHING
 from dds.status import (
     SampleState,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dds.builtin_types import DcpsEndpoint
+    from dds.contracts import ACondition
     from dds.readers.instances import Entry
 
 T = TypeVar("T")
@@ -248,7 +249,7 @@ class DataReader(ReaderCore, Generic[T]):
 
     # --- taking and reading
 
-    def take(self, N: int = 1, condition: Condition | None = None,
+    def take(self, N: int = 1, condition: ACondition | None = None,
              instance_handle: int | None = None) -> list[T]:
         """Up to `N` samples, which the reader then forgets; [] if there is none. Doesn't wait.
 
@@ -269,7 +270,7 @@ class DataReader(ReaderCore, Generic[T]):
             return self._complete(N, samples)
         return self._select(_count(N), condition, instance_handle, True)
 
-    def read(self, N: int = 1, condition: Condition | None = None,
+    def read(self, N: int = 1, condition: ACondition | None = None,
              instance_handle: int | None = None) -> list[T]:
         """As take(), but the samples stay and count as read: the next read or take gives them again."""
         return self._select(_count(N), condition, instance_handle, False)
@@ -411,12 +412,12 @@ class DataReader(ReaderCore, Generic[T]):
 
     # --- waiting
 
-    def take_iter(self, condition: Condition | None = None, timeout: int | None = None
+    def take_iter(self, condition: ACondition | None = None, timeout: int | None = None
                   ) -> Generator[T, None, None]:
         """Take unread samples as they come; ends `timeout` ns after the last one (None = never)."""
         return self._iterate(condition, timeout, True)
 
-    def read_iter(self, condition: Condition | None = None, timeout: int | None = None
+    def read_iter(self, condition: ACondition | None = None, timeout: int | None = None
                   ) -> Generator[T, None, None]:
         """Read unread samples as they come; ends `timeout` ns after the last one (None = never)."""
         return self._iterate(condition, timeout, False)
@@ -435,11 +436,11 @@ class DataReader(ReaderCore, Generic[T]):
             if sample is not None:
                 yield sample
 
-    def take_one(self, condition: Condition | None = None, timeout: int | None = None) -> T:
+    def take_one(self, condition: ACondition | None = None, timeout: int | None = None) -> T:
         """Wait for one sample and take it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""
         return self._one(condition, timeout, True)
 
-    def read_one(self, condition: Condition | None = None, timeout: int | None = None) -> T:
+    def read_one(self, condition: ACondition | None = None, timeout: int | None = None) -> T:
         """Wait for one unread sample and read it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""
         return self._one(condition, timeout, False)
 
@@ -448,14 +449,14 @@ class DataReader(ReaderCore, Generic[T]):
             return sample
         raise DDSTimeout(f"no sample of topic {self._topic.name!r} came within {(timeout or 0) / 1e9:g} s")
 
-    def take_aiter(self, condition: Condition | None = None, timeout: int | None = None
+    def take_aiter(self, condition: ACondition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:
         """As take_iter(), for `async for`: the event loop waits on the reader's descriptor itself."""
         from dds.waiting.aio import iterate
 
         return iterate(self, condition, timeout, True)
 
-    def read_aiter(self, condition: Condition | None = None, timeout: int | None = None
+    def read_aiter(self, condition: ACondition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:
         """As read_iter(), for `async for`."""
         from dds.waiting.aio import iterate

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dds.entity import Entity
 from dds.exceptions import DDSException, DDSNodeLost, closed, undecodable
@@ -63,15 +63,6 @@ UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
 
 
 R = TypeVar("R")
-
-
-class Condition(Protocol):
-    """Which samples: `dds.conditions.ReadCondition` or QueryCondition, of the reader that is asked."""
-
-    reader: Any
-    mask: int
-    content: Content | None
-    order: Callable[[Any], Any] | None
 
 
 class ReaderCore(ReaderByQos):
