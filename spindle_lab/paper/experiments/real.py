@@ -248,7 +248,7 @@ def section(kept: Path = KEPT) -> str:
         for (fabric, nodes, size), found_here in gains.items()
     ]
     return "\n\n".join([
-        f"Nodes as processes of one machine: {where['cpu']}, {where['cores']} cores, Linux {where['kernel']}."
+        f"Nodes as processes of one machine: {where['architecture']}, {where['cores']} cores."
         " `spindle paper real` repeats all of it.",
         "The model with a table of that machine, every cost of it measured for itself (`spindle paper measure`), beside"
         f" real runs. Messages a second at each node, with all techniques; medians of {found['rounds']} rounds, and of"

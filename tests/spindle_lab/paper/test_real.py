@@ -54,7 +54,7 @@ def test_a_study_becomes_a_section(tmp_path: Path) -> None:
     assert "--keep" in real.section(tmp_path / "none.json")
     case = {"nodes": 2, "size": 1024, "fabric": "shm"}
     kept = {
-        "machine": {"cpu": "Z80", "cores": 1, "kernel": "6"},
+        "machine": {"architecture": "z80", "cores": 1},
         "rounds": 3,
         "switch_rounds": 2,
         "predictions": [{**case, "real": 1000, "model": 1100, "ratio": 1.1, "ratios": [0.9, 1.1, 1.2], "busy": 0.5,
