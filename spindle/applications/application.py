@@ -17,27 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import itertools
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
 from spindle.applications.notices import Notices
+from spindle.applications.open_ports import OpenPort, OpenPorts
 from spindle.applications.quotas import Quotas
 from spindle.applications.turns import Turns
 from spindle.errors import (
-    AccessDenied,
     ConfigError,
     ConnectionEnded,
-    NodeStopped,
     ProtocolMismatch,
     SpindleError,
-    TopicLimit,
     TopicMismatch,
     TopicUnknown,
     WireError,
@@ -53,7 +49,7 @@ from spindle.group.codec import (
     topic_to_wire,
     view_to_wire,
 )
-from spindle.group.endpoints import RELAY_SHIFT, Endpoint
+from spindle.group.endpoints import Endpoint
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
@@ -61,7 +57,7 @@ from spindle.security.access import PeerCredentials, Permissions
 from spindle.transport.wire import Connection, Frame, Limits
 
 if TYPE_CHECKING:
-    from spindle.node.node import Node, ReaderPort, WriterPort
+    from spindle.node.node import Node
     from spindle_core.ends import ApplicationBell
 
 REQUESTS_AT_ONCE = 16  # of one application; more wait in its socket
@@ -73,20 +69,6 @@ LOG = logging.getLogger("spindle.attachment")
 Answer = Union[None, "tuple[pb.Reply, list[int]]"]  # None: the connection ended meanwhile
 
 
-@dataclasses.dataclass
-class OpenPort:
-    """A writer or a reader that an application has open."""
-
-    topic: str
-    writer: WriterPort | None = None
-    reader: ReaderPort | None = None
-    guid: bytes = b""  # empty: not announced
-    endpoint: Endpoint | None = None  # as it is announced
-    inbox_bytes: int = 0
-    counted: bool = False  # by the quota of its user
-    number: int = 0
-
-
 class Registry(Protocol):
     """All applications of the node, see `spindle.applications.attachment`."""
 
@@ -96,7 +78,7 @@ class Registry(Protocol):
     relayed: RelayFigures
     turns: Turns
     quotas: Quotas
-    announced: dict[bytes, tuple[Application, int]]
+    announced: dict[bytes, tuple[OpenPorts, int]]
 
     @property
     def stopping(self) -> bool:
@@ -133,9 +115,7 @@ class Application:
         self.notices = Notices(self._node, str(self), self.name, permissions, all_apps.holder_of)
         self.watching = False
         self._ended = False
-        self._ports: dict[int, OpenPort] = {}
-        self._opening = 0  # ports that running requests are about to add
-        self._port_numbers = itertools.count(1)
+        self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
         config = self._node.config
@@ -154,8 +134,8 @@ class Application:
         peer = self.permissions.peer
         return {
             "name": self.name, "pid": peer.pid, "uid": peer.uid,
-            "writers": sorted(port.topic for port in self._ports.values() if port.writer is not None),
-            "readers": sorted(port.topic for port in self._ports.values() if port.reader is not None),
+            "writers": sorted(port.topic for port in self._ports if port.writer is not None),
+            "readers": sorted(port.topic for port in self._ports if port.reader is not None),
         }
 
     # --- the life of the connection
@@ -181,7 +161,7 @@ class Application:
             if not isinstance(error, ConnectionEnded):
                 why = f"cut off: {error}"
         finally:
-            self._ended = True
+            self._ended = self._ports.ended = True
             self._conn.close()
             self._all.apps.pop(self.number, None)
             if self.quota is not None:
@@ -230,7 +210,7 @@ class Application:
             os.close(pid_fd)
 
     def _on_end(self, _: SpindleError | None) -> None:
-        self._ended = True
+        self._ended = self._ports.ended = True
         self._room.release()  # serve() may wait for room while every running request waits for the group
 
     def end(self, reason: SpindleError) -> None:
@@ -246,20 +226,13 @@ class Application:
 
     async def _close_everything(self) -> None:
         """Ports first: a dead writer's claim must not hold anything. Then those of requests that are still running."""
-        ports, self._ports = list(self._ports.values()), {}
         self.notices.end()
-        await asyncio.gather(*(self._close_logged(port) for port in ports))
+        await self._ports.close_all()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _close_logged(self, port: OpenPort) -> None:
-        try:
-            await self._close_port(port)
-        except NodeStopped:
-            return  # the node closes everything itself
-        except SpindleError as error:
-            kind = "writer" if port.writer is not None else "reader"
-            LOG.warning("%s: closing its %s of %r failed: %s", self, kind, port.topic, error)
+    async def _close_port(self, port: OpenPort) -> None:
+        await self._ports.close(port)
 
     # --- requests
 
@@ -292,7 +265,7 @@ class Application:
                 try:
                     self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
                 except SpindleError:  # no descriptors for what waits to be sent: nobody has this port
-                    await self._take_back(reply)
+                    await self._ports.take_back(_opened(reply))
                     raise
                 self._hand_over(reply)
         except (SpindleError, ValueError, OSError) as error:
@@ -307,15 +280,9 @@ class Application:
         finally:
             self._room.release()
 
-    async def _take_back(self, reply: pb.Reply) -> None:
-        """Closes the port that was opened for this, if any."""
-        port = self._ports.pop(_opened(reply), None)
-        if port is not None:
-            await self._close_logged(port)
-
     def _hand_over(self, reply: pb.Reply) -> None:
         """From here on the other side of a port belongs to the application alone, see `events.pxd`."""
-        port = self._ports.get(_opened(reply))
+        port = self._ports.find(_opened(reply))
         if port is not None and port.writer is not None:
             port.writer.inbox.hand_over()
         elif port is not None and port.reader is not None:
@@ -367,11 +334,12 @@ class Application:
         lease = lease_from_wire(wanted.lease) if wanted.HasField("lease") else None
         slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
         inbox_bytes = ring_bytes(slots, spec.size_max)
-        async with self._room_for_port(inbox_bytes) as counted:
+        async with self._ports.room(inbox_bytes) as counted:
             port = await self._node.open_writer(
                 wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within,
                 farewell=wanted.farewell, lease=lease)
-            number = await self._keep(counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
+            number = await self._ports.add(
+                counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
             return None
         inbox = port.inbox
@@ -392,12 +360,12 @@ class Application:
             raise ConfigError(f"a reader that goes on from {len(wanted.after)} positions: the limit is {POSITIONS_MAX}")
         if wanted.start_index < -1:
             raise ConfigError(f"start index {wanted.start_index} must be an index, or -1 for none")
-        async with self._room_for_port() as counted:
+        async with self._ports.room() as counted:
             port = await self._node.open_reader(
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
                 start_index=wanted.start_index,
                 after=[position_from_wire(one) for one in wanted.after], within=self._within)
-            number = await self._keep(counted(OpenPort(wanted.topic, reader=port)), endpoint)
+            number = await self._ports.add(counted(OpenPort(wanted.topic, reader=port)), endpoint)
         if number is None:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(
@@ -406,52 +374,9 @@ class Application:
         fds = [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.their_fd]
         return reply, fds if port.cursor.table is None else [*fds, port.cursor.table.fd]
 
-    async def _keep(self, port: OpenPort, endpoint: Endpoint | None) -> int | None:
-        """Number of the new port, announced; None if the application has gone meanwhile: the port is closed again."""
-        if self._ended:
-            await self._close_logged(port)
-            return None
-        number = port.number = next(self._port_numbers)
-        self._ports[number] = port
-        if endpoint is not None:
-            try:
-                if port.writer is not None:
-                    endpoint = dataclasses.replace(
-                        endpoint, writer_id=port.writer.inbox.writer_id, relay=port.writer.relayed >> RELAY_SHIFT)
-                holder = self._all.announced.get(endpoint.guid)
-                foreign = holder is not None and holder[0] is not self and not holder[0]._ended
-                if foreign or self._all.is_notice(endpoint.guid):
-                    raise AccessDenied(f"guid {endpoint.guid.hex()} is announced by another application of this node")
-                self._node.announce_endpoint(endpoint)
-                self._all.announced[endpoint.guid] = (self, number)
-                port.endpoint = endpoint
-            except SpindleError:
-                if self._ports.pop(number, None) is not None:
-                    await self._close_logged(port)
-                raise
-            port.guid = endpoint.guid
-        return number
-
     async def _close_requested(self, request: pb.Request) -> Answer:
-        port = self._ports.pop(request.close_port.port, None)
-        if port is None:
-            raise SpindleError(f"{self} has no open port {request.close_port.port}")
-        await self._close_port(port)
+        await self._ports.close_number(request.close_port.port)
         return pb.Reply(done=pb.Done()), []
-
-    def _withdraw(self, port: OpenPort) -> None:
-        """Idempotent."""
-        if port.guid and self._all.announced.get(port.guid) == (self, port.number):
-            del self._all.announced[port.guid]  # otherwise it has been announced anew since
-            self._node.withdraw_endpoint(port.guid)
-
-    async def _close_port(self, port: OpenPort) -> None:
-        self._withdraw(port)
-        self._give_back(port)
-        if port.writer is not None:
-            await self._node.close_writer(port.writer)
-        if port.reader is not None:
-            await self._node.close_reader(port.reader)
 
     async def _announce_notice(self, request: pb.Request) -> Answer:
         self.notices.announce(request.announce)
@@ -464,15 +389,8 @@ class Application:
     async def _change_port(self, request: pb.Request) -> Answer:
         wanted = request.change_port
         port = self._ports.get(wanted.port)
-        if port is None:
-            raise SpindleError(f"{self} has no open port {wanted.port}")
         _check_farewell(wanted.farewell)
-        if port.endpoint is not None and self._all.announced.get(port.guid) == (self, port.number):
-            changed = dataclasses.replace(port.endpoint, endpoint=wanted.endpoint)
-            self._node.announce_endpoint(changed)
-            port.endpoint = changed
-        if port.writer is not None:
-            port.writer.farewell = wanted.farewell
+        self._ports.change(port, wanted.endpoint, wanted.farewell)
         return pb.Reply(done=pb.Done()), []
 
     async def _watch(self, request: pb.Request) -> Answer:
@@ -517,39 +435,6 @@ class Application:
         return Endpoint(
             guid=wanted.guid, node_id=self._node.node_id, is_writer=is_writer, topic=wanted.topic,
             endpoint=wanted.endpoint, app_name=self.name, pid=self.permissions.peer.pid)
-
-    @contextlib.asynccontextmanager
-    async def _room_for_port(self, inbox_bytes: int = 0) -> AsyncIterator[Callable[[OpenPort], OpenPort]]:
-        """Room for a reader, or a writer with an inbox of so many bytes, within the limits of application and user.
-        Call what is yielded with the new port: from then on closing the port gives the room back."""
-        limit = self._node.config.max_endpoints_per_app
-        if len(self._ports) + self._opening >= limit:
-            raise TopicLimit(f"{self} has {limit} readers and writers open, the limit: close some, or raise [limits] "
-                             "max_endpoints_per_app in the node's configuration")
-        self._node.check_descriptors("a reader or writer")
-        taken = self.quota is not None
-        if self.quota is not None:
-            self.quota.take_endpoint(inbox_bytes)
-
-        def counted(port: OpenPort) -> OpenPort:
-            nonlocal taken
-            port.counted, taken = taken, False
-            return port
-
-        self._opening += 1
-        try:
-            if self.quota is not None:
-                await self.quota.change()
-            yield counted
-        finally:
-            self._opening -= 1
-            if taken and self.quota is not None:
-                self.quota.give_endpoint(inbox_bytes)
-
-    def _give_back(self, port: OpenPort) -> None:
-        if port.counted and self.quota is not None:
-            port.counted = False
-            self.quota.give_endpoint(port.inbox_bytes)
 
 
 def _check_farewell(tag: int) -> None:

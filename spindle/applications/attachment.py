@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle import __version__
 from spindle.applications.application import Application
+from spindle.applications.open_ports import OpenPorts
 from spindle.applications.quotas import Quotas
 from spindle.applications.relayed import RelayedApplication
 from spindle.applications.turns import Turns
@@ -48,7 +49,7 @@ class Attachments:
         self.apps: dict[int, Application] = {}
         self.turns = Turns()
         self.quotas = Quotas(node.config)
-        self.announced: dict[bytes, tuple[Application, int]] = {}  # by guid: whose port this is
+        self.announced: dict[bytes, tuple[OpenPorts, int]] = {}  # by guid: whose port this is
         self.relayed = RelayFigures()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()

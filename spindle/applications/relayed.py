@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.applications.application import QUEUE_BYTES_MAX, Answer, Application, OpenPort, last_word
+from spindle.applications.application import QUEUE_BYTES_MAX, Answer, Application, last_word
+from spindle.applications.open_ports import OpenPort
 from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError, shortage
 from spindle.group.levels import Level
 from spindle.proto import attach_pb2 as pb
@@ -189,7 +190,7 @@ class RelayedApplication(Application):
         wanted = request.open_writer
         if not 1 <= wanted.relayed < RELAYED_MAX or not wanted.relayed >> 15:
             raise ConfigError(f"{wanted.relayed} can't be the identity of a relayed writer")
-        if any(port.writer is not None and port.writer.relayed == wanted.relayed for port in self._ports.values()):
+        if any(port.writer is not None and port.writer.relayed == wanted.relayed for port in self._ports):
             raise ConfigError(f"writer {wanted.relayed:x} is open already")
         self.permissions.check_publish(wanted.topic)
         sent_ns = 0
@@ -205,7 +206,7 @@ class RelayedApplication(Application):
             if wanted.resumed and logged:
                 # Not before this node is a whole member: until then nobody may know what the journals hold.
                 sent_ns = await self._claim(wanted, logged)
-            opened = self._ports.get(number)
+            opened = self._ports.find(number)
             if opened is None:
                 return None  # the application has gone meanwhile
             port = opened.writer
@@ -223,9 +224,7 @@ class RelayedApplication(Application):
         try:
             yield
         except BaseException as error:
-            opened = self._ports.pop(number, None)
-            if opened is not None:
-                await self._close_logged(opened)
+            await self._ports.take_back(number)
             if short := shortage(error, what):
                 raise short from error
             raise
@@ -283,7 +282,7 @@ class RelayedApplication(Application):
             return None
         reply, _ = answer
         number = reply.reader.port
-        port = self._ports[number].reader
+        port = self._ports.get(number).reader
         assert port is not None
         self._newest_port = max(self._newest_port, number)
         async with self._or_closed(number, f"a reader of topic {port.topic!r}"):
@@ -396,7 +395,7 @@ class RelayedApplication(Application):
 
     async def _outlive(self, port: OpenPort, writer: WriterPort, lease: Lease) -> None:
         """Waits until its lease has run out, unless it turns out that the application goes on."""
-        self._withdraw(port)
+        self._ports.withdraw(port)
         while not self._node.has_lapsed(writer):
             if self._over.is_set() or self._all.stopping:
                 return
