@@ -155,8 +155,8 @@ class Ends(Kept):
             if self.content is not None or not tag & DISPOSES:
                 return
             known.begin_anew()
-        if self.standing.exclusive and tag & DISPOSES and not self.standing.owns(known, writer, inline.strength):
-            tag &= ~DISPOSES  # its owner says when it ends
+        if self.standing.exclusive and tag & DISPOSES:
+            self.standing.owns(known, writer, inline.strength)  # whoever is stronger owns it from here on, and ends it
         self._end_all([known], live, writer, tag)
         if tag & UNREGISTERS:
             self.standing.late(known, writer)

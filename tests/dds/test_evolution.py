@@ -136,6 +136,23 @@ def test_types_that_do_not_go_together_never_match_and_both_sides_count(two_node
     assert len([one for one in caplog.records if "another type" in one.message]) == 2 and second  # said once
 
 
+def test_a_kept_sample_of_a_type_that_does_not_match_is_not_read_when_its_writer_has_gone(two_nodes):
+    """Goal: it isn't read as the reader's type, as which its bytes would say something else. Method: a late joiner that
+    hears of the type by another writer."""
+    qos = Qos(Policy.Durability.TransientLocal)
+    theirs = Topic(two_nodes[1], "fixes", OTHER, qos=qos)
+    gone, stays = DataWriter(two_nodes[1], theirs), DataWriter(two_nodes[1], theirs)
+    anchor = DataReader(two_nodes[1], theirs)
+    write_all(gone, [OTHER("A", 1)])
+    gone.close()
+    topic = Topic(two_nodes[0], "fixes", OLD, qos=qos)
+    reader = DataReader(two_nodes[0], topic)
+    wait_until(lambda: topic.get_inconsistent_topic_status().total_count == 1 and stays and anchor)
+    reader.wait_for_historical_data(LONG)
+    assert [one for one in reader.take(9) if isinstance(one, OLD)] == []
+    assert reader.get_sample_lost_status().total_count == 1
+
+
 def test_a_wait_set_wakes_for_an_inconsistent_topic(two_nodes):
     topic = Topic(two_nodes[0], "fixes", OLD)
     topic.set_status_mask(DDSStatus.InconsistentTopic)
@@ -229,13 +246,15 @@ def test_messages_evolve_by_their_own_rules(two_nodes, caplog):
 def test_no_payload_stops_a_reader(participant, data_type):
     sample = data_type("A", 1) if data_type is OLD else data_type(1)
     topic = Topic(participant, "t", data_type, size_max=400)
-    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    reader, other = DataReader(participant, topic), DataReader(participant, topic)
+    writer = DataWriter(participant, topic)
     valid = writer._codec.encode(sample)
     wrong = [b"", b"\0", valid[:3], valid[:-1], valid[:4], valid[:2] + b"\x40\x40",
              valid[:2] + b"\x40\x40" + b"\xff" * 60, b"\0\3\0\0" + b"\xff" * 30, bytes(100)]
     for one in wrong:
         writer._inbox.write(one)
         write_all(writer, [sample])
+    assert other.read(99).count(sample) == len(wrong)
     got = reader.take(99)
     assert got.count(sample) == len(wrong) and topic
     assert reader.get_sample_lost_status().total_count == 2 * len(wrong) - len(got)

@@ -100,6 +100,18 @@ def test_only_the_owner_ends_an_instance(participant):
     assert heights(reader) == [13]
 
 
+def test_a_stronger_writer_ends_what_it_has_not_written(participant):
+    topic = Topic(participant, "tracks", Track, qos=EXCLUSIVE)
+    reader = DataReader(participant, topic)
+    weak, strongest = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(weak, Track(1, 10))
+    strongest.dispose(Track(1))
+    assert strongest.wait_for_acks(LONG)
+    settled(weak, Track(1, 11))
+    sample, end = reader.take(9)
+    assert sample.height == 10 and end.sample_info.instance_state == dds.InstanceState.NotAliveDisposed
+
+
 def test_equals_are_told_apart(participant):
     topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE)
     readers = [DataReader(participant, topic) for _ in range(2)]
@@ -285,11 +297,13 @@ def test_who_has_missed_the_end_of_the_owner_hears_the_next_one(participant, key
     assert sample.sample_info.no_writers_generation_count == (1 if keyed else 0)
 
 
-@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
-def test_all_nodes_of_the_owner_die(runtime_dir, tmp_path, keyed):
+@pytest.mark.parametrize(("keyed", "exclusive"), [(True, True), (True, False), (False, True)],
+                         ids=["keyed", "shared", "keyless"])
+def test_all_nodes_of_the_owner_die(runtime_dir, tmp_path, keyed, exclusive):
     """Goal: whoever reads what the journals have takes no writer of a dead group for the owner, and finds the instances
-    without writers at the same place. Method: one daemon, killed twice; a reader that goes on, and one that is new."""
-    topic_qos = EXCLUSIVE + Qos(Policy.Durability.Persistent)
+    without writers at the same place, also where any writer is heard. Method: one daemon, killed twice; a reader that
+    goes on, and one that is new."""
+    topic_qos = Qos(Policy.Durability.Persistent, base=EXCLUSIVE if exclusive else None)
     kind = Track if keyed else bytes
     samples = [Track(1, n) for n in range(3)] if keyed else [b"%d" % n for n in range(3)]
     arguments = ("--journal-dir", str(tmp_path))
@@ -300,12 +314,14 @@ def test_all_nodes_of_the_owner_die(runtime_dir, tmp_path, keyed):
             for life, sample in enumerate(samples):
                 with DomainParticipant() as brief:
                     topic = Topic(brief, "topic", kind, qos=topic_qos)
-                    late, writer = DataReader(brief, topic), DataWriter(brief, topic, qos=strong(9 - life))
+                    late, taking = DataReader(brief, topic), DataReader(brief, topic)
+                    writer = DataWriter(brief, topic, qos=strong(9 - life) if exclusive else None)
                     writer.write(sample)
                     assert writer.wait_for_acks(LONG, persisted=True)
                     seen = [[(type(one) is dds.InvalidSample, one.sample_info.view_id, one.sample_info.sequence)
-                             for one in reader.read(99)] for reader in (late, lasting)]
-                    assert seen[0] == seen[1] and len(seen[0]) == 1 + life + (keyed and life > 0)  # one end is kept
+                             for one in found] for found in (late.read(99), lasting.read(99), taking.take(99))]
+                    assert seen[0] == seen[1] == seen[2]
+                    assert len(seen[0]) == 1 + life + (keyed and life > 0)  # one end is kept
                     got = [one for one in late.take(99) if not isinstance(one, dds.InvalidSample)]
                     assert got == samples[:life + 1]
                     daemon.kill()

@@ -201,11 +201,12 @@ def test_a_batch_goes_on_where_its_dead_node_left_off(group):
         batch = threading.Thread(target=writer.write_many, args=([b"%d" % n for n in range(1, 1000)],), daemon=True)
         batch.start()
         wait_until(lambda: writer._inbox.committed >= 64)
+        taken = writer._inbox.committed
         assert batch.is_alive()
         group[0].kill()
         os.kill(group[1].pid, signal.SIGCONT)
         batch.join(30)
-        assert not batch.is_alive() and writer.wait_for_acks(LONG)
+        assert not batch.is_alive() and writer.wait_for_acks(LONG) and taken + writer._inbox.committed == 1000
         got = [int(one) for one in reader.take(10_000)]
         assert all(one < following for one, following in itertools.pairwise(got)) and got[0] == 0 and got[-1] == 999
         assert slow.take(1) == [b"999"]
