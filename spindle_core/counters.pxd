@@ -11,6 +11,7 @@ cdef enum:
     C_RINGS
     C_SLEEPS
     C_LAPS
+    C_ATTENDED_LAPS
     C_BUSY_LAPS
     C_BUSY_NS
     C_LAP_NS_MAX

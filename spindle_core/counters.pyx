@@ -8,10 +8,10 @@ from libc.stdint cimport uint64_t
 from spindle_core.memory cimport Mapping
 
 COUNTER_NAMES = (
-    "pushes", "posts", "posted_bytes", "rings", "sleeps", "laps", "busy_laps", "busy_ns", "lap_ns_max", "nulls",
-    "stalls", "send_batches", "send_messages", "sent_bytes", "receive_batches", "receive_messages", "delivery_batches",
-    "delivery_messages", "delivered_bytes", "delivery_blocked", "persisted_messages", "refused_messages",
-    "resent_messages", "corrupt_slots", "view_id", "view_changes",
+    "pushes", "posts", "posted_bytes", "rings", "sleeps", "laps", "attended_laps", "busy_laps", "busy_ns",
+    "lap_ns_max", "nulls", "stalls", "send_batches", "send_messages", "sent_bytes", "receive_batches",
+    "receive_messages", "delivery_batches", "delivery_messages", "delivered_bytes", "delivery_blocked",
+    "persisted_messages", "refused_messages", "resent_messages", "corrupt_slots", "view_id", "view_changes",
 )
 COUNTER_HELP = {
     "pushes": "times a part of the own row was copied to others",
@@ -19,7 +19,8 @@ COUNTER_HELP = {
     "posted_bytes": "bytes of those writes",
     "rings": "doorbells rung (system calls)",
     "sleeps": "times the predicate thread blocked on its doorbell",
-    "laps": "passes over all predicates",
+    "laps": "passes of the predicate thread over all predicates",
+    "attended_laps": "passes of threads that waited for data, while the predicate thread was blocked",
     "busy_laps": "passes that found work",
     "busy_ns": "nanoseconds spent in passes that found work",
     "lap_ns_max": "longest such pass in nanoseconds",

@@ -35,6 +35,7 @@ from spindle_core.events cimport c_close, event_ring, sched_yield
 from spindle_core.inbox cimport InboxWriter
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
+from spindle_core.reader cimport LogReader
 
 from spindle_core.ends import Loose
 from spindle_core.switches import Switches
@@ -106,6 +107,11 @@ cdef class Driving:
         """For a writer of this node in its own process: what that commits while the predicate thread is blocked, it
         publishes itself, so a message that comes alone doesn't wait for the thread's wake-up."""
         writer.engine, writer.driver, writer.publish_for = self, &self.driver, publish_for_thread
+
+    def attended_by(self, LogReader reader not None):
+        """For a reader of this node in its own process: while it waits for data, and the predicate thread is blocked,
+        its thread drives the predicates, so a message doesn't wait for one thread to wake up another."""
+        reader.drives(self, &self.driver)
 
     def _run(self):
         cdef driver_t *d = &self.driver

@@ -14,7 +14,7 @@ who were handed a descriptor of it share, so a node neither reads nor writes an 
 - What remains are eventfds that never leave the process.
 """
 from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef extern from "poll.h" nogil:
@@ -29,9 +29,15 @@ cdef extern from "sched.h" nogil:
     int sched_yield()
 
 cdef extern from "sys/epoll.h" nogil:
+    cdef union epoll_data:
+        int fd
     cdef struct epoll_event:
-        pass
+        uint32_t events
+        epoll_data data
+    const int EPOLL_CTL_ADD, EPOLL_CTL_DEL
+    const uint32_t EPOLLIN
     int epoll_wait(int epoll_fd, epoll_event *events, int events_max, int timeout_ms)
+    int epoll_ctl(int epoll_fd, int what, int fd, epoll_event *event)
 
 cdef extern from "sys/socket.h" nogil:
     const int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD
@@ -93,6 +99,19 @@ cdef inline void event_sleep(int epoll_fd, int timeout_ms) noexcept nogil:
     What is watched edge-triggered need not be cleared."""
     cdef epoll_event edges[EDGES_MAX]
     epoll_wait(epoll_fd, edges, EDGES_MAX, timeout_ms)
+
+
+cdef inline bint epoll_watch(int epoll_fd, int fd) noexcept nogil:
+    """As long as `fd` is readable, whoever waits at this epoll is woken; False if it can't be watched."""
+    cdef epoll_event event
+    event.events = EPOLLIN
+    event.data.fd = fd
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0
+
+
+cdef inline void epoll_unwatch(int epoll_fd, int fd) noexcept nogil:
+    cdef epoll_event unused
+    epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, &unused)
 
 
 cdef inline int wait_two(int fd, int other_fd, int timeout_ms) noexcept nogil:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from spindle_core.lasts cimport lasts_t
-from spindle_core.layout cimport bell_page, log_record, slot_header
+from spindle_core.layout cimport bell_page, cursor_page, log_record, slot_header
 from spindle_core.log cimport log_t
 from spindle_core.state cimport node_t, subgroup_t
 
@@ -28,6 +28,9 @@ cdef struct driver_t:
     uint32_t parked              # the ticket for which it stands still
     bint running                 # looked at and changed by who drives: only then may others evaluate the predicates
     uint32_t driving             # held by who evaluates predicates: this thread, unless it is blocked or has yielded
+    uint32_t blocked             # this thread is blocked, or about to look for the last time before it blocks
+    uint32_t attended            # held by the one thread at a time that waits for data and drives meanwhile (attending)
+    uint32_t relieved            # that one is awake, and drives as soon as this thread falls asleep
     uint32_t commits             # by applications since it announced that it would block
     int resume_fd
     int bell_fd
@@ -97,6 +100,19 @@ cdef int until_next_beat_ms(node_t *node) noexcept nogil
 cdef int64_t commits_asleep(driver_t *d) noexcept nogil
 cdef bint try_to_drive(driver_t *d) noexcept nogil
 cdef void stop_driving(driver_t *d) noexcept nogil
+
+# attending.pxi
+cdef enum attention:
+    ATTEND_DATA                  # more has come than was known
+    ATTEND_ASLEEP                # there is none, and the node sleeps: the caller may sleep at its bell
+    ATTEND_OTHERS                # there is none, and another thread drives: the caller waits until it is rung
+
+cdef bint begin_attending(driver_t *d) noexcept nogil
+cdef void end_attending(driver_t *d) noexcept nogil
+cdef attention attend(driver_t *d, cursor_page *page, const uint64_t *count, uint64_t known, uint64_t most_ns,
+                      bint rung) noexcept nogil
+cdef int sleep_attending(driver_t *d, cursor_page *page, const uint64_t *count, uint64_t known, int data_end,
+                         int other_fd, int timeout_ms) noexcept nogil
 
 # claims.pxi
 cdef uint64_t claim_slots(driver_t *driver, subgroup_t *s, uint64_t most, int timeout_ms,

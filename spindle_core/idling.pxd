@@ -6,6 +6,8 @@ cores, the thread that it spins for may be the one that it keeps from running. A
 waits a little longer, up to PATIENCE_NS, while messages are here that some member has not acknowledged: those
 acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
 wake-ups of an idle core). With everything delivered there is nothing to expect.
+
+The predicate thread falls asleep at once where a thread is at hand that looks in its place (attending.pxi).
 """
 from libc.stdint cimport uint64_t
 
@@ -32,8 +34,11 @@ cdef inline bint expecting(const node_t *node) noexcept nogil:
 
 
 cdef inline idling after_nothing(const node_t *node, uint64_t looks, uint64_t idle_ns,
-                                 uint64_t busy_poll_ns) noexcept nogil:
-    """`looks`: passes in a row that found nothing, this one among them; `idle_ns`: since one found something."""
+                                 uint64_t busy_poll_ns, bint relieved) noexcept nogil:
+    """`looks`: passes in a row that found nothing, this one among them; `idle_ns`: since one found something;
+    `relieved`: another thread waits to go on in the caller's place."""
+    if relieved:
+        return FALL_ASLEEP
     if looks <= LOOKS_BEFORE_YIELD:
         return LOOK_AGAIN
     if idle_ns < busy_poll_ns or (idle_ns < PATIENCE_NS and expecting(node)):

@@ -114,6 +114,7 @@ cdef extern from "layout.h" nogil:
         uint64_t position
         uint64_t index
         uint64_t armed
+        uint64_t attended
 
     cdef struct cursor_start:
         uint64_t position

@@ -199,6 +199,10 @@ cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept n
         armed = u64_load_acquire(&c.page.armed)
         if armed != c.rung and n < most:
             c.rung = armed
+            # SYNC POINT: attended. Who attends looks by itself, once more when it has stopped, and arms anew before it
+            # sleeps.
+            if u64_load_relaxed(&c.page.attended):
+                continue
             readers[n] = c.ring_end
             n += 1
     return n

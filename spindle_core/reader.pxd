@@ -1,22 +1,19 @@
 """The readers' side of a delivery log. See reader.pyx."""
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from spindle_core.keyed cimport Keyed, KeyTable
-from spindle_core.layout cimport bell_page, cursor_page, log_record
-from spindle_core.log_position cimport LogPosition
+from spindle_core.layout cimport bell_page, log_record
+from spindle_core.log_waiting cimport LogWaiting
 from spindle_core.memory cimport Mapping
 
 
-cdef class LogReader(LogPosition):
+cdef class LogReader(LogWaiting):
     cdef readonly Mapping cursor
     cdef readonly Mapping bell
     cdef object log_view, viewed             # a read-only view, and the mapping that it is of
-    cdef cursor_page *page
     cdef bell_page *node_bell
-    cdef int data_end, bell_fd
+    cdef int bell_fd
     cdef uint64_t rung                       # for which sleep of the node's we rang last
-    cdef uint32_t forks                      # of this process when it was opened
-    cdef bint closed
     cdef public bint only_plain              # what is given out without its info ends before a message with a tag
     cdef uint64_t scanned_position, scanned_offset, scanned_index   # how far tagged_ahead has looked
     cdef bint scan_found                     # there is one with a tag
@@ -24,13 +21,10 @@ cdef class LogReader(LogPosition):
 
     cdef void publish_position(self) noexcept
     cdef int usable(self) except -1
-    cdef int refuse_child(self) except -1
     cdef bint is_not_plain(self, const log_record *r) noexcept
     cdef Keyed under_key(self, KeyTable keys, object learn, const char *payload, uint64_t size, const log_record *r,
                          uint64_t index, type info_type)
     cdef int fill_in(self, Block b, KeyTable keys, object learn) except -1
-    cdef bint ended(self)
-    cdef raise_gone(self)
 
 
 cdef class Block:

@@ -3,13 +3,11 @@
 The log is mapped read-only and shared by all readers of the topic on this host; each has a position of its own in a
 page that only it writes. Reading never takes a lock and never makes a system call; only waiting for data does.
 
-How it gets from one record to the next is in log_position.pyx: here is what it gives out, and how it waits.
+How it gets from one record to the next is in log_position.pyx, how it waits in log_waiting.pyx: here is what it gives
+out.
 """
-import time
-
 from libc.stdint cimport uint64_t
 
-from spindle_core.arming cimport arm_cursor
 from spindle_core.atomics cimport (
     fence_store_load,
     u64_load_acquire,
@@ -18,7 +16,7 @@ from spindle_core.atomics cimport (
     u64_store_relaxed,
 )
 from spindle_core.bell cimport ring_once
-from spindle_core.events cimport c_close, end_clear, end_fd, end_take, end_wait, end_wake, wait_two
+from spindle_core.events cimport c_close, end_wake
 from spindle_core.layout cimport (
     BELL_MAGIC,
     CURSOR_MAGIC,
@@ -36,10 +34,8 @@ from spindle_core.memory cimport Mapping, forks
 from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
 
 from spindle_core.ends import end_of
-from spindle_core.errors import ForkedChild, NodeGone
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
 
 
 cdef int check_info_type(type info_type, bint keyed=False) except -1:
@@ -63,7 +59,6 @@ cdef class LogReader:
     """
 
     def __cinit__(self):
-        self.data_end = -1
         self.bell_fd = -1
 
     def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1,
@@ -92,10 +87,6 @@ cdef class LogReader:
         if self.block is not None:
             raise ValueError("a batch is open: release it first")
         return 0
-
-    cdef int refuse_child(self) except -1:
-        raise ForkedChild("this reader was opened before fork(), in the parent, and doesn't work in the child: attach"
-                          " again there (with multiprocessing, prefer the start method 'spawn')")
 
     cdef void publish_position(self) noexcept:
         if self.forks != forks:
@@ -405,94 +396,9 @@ cdef class LogReader:
         return r != NULL and r.tag != 0 and self.still_there(self.position)
 
     @property
-    def pending(self):
-        """Messages delivered and not yet taken."""
-        cdef uint64_t count
-        if self.log.base == NULL or self.closed:
-            return 0
-        count = self.delivered()
-        return count - self.index if count > self.index else 0
-
-    @property
     def position_index(self):
         """Index of the next message to be taken: where a reader that attaches again goes on."""
         return self.index
-
-    def arm(self):
-        """Asks for one ring of the descriptor with the next message; True if data is there already."""
-        if self.forks != forks:
-            self.refuse_child()
-        if self.closed:
-            raise ValueError("this reader is closed")
-        arm_cursor(self.page)
-        return self.last_tail() > self.position or self.ended()
-
-    cdef bint ended(self):
-        return self.gone or u64_load_relaxed(&self.proper().stopped) != 0
-
-    def wait(self, double timeout_s=-1.0):
-        """True when there is data; False on timeout. Blocks without the GIL. Raises NodeGone when no more can come."""
-        cdef double deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
-        cdef double left
-        cdef int timeout_ms, data_end = self.data_end
-        while True:
-            if self.forks != forks:
-                self.refuse_child()
-            if self.closed:
-                raise ValueError("this reader is closed")
-            if self.last_tail() > self.position:
-                return True
-            if timeout_s == 0:
-                if self.ended():
-                    self.raise_gone()
-                return False
-            self.arm()
-            if self.last_tail() > self.position:
-                return True
-            if self.ended():
-                self.raise_gone()
-            timeout_ms = -1
-            if timeout_s >= 0:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                timeout_ms = <int>min(left * 1000.0, 2e9) + 1
-            with nogil:
-                end_wait(data_end, timeout_ms)
-            PyErr_CheckSignals()
-
-    def wait_or(self, int other_fd, double timeout_s=-1.0):
-        """Waits once for data or for `other_fd` to be readable: 1 data may be there, 2 the other is readable (and stays
-        so), 3 both, 0 neither in time. May wake up without data; says nothing of a node that is gone.
-        """
-        cdef int timeout_ms, result, data_end = self.data_end
-        if self.arm():
-            return 1
-        timeout_ms = -1 if timeout_s < 0 else <int>min(timeout_s * 1000.0, 2e9) + 1
-        with nogil:
-            result = wait_two(end_fd(data_end), other_fd, timeout_ms)
-            if result & 1:
-                end_take(data_end)
-        PyErr_CheckSignals()
-        return result
-
-    cdef raise_gone(self):
-        raise NodeGone("the node behind this reader has stopped: attach again once a daemon runs")
-
-    def fileno(self):
-        """What becomes readable after arm(): for poll, select and asyncio. It stays so once the node is gone."""
-        return end_fd(self.data_end)
-
-    def clear(self):
-        """Takes what was rung."""
-        if self.forks == forks:
-            end_clear(self.data_end)
-
-    def mark_gone(self):
-        """The node died: a waiting thread wakes up; what was delivered can still be taken."""
-        self.gone = True
-        if self.forks == forks:
-            end_wake(self.data_end)
 
     def freeze(self):
         """Reads nothing any more beyond what the log holds now; returns the place in the order, (view id, sequence),
@@ -510,10 +416,6 @@ cdef class LogReader:
         self.find_end(&self.frozen_count, &view_id, &sequence)
         return view_id, sequence
 
-    @property
-    def is_gone(self):
-        return self.ended()
-
     def close(self):
         """Idempotent. Wakes a thread that waits."""
         if self.closed:
@@ -521,13 +423,12 @@ cdef class LogReader:
         if self.block is not None:
             self.block.release()
         self.closed = True
+        self.engine, self.driver = None, NULL
         if self.forks == forks:
             end_wake(self.data_end)
 
     def __dealloc__(self):
-        # Not in close(): another thread may still wait on them.
-        if self.data_end >= 0:
-            c_close(end_fd(self.data_end))
+        # Not in close(): another thread may still ring.
         if self.bell_fd >= 0:
             c_close(self.bell_fd)
 

@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from spindle_core.atomics cimport (
     cpu_relax,
     fence_store_load,
+    fence_store_store,
     monotonic_ns,
     realtime_ns,
     u32_exchange_acquire,
@@ -87,6 +88,9 @@ cdef void sleep(driver_t *d) noexcept nogil:
     """Blocks until rung, or until the heartbeat is due. Announce, look once more, block: no ring is lost in between."""
     cdef node_t *node = d.node
     cdef int done = 0, timeout_ms = -1
+    # SYNC POINT: blocked. Pairs with attend(): who has taken a ring for this sleep sees that this thread won't look.
+    u32_store_release(&d.blocked, 1)
+    fence_store_store()
     announce_sleep(d)
     if node != NULL:
         # Read after the announcement: whoever asks for heartbeats for the first time after that rings.
@@ -98,7 +102,9 @@ cdef void sleep(driver_t *d) noexcept nogil:
         stop_driving(d)
         # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
         event_sleep(d.wait_fd, timeout_ms)
+        u32_store_release(&d.blocked, 0)     # first: a thread that drives meanwhile leaves off when it sees this
         resume_driving(d)
+    u32_store_release(&d.blocked, 0)
     wake_up(d.bell)
 
 
@@ -138,7 +144,8 @@ cdef void drive(driver_t *d) noexcept nogil:
             idle = 0
         else:
             idle += 1
-            what = after_nothing(d.node, <uint64_t>idle, now - last_work, d.busy_poll_ns)
+            what = after_nothing(d.node, <uint64_t>idle, now - last_work, d.busy_poll_ns,
+                                 u32_load_acquire(&d.relieved) != 0)
             if what == LOOK_AGAIN:
                 cpu_relax()
             elif what == GIVE_CORE_AWAY:

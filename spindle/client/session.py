@@ -286,6 +286,8 @@ class Session:
             bell_fd, data_fd = self._bell_fd.copy(), fds.take()
             table = Mapping.attach(fds.take()) if reply.reader.table else None
             log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
+        if self._engine is not None:
+            self._engine.attended_by(log)
         return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
                             [position_from_wire(one) for one in reply.reader.ends])
 

@@ -253,7 +253,8 @@ struct cursor_page {
     uint64_t position;         /* everything before it has been read */
     uint64_t index;            /* messages read, for status only */
     uint64_t armed;            /* grows each time the reader is about to sleep: ring me once for this */
-    uint64_t reserved0[4];
+    uint64_t attended;         /* not 0: the reader looks by itself, don't ring */
+    uint64_t reserved0[3];
 };
 _Static_assert(sizeof(struct cursor_page) == CACHE_LINE, "one line");
 
