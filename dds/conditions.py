@@ -152,6 +152,7 @@ class WaitSet(Entity):
         self._attached: tuple[Entity, ...] = ()
         self._waker = Waker()
         self._value = False
+        self._known: list[int] = []  # of each reader, how many messages had come when it was looked at
         self._enter(domain_participant, Qos(), None)
 
     def close(self) -> None:
@@ -227,8 +228,7 @@ class WaitSet(Entity):
         self._check_open()
         count = self._count()
         if not count:
-            for reader in self._readers():
-                reader._arm()
+            self._known = [reader._arm() for reader in self._readers()]
             count = self._count()
             if not count and self._attached and self._runtime.session.gone and self._runtime.attachment.over:
                 raise self._runtime.attachment.lost_error("nothing that this WaitSet waits for can come any more")
@@ -249,7 +249,11 @@ class WaitSet(Entity):
             left_s = deadline.left_s()
             if count or left_s == 0:
                 return count
-            readers = {reader.fileno(): reader for reader in self._readers() if reader._rings}
+            attached = self._readers()
+            readers = {reader.fileno(): reader for reader in attached if reader._rings}
+            if len(attached) == len(readers) == len(self._known) == 1:
+                attached[0]._await_ring(self._waker, left_s, self._known[0])
+                continue
             for fd in wait_readable([self._waker.fd, *readers], left_s):
                 if fd in readers:
                     readers[fd]._clear_ring(self._waker)

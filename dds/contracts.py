@@ -88,8 +88,14 @@ class AReader(AnEndpoint, Protocol):
     def fileno(self) -> int:
         """Readable after a ring. Raises ValueError if it is closed."""
 
-    def _arm(self) -> None:
-        """The next message rings."""
+    def _known(self, condition: object) -> int:
+        """-1 if there is a sample that fits; else how many messages had come when it looked, and the next one rings."""
+
+    def _arm(self) -> int:
+        """The next message rings. Returns how many had come by then."""
+
+    def _await_ring(self, waker: Waker, left_s: float | None, known: int) -> None:
+        """Wait for more messages than that, for `waker`, or so long."""
 
     def _clear_ring(self, waker: Waker | None) -> None:
         """A ring was heard, by `waker`."""

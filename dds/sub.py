@@ -39,6 +39,7 @@ from dds.status import (
 )
 from dds.topic import Topic
 from dds.waiting import reaper
+from dds.waiting.reader_wait import ReaderWait
 from dds.waiting.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
@@ -425,16 +426,18 @@ class DataReader(ReaderCore, Generic[T]):
     def _iterate(self, condition: Any, timeout: int | None, take: bool) -> Generator[T, None, None]:
         if condition is not None and not take:
             condition = _only_unread(condition)
-        while True:
-            try:
-                sample = self._next(condition, take)
-                if sample is None and not self._wait(condition, timeout):
-                    return
-            except DDSException:
-                park()
-                raise
-            if sample is not None:
-                yield sample
+        with ReaderWait(self, timeout) as wait:
+            while True:
+                try:
+                    sample = self._next(condition, take)
+                    if sample is None and not wait.wait(condition):
+                        return
+                except DDSException:
+                    park()
+                    raise
+                if sample is not None:
+                    yield sample
+                    wait.begin_anew()
 
     def take_one(self, condition: ACondition | None = None, timeout: int | None = None) -> T:
         """Wait for one sample and take it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""

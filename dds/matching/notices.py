@@ -98,6 +98,10 @@ class NoticeLog:
         return len(self._waiting)
 
     @property
+    def arrived(self) -> int:
+        return self._added
+
+    @property
     def tagged_ahead(self) -> bool:
         return bool(self._waiting)
 
@@ -136,8 +140,9 @@ class NoticeLog:
         self._check_open()
         return self._bell.fd
 
-    def wait_or(self, other: int, timeout_s: float) -> int:
-        """Wait for news, or the descriptor `other`; bits 1 and 2 say which, 0 after `timeout_s` (negative = never)."""
+    def wait_or(self, other: int, timeout_s: float, known: int = -1) -> int:
+        """Wait for news, however many are `known`, or the descriptor `other`; bits 1 and 2 say which, 0 after
+        `timeout_s` (negative = never)."""
         self._check_open()
         readable = wait_readable((self._bell.fd, other), None if timeout_s < 0 else timeout_s)
         if self._bell.fd in readable:

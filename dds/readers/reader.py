@@ -50,7 +50,7 @@ from dds.status import (
 )
 from dds.topic import Topic
 from dds.waiting.deadlines import Deadlines
-from dds.waiting.wake import Deadline, Hub, Waker, park, wait_readable
+from dds.waiting.wake import Hub, Waker, park
 from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
@@ -356,11 +356,10 @@ class ReaderCore(ReaderByQos):
                 if left_s <= 0 or log.is_gone:
                     break
                 start = time.monotonic()
-                self._arm()
+                known = self._arm()
                 if log.pending == pending:
                     # Only arrival here rings, not delivery at the other nodes: hence the short steps.
-                    if log.fileno() in wait_readable((log.fileno(), waker.fd), min(left_s, 0.0005)):
-                        self._clear_ring(waker)
+                    self._await_ring(waker, min(left_s, 0.0005), known)
                 budget.spend(time.monotonic() - start)
         finally:
             self._hub.exit(waker)
@@ -463,49 +462,26 @@ class ReaderCore(ReaderByQos):
                                f"{self!r} has no instance {handle!r}: handles are those of sample_info.instance_handle "
                                "and lookup_instance()")
 
-    def _wait(self, condition: Any, timeout: int | None) -> bool:
-        """Wait until there is something for `condition` (None = anything unread); False after `timeout` ns."""
-        deadline = Deadline(timeout)
-        if self._ready(condition):
-            return True
-        waker = self._hub.enter()
-        try:
-            while not self._ready(condition):
-                left_s = deadline.left_s()
-                if left_s == 0:
-                    return False
-                log = self._log
-                if log.is_gone:  # its descriptor is never rung again; the thread that brings the next log rings us
-                    wait_readable((waker.fd,), left_s)
-                    waker.clear()
-                    continue
-                rung = log.wait_or(waker.fd, -1.0 if left_s is None else left_s)
-                if rung & 1:
-                    self._hub.woken(waker)
-                if rung & 2:
-                    waker.clear()
-            return True
-        finally:
-            self._hub.exit(waker)
-
     def _ready(self, condition: Any) -> bool:
-        """True if there is something for `condition`; if not, the descriptor will be rung when something comes.
+        """True if there is something for `condition` (None = anything unread); if not, the descriptor will be rung when
+        something comes. Raises DDSNodeLost if nothing can come any more."""
+        return self._known(condition) < 0
 
-        Raises DDSNodeLost if nothing can come any more.
-        """
+    def _known(self, condition: Any) -> int:
+        """As _ready(): -1 if there is something, else how many messages had come when it looked, for _await_ring()."""
         if not self._open:
             park()
         self._check_open()
         if self._something(condition):
-            return True
-        self._arm()
+            return -1
+        known = self._arm()
         if self._something(condition):
-            return True
+            return -1
         if self._log.is_gone:
             park()
             if self._log_ended():
-                return self._ready(condition)
-        return False
+                return self._known(condition)
+        return known
 
     def _something(self, condition: Any) -> bool:
         if condition is None:
@@ -553,13 +529,29 @@ class ReaderCore(ReaderByQos):
         The thread that brings the next log rings the wakers."""
         return not self._link.newest.log.is_gone
 
-    def _arm(self) -> None:
+    def _arm(self) -> int:
+        """Returns how many messages had come by then."""
+        log = self._link.newest.log
         try:
-            self._link.newest.log.arm()
+            log.arm()
+            return int(log.arrived)
         except ForkedChild as error:
             raise DDSNodeLost(str(error)) from None
         except ValueError as error:  # closed by another thread
             raise self._not_now(error) from None
+
+    def _await_ring(self, waker: Waker, left_s: float | None, known: int) -> None:
+        """Wait for more messages than were `known`, for `waker`, or so long; others who wait learn of messages."""
+        try:
+            rung = self._link.newest.log.wait_or(waker.fd, -1.0 if left_s is None else left_s, known)
+        except ForkedChild as error:
+            raise DDSNodeLost(str(error)) from None
+        except ValueError as error:  # closed by another thread
+            raise self._not_now(error) from None
+        if rung & 1:
+            self._hub.woken(waker)
+        if rung & 2:
+            waker.clear()
 
     def _clear_ring(self, waker: Waker | None) -> None:
         """The descriptor was rung: empty it, and let everybody else who waits know."""
