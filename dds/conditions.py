@@ -14,7 +14,7 @@ from typing import Any
 
 from dds.entity import Entity, Participant, StatusCondition
 from dds.exceptions import DDSException
-from dds.filters.content import ByFunction, Content
+from dds.filters.content import Content, Forgiving
 from dds.filters.expression import Expression
 from dds.filters.filtered_topic import bind, bound_expression, parameters_of
 from dds.qos import Qos
@@ -66,8 +66,9 @@ class ReadCondition(_Condition):
 class QueryCondition(_Condition):
     """Samples of `reader` in the states of `mask` that pass `filter`.
 
-    filter      an expression (see `dds.filters.syntax`), or a function that is given a sample. What the function raises
-                comes out of the call that asked it. With ORDER BY, read() and take() give the samples in that order.
+    filter      an expression (see `dds.filters.syntax`), or a function that is given a sample. A sample that the function
+                raises an exception for doesn't pass, and the log says so once (as in cyclonedds-python, which is silent).
+                With ORDER BY, read() and take() give the samples in that order.
     parameters  values of %0, %1, ... in the expression
     Raises TypeError for wrong arguments, DDSException (BAD_PARAMETER) for an expression or parameters that don't fit.
     """
@@ -87,7 +88,7 @@ class QueryCondition(_Condition):
             self._expression, bound = bound_expression(filter, reader._codec, self._parameters, "query expression")
             self.content, self.order = bound, bound.order
         else:
-            self.content = ByFunction(filter)
+            self.content = Forgiving(filter)
         super().__init__(reader, mask)
 
     def get_query_expression(self) -> str:

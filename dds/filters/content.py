@@ -6,8 +6,11 @@ the decoded sample only if the payload didn't tell.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
+
+LOG = logging.getLogger("dds")
 
 
 class Undecided(Exception):
@@ -39,6 +42,26 @@ class ByFunction:
         return bool(self._function(sample))
 
 
+class Forgiving(ByFunction):
+    """As ByFunction; samples that the function raises an exception for don't pass, and the log has the first one.
+
+    What a QueryCondition asks is asked again and again, by whoever waits, too: an exception of it would come out
+    of calls that have nothing to do with the sample.
+    """
+
+    _told = False
+
+    def of_sample(self, sample: Any) -> bool:
+        try:
+            return super().of_sample(sample)
+        except Exception as error:
+            if not self._told:
+                self._told = True
+                LOG.warning("the function %r of a QueryCondition raised %r: such samples don't pass it",
+                            getattr(self._function, "__qualname__", self._function), error, exc_info=error)
+            return False
+
+
 class Both:
     """Samples that pass two filters; the second is asked about those that pass the first."""
 
@@ -56,4 +79,4 @@ class Both:
         return self._first.of_sample(sample) and self._second.of_sample(sample)
 
 
-__all__ = ["Both", "ByFunction", "Content", "Undecided"]
+__all__ = ["Both", "ByFunction", "Content", "Forgiving", "Undecided"]
