@@ -145,6 +145,8 @@ class BuiltinDataReader(DataReader[Any]):
     Raises TypeError for wrong arguments, DDSException for a Qos that can't be honoured.
     """
 
+    _has_factory = False  # enabled at once, like all that is builtin (DDS 1.4, 2.2.5)
+
     def __init__(self, subscriber_or_participant: Subscriber | Participant, builtin_topic: BuiltinTopic,
                  qos: Qos | None = None, listener: Listener | None = None) -> None:
         if not isinstance(subscriber_or_participant, (Subscriber, Participant)):

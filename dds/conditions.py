@@ -51,12 +51,12 @@ class _Condition(Entity):
         """True while the reader has a sample that the condition asks for; as take(), it waits briefly for what this
         process has just written itself."""
         self._check_open()
-        return self.reader._has_by_now(self.mask, self.content)
+        return self.reader._enabled and self.reader._has_by_now(self.mask, self.content)
 
     triggered = property(is_triggered)
 
     def _triggers(self) -> bool:
-        return self._open and self.reader._open and self.reader._has(self.mask, self.content)
+        return self._open and self.reader._open and self.reader._enabled and self.reader._has(self.mask, self.content)
 
 
 class ReadCondition(_Condition):
@@ -66,8 +66,8 @@ class ReadCondition(_Condition):
 class QueryCondition(_Condition):
     """Samples of `reader` in the states of `mask` that pass `filter`.
 
-    filter      an expression (see `dds.filters.syntax`), or a function that is given a sample. A sample that the function
-                raises an exception for doesn't pass, and the log says so once (as in cyclonedds-python, which is silent).
+    filter      an expression (see `dds.filters.syntax`), or a function that is given a sample. A sample that the
+                function raises an exception for doesn't pass, and the log says so once (cyclonedds-python is silent).
                 With ORDER BY, read() and take() give the samples in that order.
     parameters  values of %0, %1, ... in the expression
     Raises TypeError for wrong arguments, DDSException (BAD_PARAMETER) for an expression or parameters that don't fit.
@@ -237,7 +237,7 @@ class WaitSet(Entity):
 
     def _readers(self) -> list[DataReader[Any]]:
         found = (_reader_of(one) for one in self._attached)
-        return list({one._ref: one for one in found if one is not None and one._open}.values())
+        return list({one._ref: one for one in found if one is not None and one._open and one._enabled}.values())
 
     def wait(self, timeout: int) -> int:
         """How many of the attached are triggered, as soon as one is; 0 after `timeout` ns.

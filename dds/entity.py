@@ -2,7 +2,9 @@
 
 Rules: an entity keeps its parents alive, never its children. It is closed by close(), by leaving a `with` block, when
 its parent is closed, when it is forgotten, or at the end of the program, whichever comes first; a closed one raises
-DDSException with DDS_RETCODE_ALREADY_DELETED. Handles (`_ref`) are positive and never used twice.
+DDSException with DDS_RETCODE_ALREADY_DELETED. One that is not enabled has its place in the tree, its Qos and its
+listener, and nothing else: no node and no peer has heard of it; what would need that raises DDS_RETCODE_NOT_ENABLED
+(DDS 1.4, 2.2.2.1.1.7). Handles (`_ref`) are positive and never used twice.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSException, closed
+from dds.exceptions import DDSException, closed, not_enabled
 from dds.listener import CALLBACKS, Listener
 from dds.matching.announcing import handle_of
 from dds.matching.matching import Runtime
@@ -38,6 +40,9 @@ class Entity:
     """Base of all entities. Entity(handle) is a second name for the entity with that handle, if it still exists."""
 
     _open = False
+    _enabled = True
+    _given = True  # what it is in was made by the program
+    _has_factory = False  # whether it is enabled at once is said by what it is made in
     _closer: Callable[[], None] | None = None  # gives back what the entity holds; doesn't know the entity
     _ref = 0
     _parent: Entity | None = None
@@ -56,7 +61,8 @@ class Entity:
     def _enter(self, parent: Entity | None, qos: Qos, listener: Listener | None) -> None:
         """Make this a real entity below `parent`. Raises DDSException if the parent is closed."""
         if parent is not None:
-            parent._check_open()
+            parent._check_exists()
+            self._enabled = not self._has_factory or (parent._enabled and policies.autoenables(parent._qos))
         self._ref = next(_refs)
         self._parent = parent
         self._qos = qos
@@ -73,7 +79,69 @@ class Entity:
             parent._children_refs = [one for one in parent._children_refs if one() is not None]
             parent._children_refs.append(weakref.ref(self))
 
+    # --- beginning
+
+    def enable(self) -> None:
+        """Begin, if it was made disabled, and let what was made in it begin too, unless its own EntityFactory says no.
+        DDS 1.4, 2.2.2.1.1.7. Nothing happens if it is enabled.
+
+        Raises DDSException (PRECONDITION_NOT_MET) while what it was made in, or its topic, is disabled; and what making
+        an enabled one raises. Then it stays disabled. What was made in it is tried all the same, and the first error
+        is raised.
+        """
+        me = self._real()
+        if me._enabled:
+            return
+        me._check_factory()
+        with me._runtime.enabling:
+            if me._enabled:
+                return
+            try:
+                me._start()
+            except BaseException:
+                me._enabled = False
+                me._give_back()
+                raise
+            me._enabled = True
+        if not me._open:  # closed meanwhile by another thread, which didn't know what there would be to give back
+            me._give_back()
+            raise closed(repr(me))
+        me._wake_watchers()
+        failed: DDSException | None = None
+        for child in me._living_children() if policies.autoenables(me._qos) else ():
+            try:
+                child.enable()
+            except DDSException as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def is_enabled(self) -> bool:
+        """False if it was made disabled, and waits for enable()."""
+        return self._real()._enabled
+
+    def _check_factory(self) -> None:
+        if self._parent is not None and not self._given:
+            self._parent.enable()
+        if self._parent is not None and not self._parent._enabled:
+            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                               f"{self!r} is in {self._parent!r}, which is disabled: enable that first")
+
+    def _start(self) -> None:
+        """For subclasses: begin, as the Qos and what was said at its making have it."""
+
     # --- ending
+
+    def _give_back(self) -> None:
+        """What it holds, once."""
+        closer = self.__dict__.pop("_closer", None)
+        if closer is not None:
+            closer()
+
+    def _abandon(self) -> None:
+        """It could not be made."""
+        self._open = False
+        self._give_back()
 
     def close(self) -> None:
         """Close the entity and everything below it. Idempotent; callable from its own callbacks."""
@@ -81,8 +149,7 @@ class Entity:
             self._open = False
             for child in self._living_children():
                 child.close()
-            if self._closer is not None:
-                self._closer()
+            self._give_back()
             self._wake_watchers()
 
     def __del__(self) -> None:
@@ -100,9 +167,16 @@ class Entity:
 
     # --- relations
 
-    def _check_open(self) -> None:
+    def _check_exists(self) -> None:
         if not self._open:
             raise closed(repr(self))
+
+    def _check_open(self) -> None:
+        """Raise DDSException unless it is there and enabled."""
+        if not self._open:
+            raise closed(repr(self))
+        if not self._enabled:
+            raise not_enabled(repr(self))
 
     def _real(self) -> Entity:
         """The entity itself; for a second name made from a handle, the one it names."""
@@ -111,7 +185,7 @@ class Entity:
             if found is None or not found._open:
                 raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"there is no entity {self._ref}")
             return found
-        self._check_open()
+        self._check_exists()
         return self
 
     def _living_children(self) -> list[Entity]:
@@ -181,13 +255,13 @@ class Entity:
         return self._real()._qos
 
     def set_qos(self, qos: Qos) -> None:
-        """Change policies, those that DDS 1.4, 2.2.3 calls changeable (the table in docs/qos.md). Peers hear of it, and
-        match anew. What `qos` doesn't say stays as it is.
+        """Change policies: those that DDS 1.4, 2.2.3 calls changeable (the table in docs/qos.md), and all while the
+        entity is disabled. Peers hear of it, and match anew. What `qos` doesn't say stays as it is.
 
         Raises DDSException (IMMUTABLE_POLICY) for others, and as creating the entity does; nothing is changed then.
         """
         me = self._real()
-        following = policies.changed(type(me)._kind, me._qos, qos, me._limited_qos)
+        following = policies.changed(type(me)._kind, me._qos, qos, me._limited_qos, me._enabled)
         if following != me._qos:
             me._change_qos(following, qos)
 
@@ -257,7 +331,8 @@ class Entity:
     def read_status(self, mask: int | None = None) -> int:
         """Bits of DDSStatus that have changed, of those in `mask` (None = in the status mask)."""
         me = self._real()
-        me._update_status()
+        if me._enabled:
+            me._update_status()
         return me._changed & (me._status_mask if mask is None else mask)
 
     def take_status(self, mask: int | None = None) -> int:
@@ -303,7 +378,8 @@ class Entity:
         raise self._no("coherent sets")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self._ref}{'' if self._open else ' closed'}>"
+        state = " closed" if not self._open else "" if self._enabled else " disabled"
+        return f"<{type(self).__module__}.{type(self).__name__} {self._ref}{state}>"
 
     parent = property(get_parent)
     participant = property(get_participant)
@@ -433,6 +509,16 @@ class Participant(Entity):
         """A Topic for the topic `name` if the group has it, else None; one in an order group if anybody has it open.
         Its type must be `data_type` with `keys`."""
         raise NotImplementedError
+
+
+E = TypeVar("E", bound=Entity)
+
+
+def enabled(entity: E) -> E:
+    """`entity`, enabled if the Qos of what it was made in did not do so: for what libraries make in the participant of
+    a program."""
+    entity.enable()
+    return entity
 
 
 def check_listener(listener: Any) -> Listener | None:

@@ -104,6 +104,12 @@ def closed(what: object) -> DDSException:
     return DDSException(DDSException.DDS_RETCODE_ALREADY_DELETED, f"{what} is closed")
 
 
+def not_enabled(what: object) -> DDSException:
+    return DDSException(
+        DDSException.DDS_RETCODE_NOT_ENABLED,
+        f"{what} was made disabled, as the EntityFactory of what it is in says, or because that was: call enable()")
+
+
 def translate(error: BaseException, doing: str = "") -> DDSException:
     """The DDS form of an error of the layers below, `doing` in front of its text. For `raise translate(e) from e`."""
     if isinstance(error, DDSException):

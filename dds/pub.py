@@ -44,7 +44,14 @@ from dds.writers.publisher import Publisher
 from dds.writers.statuses import WriterStatuses
 from dds.writers.suspension import Suspension
 from dds.writers.vigil import Vigil, lease_of
-from dds.writers.writing import bind_closed_write, bind_told_write, bind_write, copied_loan, write_through
+from dds.writers.writing import (
+    bind_closed_write,
+    bind_disabled_write,
+    bind_told_write,
+    bind_write,
+    copied_loan,
+    write_through,
+)
 from dds.writers.written import Written
 from spindle.group.topics import choose_inbox_slots
 
@@ -65,6 +72,7 @@ class DataWriter(WriterStatuses, Generic[T]):
     """
 
     _kind = "DataWriter"
+    _has_factory = True
     _limited_qos = DataWriterQos
 
     def __init__(self, publisher_or_participant: Publisher | Participant, topic: Topic[T], qos: Qos | None = None,
@@ -85,49 +93,62 @@ class DataWriter(WriterStatuses, Generic[T]):
             publisher_or_participant)
         self._topic = topic
         self.data_type = topic.data_type
+        self._own = own
+        self._wanted_slots = slots
+        self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
         self._enter(publisher, own, listener)
         try:
-            topic._check_open()
+            topic._check_exists()
             if given:
                 policies.check_group("Publisher", own, publisher._qos)
-            info, self._qos = topic._settle(own, policies.of_group(publisher._qos), is_writer=True)
-            policies.check_scope(self._qos, topic.name, topic.order, {
-                one._topic.order for one in publisher._living_children() if isinstance(one, DataWriter)
-                and one is not self})
-            self._codec = topic._codec_of(policies.offered_representation(self._qos))
-            slots = slots or policies.samples_max(self._qos, self._codec.key_of is not None)
-            self._suspension = publisher._suspension
-            self._slots = slots or choose_inbox_slots(info.spec.size_max)
-            with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-                self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
-                self._inline = of_writer(self._qos).encoded()
-                topic._check_room(len(self._inline), info.spec)
-                self._timeout_s = policies.blocking_time_s(self._qos)
-                self._limits = WriterLimits.of(self._qos, self._written, self._timeout_s, topic.name)
-                self._coherence = coherence = publisher._coherence
-                coherence.offered = coherence.offered or (not given and policies.presentation(self._qos)[1])
-                is_shared = given and bool(topic.order)
-                farewell = self._farewell(self._qos)
-                self._link = WriterLink(
-                    self, self._runtime, info.spec, self._ref, 1 if is_shared else slots,
-                    self._announcement(self._qos), not policies.best_effort(self._qos), self._codec,
-                    0 if is_shared else farewell, lease_of(self._qos))
-                self._port: Port | None = None
-                if topic.order or coherence.offered:
-                    self._port = self._open_port(publisher, is_shared, slots, farewell)
+            if self._enabled:
+                self._start()
+            else:
+                self._write = bind_disabled_write(repr(self))
+                if self._shortcut:
+                    self.write = self._write  # type: ignore[method-assign]
+                self._qos = policies.effective(own, topic._own_qos, policies.of_group(publisher._qos))
         except BaseException:
-            self._open = False
+            self._abandon()
             if not given:
                 publisher.close()
             raise
+
+    def _start(self) -> None:
+        topic, given, publisher = self._topic, self._given, self.get_publisher()
+        info, self._qos = topic._settle(self._own, policies.of_group(publisher._qos), is_writer=True)
+        policies.check_scope(self._qos, topic.name, topic.order, {
+            one._topic.order for one in publisher._living_children() if isinstance(one, DataWriter)
+            and one is not self})
+        self._codec = topic._codec_of(policies.offered_representation(self._qos))
+        slots = self._wanted_slots or policies.samples_max(self._qos, self._codec.key_of is not None)
+        self._suspension = publisher._suspension
+        self._slots = slots or choose_inbox_slots(info.spec.size_max)
+        with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
+            self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
+            self._inline = of_writer(self._qos).encoded()
+            topic._check_room(len(self._inline), info.spec)
+            self._timeout_s = policies.blocking_time_s(self._qos)
+            self._limits = WriterLimits.of(self._qos, self._written, self._timeout_s, topic.name)
+            self._coherence = coherence = publisher._coherence
+            coherence.offered = coherence.offered or (not given and policies.presentation(self._qos)[1])
+            is_shared = given and bool(topic.order)
+            farewell = self._farewell(self._qos)
+            self._link = WriterLink(
+                self, self._runtime, info.spec, self._ref, 1 if is_shared else slots,
+                self._announcement(self._qos), not policies.best_effort(self._qos), self._codec,
+                0 if is_shared else farewell, lease_of(self._qos))
+            self._port: Port | None = None
+            if topic.order or coherence.offered:
+                self._port = self._open_port(publisher, is_shared, slots, farewell)
         self._matches = Matches(self, info.spec.name, True, self._qos, type_of(self._codec), topic._channel)
         self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches, self._port)
         self._missed = DeadlineMissedStatus()
         self._vigil: Vigil | None = None
         if Vigil.is_needed(self._qos):
             self._vigil = self._new_vigil(self._qos)
-        self._shortcut = type(self).write is DataWriter.write  # unless a subclass has its own
         self._rebind()
+        self._enabled = True  # it is complete, and peers may be told of it, and listeners of peers
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
             self._runtime.attachment.add(self._link, self._link.handle.session)
         self._runtime.add(self._matches)
@@ -176,6 +197,7 @@ class DataWriter(WriterStatuses, Generic[T]):
     def _instance_handle(self) -> int:
         """As its samples have it at readers (sample_info.publication_handle). After a reattachment to another node it
         has another one."""
+        self._check_open()
         handle = self._handle
         return publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
 
@@ -230,10 +252,14 @@ class DataWriter(WriterStatuses, Generic[T]):
     def _change_qos(self, following: Qos, said: Qos) -> None:
         if self._given:
             policies.check_group("Publisher", said, self._parent._qos if self._parent else Qos(), self._qos)
+        self._own = self._own + said
         self._apply_qos(following)
 
     def _apply_qos(self, following: Qos) -> None:
         """Go by it, and say so. DDSException; then nothing has changed."""
+        if not self._enabled:
+            self._qos = following
+            return
         inline = of_writer(following).encoded()
         self._topic._check_room(len(inline), self._link.spec)
         self._revision += 1
@@ -281,6 +307,8 @@ class DataWriter(WriterStatuses, Generic[T]):
 
         Returns how many. Raises as write(); the exception's `written` says how many samples went before it.
         """
+        if not self._enabled:
+            self._check_open()
         codec, kind, link = self._codec, self._codec.kind, self._link
         if kind == "numpy":
             samples = codec.rows(samples).reshape(-1)  # type: ignore[attr-defined]
@@ -342,6 +370,8 @@ class DataWriter(WriterStatuses, Generic[T]):
         For bytes, `data` is a writable memoryview of `size` bytes (None = size_max); for NumPy types a record.
         Waits for room as write() does, and raises the same. DDSException for types that can't be built in place.
         """
+        if not self._enabled:
+            self._check_open()
         kind = self._codec.kind
         if kind == "object":
             unsupported(f"a loan of {self._codec.type_name}", "only bytes and NumPy types can be built in place")
@@ -394,6 +424,8 @@ class DataWriter(WriterStatuses, Generic[T]):
 
         Each was delivered to everybody or to nobody: write it again, if readers can bear it twice; or ask them.
         """
+        if not self._enabled:
+            self._check_open()
         self._look()
         return self._link.take_doubts()
 
@@ -408,7 +440,7 @@ class DataWriter(WriterStatuses, Generic[T]):
         return self._topic
 
     def get_publisher(self) -> Publisher:
-        self._check_open()
+        self._check_exists()
         assert isinstance(self._parent, Publisher)
         return self._parent
 
@@ -446,6 +478,8 @@ class DataWriter(WriterStatuses, Generic[T]):
     def register_instance(self, sample: T) -> int:
         """The handle of the sample's instance, which the writer remembers from now on. write() does that, too; what is
         written in place by a loan is not remembered."""
+        if not self._enabled:
+            self._check_open()
         if self._limits is not None:
             self._limits.check_known(sample)
         return self._keyed().add(sample, bytes(self._codec.encode(sample)))

@@ -348,10 +348,8 @@ def _durability_service(parts: _Parts) -> Any:
         parts.duration("service_cleanup_delay", 0), parts.history("history_"), *parts.limits())
 
 
-def _entity_factory(parts: _Parts) -> None:
-    if not parts.truth("autoenable_created_entities", True):
-        raise ValueError("<entity_factory>: entities are enabled when they are made; autoenable_created_entities can't "
-                         "be false")
+def _entity_factory(parts: _Parts) -> Any:
+    return Policy.EntityFactory(parts.truth("autoenable_created_entities", True))
 
 
 # Element -> (policy of its parts, None for one that asks for nothing; the parts it may have).

@@ -56,6 +56,7 @@ class Subscriber(Entity):
     """Groups readers. Its listener hears what they don't handle, its Qos may order access."""
 
     _kind = "Subscriber"
+    _has_factory = True
     _limited_qos = SubscriberQos
 
     def __init__(self, domain_participant: Participant, qos: Qos | None = None, listener: Listener | None = None
@@ -85,7 +86,7 @@ class Subscriber(Entity):
                 self._runtime.dispatcher.post(one, "on_data_available")
 
     def _readers(self) -> list[DataReader[Any]]:
-        return [one for one in self._living_children() if isinstance(one, DataReader)]
+        return [one for one in self._living_children() if isinstance(one, DataReader) and one._enabled]
 
     # --- over all topics of an order group, with PresentationAccessScope.Group
 
@@ -219,6 +220,7 @@ class DataReader(ReaderCore, Generic[T]):
     """
 
     _kind = "DataReader"
+    _has_factory = True
     _limited_qos = DataReaderQos
 
     def __init__(self, subscriber_or_participant: Subscriber | Participant, topic: Topic[T] | ContentFilteredTopic[T],
@@ -240,13 +242,17 @@ class DataReader(ReaderCore, Generic[T]):
         subscriber = subscriber_or_participant if isinstance(subscriber_or_participant, Subscriber) else Subscriber(
             subscriber_or_participant)
         try:
-            orders = {one._topic.order for one in subscriber._grouped() if one is not self}
-            self._begin(subscriber, related, filtered, own, listener, given, subscriber._access, orders)
+            self._begin(subscriber, related, filtered, own, listener, given)
         except BaseException:
-            self._open = False
+            self._abandon()
             if not given:
                 subscriber.close()
             raise
+
+    def _start(self) -> None:
+        subscriber = self.get_subscriber()
+        orders = {one._topic.order for one in subscriber._grouped() if one is not self}
+        self._start_reading(policies.of_group(subscriber._qos), subscriber._access, orders)
 
     # --- taking and reading
 
@@ -329,10 +335,10 @@ class DataReader(ReaderCore, Generic[T]):
         An empty Batch if there is none. Take nothing else from the reader before the batch is released.
         """
         n, codec = _count(N), self._codec
+        self._check_open()
         if codec.kind == "object":
             raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
                                f"samples of {codec.type_name} have no fixed layout: use take()")
-        self._check_open()
         with self._lock:
             if self._access is not None:
                 self._access.check_open()
@@ -479,7 +485,7 @@ class DataReader(ReaderCore, Generic[T]):
         return self._description
 
     def get_subscriber(self) -> Subscriber:
-        self._check_open()
+        self._check_exists()
         assert isinstance(self._parent, Subscriber)
         return self._parent
 

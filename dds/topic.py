@@ -61,6 +61,7 @@ class Topic(Entity, Generic[T]):
     """
 
     _kind = "Topic"
+    _has_factory = True
     _limited_qos = TopicQos
 
     is_builtin = False  # read with a BuiltinDataReader, and written by nobody
@@ -100,11 +101,16 @@ class Topic(Entity, Generic[T]):
         self._check_own(domain_participant)
         self._enter(domain_participant, policies.DEFAULT + own, listener)
         try:
-            self._agree(policies.level_of(own) if policies.says_level(own) else None)
-            self._announce(self._qos)
+            if self._enabled:
+                self._start()
         except BaseException:
             self._open = False
             raise
+
+    def _start(self) -> None:
+        own = self._own_qos
+        self._agree(policies.level_of(own) if policies.says_level(own) else None)
+        self._announce(self._qos)
         self._closer = functools.partial(_withdraw, self._runtime, self._ref)
 
     def _announce(self, qos: Qos) -> None:
@@ -115,8 +121,11 @@ class Topic(Entity, Generic[T]):
                 encode_qos(qos, self._codec.type_name, self._revision, self._channel, self._codec))
 
     def _change_qos(self, following: Qos, said: Qos) -> None:
-        self._revision += 1
-        self._announce(following)
+        if self._enabled:
+            self._revision += 1
+            self._announce(following)
+        else:
+            self._codec = self._codec_of(policies.offered_representation(following))
         self._qos, self._own_qos = following, self._own_qos + said
         if any(table.row_of(one).told_with for one in said):
             for endpoint in self._descendants(self.get_participant()):
@@ -248,8 +257,11 @@ class Topic(Entity, Generic[T]):
     def _settle(self, own: Qos, extra: Qos | None, is_writer: bool) -> tuple[TopicInfo, Qos]:
         """The agreed topic, declared if need be, and the Qos that a reader or writer with Qos `own` goes by.
 
-        Raises DDSException (INCONSISTENT_POLICY) if a writer offers more than the topic gives.
+        Raises DDSException (INCONSISTENT_POLICY) if a writer offers more than the topic gives, (PRECONDITION_NOT_MET)
+        if the topic is disabled.
         """
+        if not self._enabled:
+            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r} is to be enabled first")
         said = self._own_qos + own
         level = policies.level_of(said)
         if not is_writer and not policies.says_level(self._own_qos):
@@ -298,6 +310,8 @@ class Topic(Entity, Generic[T]):
     def spec(self) -> TopicSpec | None:
         """What the group agreed on (spindle.group.topics.TopicSpec); None as long as nobody has decided the level. Of a
         topic in an order group, what was agreed on about that."""
+        if not self._enabled:
+            self._check_open()
         info = self._agree(None)
         return None if info is None else info.spec
 

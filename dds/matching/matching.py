@@ -219,6 +219,7 @@ class Runtime:
         self.participant: weakref.ref[AnEntity] | None = None
         self.number = next(_numbers)
         self._vigils: tuple[weakref.ref[AVigil], ...] = ()  # replaced, never changed: each write looks at them
+        self.enabling = threading.RLock()  # entities begin one after the other
         self.closing = False  # the participant is, and all that it has
         self.alarms = Alarms(f"spindle alarms of domain {session.domain_id}")
         self.signs = Alarms(f"spindle signs of life of domain {session.domain_id}")  # never waits for the program

@@ -291,6 +291,13 @@ class Policy(_Family):
         use_xcdrv2_representation: bool = False
 
     @dataclass(frozen=True, repr=False)
+    class EntityFactory(BasePolicy):
+        """False: what is made in the participant, publisher or subscriber does nothing until its enable() is called."""
+
+        __scope__: ClassVar[str] = "EntityFactory"
+        autoenable_created_entities: bool = True
+
+    @dataclass(frozen=True, repr=False)
     class EntityName(BasePolicy):
         __scope__: ClassVar[str] = "EntityName"
         name: str

@@ -67,21 +67,28 @@ def _check_together(qos: Qos) -> None:
                            f"{deadline!r} wants more samples than {separation!r} lets pass")
 
 
-def changed(entity: str, present: Qos, wanted: Qos, limited: type[LimitedScopeQos]) -> Qos:
+def changed(entity: str, present: Qos, wanted: Qos, limited: type[LimitedScopeQos], enabled: bool = True) -> Qos:
     """What a living `entity` that goes by `present` goes by after set_qos(wanted).
 
-    Raises as check(), and DDSException (IMMUTABLE_POLICY) for a policy that would be another, and can't be.
+    Raises as check(), and DDSException (IMMUTABLE_POLICY) for a policy that would be another, and can't be, since the
+    entity is `enabled`.
     """
     if wanted is None:
         raise TypeError("qos must be a Qos, not None")
     check(entity, wanted, limited)
     for policy in wanted:
-        if not table.row_of(policy).changeable and present[policy] != policy:
+        if enabled and not table.row_of(policy).changeable and present[policy] != policy:
             raise DDSException(DDSException.DDS_RETCODE_IMMUTABLE_POLICY,
                                f"{policy!r} can't be set on a living {entity}: create it with this Qos")
     following = present + wanted
     _check_together(following)
     return following
+
+
+def autoenables(qos: Qos) -> bool:
+    """True if what is made in an entity with this Qos is enabled at once. DDS 1.4, 2.2.3.20."""
+    policy = qos[Policy.EntityFactory]
+    return policy is None or bool(policy.autoenable_created_entities)
 
 
 def level_of(qos: Qos) -> int:

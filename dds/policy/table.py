@@ -286,6 +286,8 @@ TABLE: tuple[Row, ...] = (
     Row("ReaderDataLifecycle", (READER,), 17,
         "samples of instances without writers, or disposed of, go after these delays", impossible=_wrong_delays,
         changeable=True),
+    Row("EntityFactory", (PARTICIPANT, PUBLISHER, SUBSCRIBER), 15,
+        "whether what is made in it is enabled at once, [below](#disabled-entities)", changeable=True),
     Row("DataRepresentation", _ENDS, 23, "of IDL types: which XCDR is written and accepted, 1 or 2",
         inherited="topic",
         fits=lambda offered, requested: offered_representation(offered) in accepted_representations(requested)),

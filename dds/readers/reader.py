@@ -69,15 +69,22 @@ class ReaderCore(ReaderByQos):
     """The works of a DataReader."""
 
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
-               listener: Listener | None, grouped: bool, access: GroupAccess, orders: set[str]) -> None:
-        """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. `orders`: the order groups
-        of the subscriber's other readers, which go through their order by `access`. Raises DDSException."""
+               listener: Listener | None, grouped: bool) -> None:
+        """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. Raises DDSException."""
+        self._own, self._filtered = own, filtered
         self._lay_out(topic, grouped)
         self._enter(subscriber, own, listener)
-        topic._check_open()
+        topic._check_exists()
         if grouped:
             policies.check_group("Subscriber", own, subscriber._qos)
-        info, qos = topic._settle(own, policies.of_group(subscriber._qos), is_writer=False)
+        self._qos = policies.effective(own, topic._own_qos, policies.of_group(subscriber._qos))
+        if self._enabled:
+            self._start()
+
+    def _start_reading(self, of_subscriber: Qos, access: GroupAccess, orders: set[str]) -> None:
+        """`orders`: the order groups of the subscriber's other readers, which go through their order by `access`."""
+        topic = self._topic
+        info, qos = topic._settle(self._own, of_subscriber, is_writer=False)
         policies.check_scope(qos, topic.name, topic.order, orders)
         self._go_by(qos)
         if policies.presentation(qos)[0] == policies.GROUP_SCOPE:
@@ -88,13 +95,14 @@ class ReaderCore(ReaderByQos):
             link = ReaderLink(self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
                               self._announcement(qos))
         self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
-        self._read_from(link, info.spec.name, self._content(filtered), topic._channel)
+        self._read_from(link, info.spec.name, self._content(self._filtered), topic._channel)
         self._intake.expect_ends(link.handle.ends)
         self._intake.ignored = self._ignoring()
         self.read_own_writes = self._intake.ignored is None
         self._choose_way()
         self._closer = functools.partial(
             _close_reader, self._ref, self._hub, link, self._runtime, self._matches)
+        self._enabled = True  # it is complete, and peers may be told of it, and listeners of peers
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._runtime.attachment.add(link, link.handle.session)
         self._runtime.add(self._matches)
@@ -109,7 +117,6 @@ class ReaderCore(ReaderByQos):
         from dds.readers.live import FirstSampleInfo, LiveBytesSample, LiveKeyedInfo, LiveSampleInfo
 
         self._access: GroupAccess | None = None
-
         self._topic = topic
         self._given = grouped
         self._hub = Hub()
@@ -124,7 +131,7 @@ class ReaderCore(ReaderByQos):
         self._live_info: Any = LiveKeyedInfo if self._keyed else LiveSampleInfo
         self._bytes_sample = LiveBytesSample
         self._info_type: Any = LiveKeyedInfo if self._keyed else FirstSampleInfo
-        self.read_own_writes = True
+        self.read_own_writes, self._fast, self._limit = True, False, 0
 
     def _go_by(self, qos: Qos) -> None:
         """Its Qos, for good but for what may change."""

@@ -24,6 +24,7 @@ class ReaderByQos(ReaderStatuses):
     _topic: Topic[Any]
     _local: LocalWriters
     _depth: int
+    _own: Qos  # what the program has said
     _given: bool  # it was made in a subscriber that the program has made
 
     def _block(self, handle: int) -> None:
@@ -43,10 +44,14 @@ class ReaderByQos(ReaderStatuses):
     def _change_qos(self, following: Qos, said: Qos) -> None:
         if self._given:
             policies.check_group("Subscriber", said, self._parent._qos if self._parent else Qos(), self._qos)
+        self._own = self._own + said
         self._apply_qos(following)
 
     def _apply_qos(self, following: Qos) -> None:
         """Go by it, and say so. DDSException; then nothing has changed."""
+        if not self._enabled:
+            self._qos = following
+            return
         self._revision += 1
         self._link.change(self._announcement(following))
         with self._lock:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from dds.entity import Participant
+from dds.entity import Participant, enabled
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
 from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
@@ -249,17 +249,18 @@ class _Core:
         self._ended: DDSException | None = None
         durable = Policy.Durability.Persistent if logged else Policy.Durability.TransientLocal
         reliable = Policy.Reliability.Reliable(timeout_ns)
-        topic: Topic[Entry] = Topic(participant, f"{name}_Replicated", Entry, Qos(reliable, durable), size_max=size_max,
-                      history_bytes=history_bytes)
+        topic: Topic[Entry] = enabled(Topic(participant, f"{name}_Replicated", Entry, Qos(reliable, durable),
+                                            size_max=size_max, history_bytes=history_bytes))
         me = Qos(Policy.Userdata(Announcement("replica", self.machine.me).encode()))
         spec = topic.spec
         assert spec is not None
         # What waits in the writer's ring comes before a snapshot that is due. A logged object lives on what the topic
         # keeps, so a snapshot must come before too much of that is overwritten.
         slots = min(SLOTS_MAX, max(8, history_bytes // (16 * spec.size_max))) if logged else 0
-        self._writer = DataWriter(Publisher(participant), topic, Qos(reliable, durable) + me, slots=slots)
+        self._writer = DataWriter(enabled(Publisher(participant)), topic, Qos(reliable, durable) + me, slots=slots)
         try:
-            self._reader = DataReader(Subscriber(participant), topic, Qos(durable, Policy.History.KeepAll) + me)
+            keeps = Qos(durable, Policy.History.KeepAll)
+            self._reader = DataReader(enabled(Subscriber(participant)), topic, keeps + me)
         except BaseException:
             close_ends(self._writer)
             raise

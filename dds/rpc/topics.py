@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar
 
-from dds.entity import Entity, Participant
+from dds.entity import Entity, Participant, enabled
 from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
 from dds.rpc.messages import Announcement, Reply, Request
@@ -45,18 +45,18 @@ class ServiceTopics:
         durable = Policy.Durability.Persistent if logged else Policy.Durability.Volatile
         request_qos = Qos(Policy.Reliability.Reliable(_LONG), durable)
         reply_qos = Qos(Policy.Reliability.Reliable(_LONG), Policy.Durability.Volatile)
-        return cls(Topic(participant, f"{service}_Request", Request, request_qos, size_max=size_max),
-                   Topic(participant, f"{service}_Reply", Reply, reply_qos, size_max=size_max), ordered)
+        return cls(enabled(Topic(participant, f"{service}_Request", Request, request_qos, size_max=size_max)),
+                   enabled(Topic(participant, f"{service}_Reply", Reply, reply_qos, size_max=size_max)), ordered)
 
     def writer_of_replies(self, server: Announcement, blocking_ns: int) -> DataWriter[Reply]:
-        return DataWriter(Publisher(self.replies.participant), self.replies, _writer_qos(server, blocking_ns))
+        return _writer(self.replies, _writer_qos(server, blocking_ns))
 
     def reader_of_requests(self, server: Announcement) -> DataReader[Request]:
         qos = _KEEPS_ALL if self.ordered else _HOLDS_NOBODY_UP
         return _reader(self.requests, qos + Qos(Policy.Userdata(server.encode())))
 
     def writer_of_requests(self, client: Announcement, blocking_ns: int) -> DataWriter[Request]:
-        return DataWriter(Publisher(self.requests.participant), self.requests, _writer_qos(client, blocking_ns))
+        return _writer(self.requests, _writer_qos(client, blocking_ns))
 
     def reader_of_replies(self, client: Announcement) -> DataReader[Reply]:
         return _reader(self.replies, _HOLDS_NOBODY_UP + Qos(Policy.Userdata(client.encode())))
@@ -71,8 +71,12 @@ def _writer_qos(announcement: Announcement, blocking_ns: int) -> Qos:
     return Qos(Policy.Reliability.Reliable(blocking_ns), Policy.Userdata(announcement.encode()))
 
 
+def _writer(topic: Topic[T], qos: Qos) -> DataWriter[T]:
+    return DataWriter(enabled(Publisher(topic.participant)), topic, qos)
+
+
 def _reader(topic: Topic[T], qos: Qos) -> DataReader[T]:
-    reader = DataReader(Subscriber(topic.participant), topic, qos)
+    reader = DataReader(enabled(Subscriber(topic.participant)), topic, qos)
     reader.read_own_writes = False  # whoever reads here is woken for each
     return reader
 

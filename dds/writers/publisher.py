@@ -24,6 +24,7 @@ class Publisher(Entity):
     """Groups writers. Its listener hears what they don't handle, its Qos may order access."""
 
     _kind = "Publisher"
+    _has_factory = True
     _limited_qos = PublisherQos
 
     def __init__(self, domain_participant: Participant, qos: Qos | None = None, listener: Listener | None = None
@@ -91,6 +92,9 @@ class Publisher(Entity):
 
     # --- Qos
 
+    def _start(self) -> None:
+        self._coherence.offered = policies.presentation(self._qos)[1]
+
     def _change_qos(self, following: Qos, said: Qos) -> None:
         before, self._qos = self._qos, following
         change_members(self._living_children(), before, following)
@@ -120,7 +124,7 @@ class Publisher(Entity):
             one._rebind()
 
     def _writers(self) -> list[AWriter]:
-        return [cast("AWriter", one) for one in self._living_children()]
+        return [cast("AWriter", one) for one in self._living_children() if one._enabled]
 
     def wait_for_acks(self, timeout: int) -> bool:
         """As DataWriter.wait_for_acks, for all its writers together."""

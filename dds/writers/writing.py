@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dds.codecs.loan import Loan
 from dds.codecs.types import contiguous
-from dds.exceptions import closed
+from dds.exceptions import closed, not_enabled
 from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES
 from dds.waiting.wake import Deadline, park
 from dds.writers.outlet import through, write_error
@@ -111,6 +111,13 @@ def bind_closed_write(writer: str) -> Callable[..., None]:
     return write
 
 
+def bind_disabled_write(writer: str) -> Callable[..., None]:
+    """write() of a writer that is not enabled."""
+    def write(sample: Any, timestamp: int | None = None) -> None:
+        raise not_enabled(writer)
+    return write
+
+
 class _Copied:
     """In place of an inbox, for a loan of what can't be sent from where it is built."""
 
@@ -136,4 +143,5 @@ def copied_loan(codec: Any, size: int, timestamp: int, write: Callable[..., None
     return Loan(_Copied(memory, put), memoryview(memory), data, timestamp, None)
 
 
-__all__ = ["bind_closed_write", "bind_told_write", "bind_write", "copied_loan", "write_through"]
+__all__ = [
+    "bind_closed_write", "bind_disabled_write", "bind_told_write", "bind_write", "copied_loan", "write_through"]

@@ -75,12 +75,14 @@ def test_the_other_entities():
         "<subscriber_qos><presentation><access_scope>TOPIC_PRESENTATION_QOS</access_scope>"
         "<ordered_access>true</ordered_access></presentation></subscriber_qos>"
         "<topic_qos><topic_data><value>AQ==</value></topic_data></topic_qos>"
-        "<participant_qos><user_data><value>AQ==</value></user_data></participant_qos>"))
-    assert provider.get_publisher_qos("l::p") == Qos(Policy.Partition(["a", "b"]), Policy.Groupdata(b"\1"))
+        "<participant_qos><user_data><value>AQ==</value></user_data><entity_factory>"
+        "<autoenable_created_entities>false</autoenable_created_entities></entity_factory></participant_qos>"))
+    assert provider.get_publisher_qos("l::p") == Qos(
+        Policy.Partition(["a", "b"]), Policy.Groupdata(b"\1"), Policy.EntityFactory())
     assert provider.get_subscriber_qos("l::p") == Qos(Policy.PresentationAccessScope.Topic(False, True))
     assert provider.get_topic_qos("l::p") == Qos(Policy.Topicdata(b"\1"))
     assert provider.get_participant_qos("l::p") == provider.get_domain_participant_qos("l::p") == Qos(
-        Policy.Userdata(b"\1"))
+        Policy.Userdata(b"\1"), Policy.EntityFactory(autoenable_created_entities=False))
 
 
 def test_a_profile_takes_over_what_its_base_has():
@@ -173,7 +175,8 @@ def test_files_that_are_wrong(text, why):
     ("<writer_data_lifecycle><autodispose_unregistered_instances>perhaps</autodispose_unregistered_instances>"
      "</writer_data_lifecycle>", "not true or false"),
     ("<partition/>", "does not concern a DataWriter"),
-    ("<entity_factory><autoenable_created_entities>0</autoenable_created_entities></entity_factory>", "can't be false"),
+    ("<entity_factory><autoenable_created_entities>0</autoenable_created_entities></entity_factory>",
+     "does not concern a DataWriter"),
 ])
 def test_policies_that_are_wrong(policy, why):
     with pytest.raises(DDSException, match=why):
