@@ -27,7 +27,7 @@ from dds.matching.consistency import LENIENT, inconsistency
 from dds.messages import order_groups, packets
 from dds.messages.announced import type_of
 from dds.messages.inline_qos import ROOM
-from dds.messages.operations import DEPARTURE, effects
+from dds.messages.operations import DEPARTURE, effects, timing
 from dds.policy import policies, table
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
@@ -214,7 +214,7 @@ class Topic(Entity, Generic[T]):
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
             history_depth=depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            effects=effects() if depth and self._codec.key_of is not None else b"")
+            effects=effects() if depth and self._codec.key_of is not None else b"", timing=timing())
         if self._order:
             spec = dataclasses.replace(
                 spec, name=self._order, type_name=order_groups.TYPE_NAME, type_hash=b"",

@@ -11,6 +11,7 @@ from spindle_core.driving cimport Driving
 from spindle_core.epoch cimport Epoch
 from spindle_core.inbox cimport Inbox
 from spindle_core.layout cimport record_stride
+from spindle_core.timing cimport Timing
 from spindle_core.state cimport INBOXES_MAX, subgroup_t, upcall_fn
 
 
@@ -19,6 +20,7 @@ class Binding:
     """What belongs to a topic whatever the view."""
 
     log: object = None
+    timing: object = None
     inboxes: list = field(default_factory=list)
     held: bool = False
     receipt_held: bool = False
@@ -49,6 +51,7 @@ cdef class Bindings(Driving):
         # then came before them. Until then persist() says nothing.
         if s.log != NULL and (self.epoch is not epoch or (s.held and not binding.held)):
             s.durable_before = s.log.count
+        s.timing = (<Timing>binding.timing).pointer() if binding.timing is not None else NULL
         s.held = binding.held
         s.receipt_held = binding.receipt_held
         s.upcall = <upcall_fn><size_t>binding.upcall
@@ -79,6 +82,12 @@ cdef class Bindings(Driving):
             binding = self.bindings.setdefault(topic_id, Binding())
             if binding.log is not log:
                 binding.log, binding.durable = log, 0
+            self._rebind(topic_id)
+
+    def bind_timing(self, topic_id, Timing timing):
+        """Notes what the topic's messages say of time in `timing` from now on (None: nowhere)."""
+        with self.parked():
+            self.bindings.setdefault(topic_id, Binding()).timing = timing
             self._rebind(topic_id)
 
     def add_reader(self, topic_id, Cursor cursor not None):

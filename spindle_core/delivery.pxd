@@ -3,9 +3,10 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.doorbell cimport Doorbell
 from spindle_core.lasts cimport lasts_t
-from spindle_core.layout cimport cursor_page
+from spindle_core.layout cimport cursor_page, log_record
 from spindle_core.log cimport log_t
 from spindle_core.memory cimport Mapping
+from spindle_core.timing cimport Timing
 
 
 cdef class Cursor(Doorbell):
@@ -29,9 +30,11 @@ cdef class DeliveryLog:
     cdef list cursors
     cdef object last_copy           # of the table: a weak reference to it, and the version that it has
     cdef object engine_lock
+    cdef Timing timing
 
     cdef log_t *pointer(self) noexcept
     cdef int check_open(self) except -1
+    cdef void note_time(self, const log_record *r) noexcept
     cdef lasts_t *table(self) except NULL
     cdef int locate(self, uint64_t index, uint64_t *position, uint64_t *offset, uint64_t *found) except -1
     cdef object locate_after(self, uint64_t view_id, uint64_t sequence, uint64_t *position, uint64_t *offset,

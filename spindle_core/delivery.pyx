@@ -30,7 +30,9 @@ from spindle_core.hot_path cimport (
     log_commit,
     log_publish,
     log_reserve,
+    log_show_time,
     log_take_armed,
+    timing_note,
 )
 from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport (
@@ -49,6 +51,7 @@ from spindle_core.layout cimport (
 )
 from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
 from spindle_core.memory cimport Mapping
+from spindle_core.timing cimport Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -106,6 +109,8 @@ cdef class DeliveryLog:
 
     effects: of each tag, what a message with it does to its key (lasts.pxd), 256 numbers. With it the log keeps the
     last `history_depth` samples of each key, in `table_bytes` of memory beside the ring.
+    timing: what the topic's messages say of time; it is noted of those that come by append() and note(), and shown to
+    readers.
 
     The engine owns the appending side once the log is bound to a topic: its add_reader and remove_reader park the
     predicate thread. The methods here are for a log that no engine delivers into at the moment.
@@ -114,7 +119,7 @@ cdef class DeliveryLog:
     """
 
     def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0, bytes effects=b"",
-                 table_bytes=0):
+                 table_bytes=0, Timing timing=None):
         if not 4096 <= capacity <= 1 << 40:
             raise ValueError(f"a log of {capacity} bytes: must be between 4096 and {1 << 40}")
         if hot < 0:
@@ -125,6 +130,7 @@ cdef class DeliveryLog:
         self.history_depth = history_depth
         self.cursors = []
         self.engine_lock = threading.RLock()
+        self.timing = timing
         cdef log_t *s = &self.state
         memset(s, 0, sizeof(log_t))
         s.header = <log_header *>self.mapping.base
@@ -136,6 +142,8 @@ cdef class DeliveryLog:
         s.header.hot = s.hot
         s.header.keeps_history = keep_history
         s.header.magic = LOG_MAGIC
+        if timing is not None:
+            log_show_time(s, timing.pointer())
         if effects:
             if len(effects) != 256 or not history_depth or not TABLE_BYTES_MIN <= table_bytes <= TABLE_BYTES_MAX:
                 raise ValueError(f"a table of the last {history_depth} messages of each key in {table_bytes} bytes: "
@@ -305,6 +313,19 @@ cdef class DeliveryLog:
         finally:
             PyBuffer_Release(&buffer)
         lasts_note(t, r)
+        self.note_time(r)
+
+    cdef void note_time(self, const log_record *r) noexcept:
+        if self.timing is not None:
+            timing_note(self.timing.pointer(), r.tag, r.writer_id, r.source_ns, <const char *>r + sizeof(log_record),
+                        r.size)
+            log_show_time(&self.state, self.timing.pointer())
+
+    def say_time(self, now_ns):
+        """The order has said so, before any message that comes here. Nothing happens without `timing`."""
+        if self.timing is not None:
+            self.timing.say(now_ns)
+            log_show_time(&self.state, self.timing.pointer())
 
     def table_stands_for(self, uint64_t view_id, uint64_t sequence, uint64_t given_up, uint64_t given_up_keys):
         """The table is another member's: it stands for all before this place in the order, so what the log still gets
@@ -391,6 +412,7 @@ cdef class DeliveryLog:
             r.view_id = view_id
             memcpy(<char *>r + sizeof(log_record), buffer.buf, buffer.len)
             log_commit(&self.state, buffer.len)
+            self.note_time(r)
         finally:
             PyBuffer_Release(&buffer)
         log_publish(&self.state)
@@ -399,6 +421,11 @@ cdef class DeliveryLog:
         for i in range(log_take_armed(&self.state, readers, CURSORS_MAX)):
             end_ring(readers[i])
         return True
+
+    @property
+    def said_ns(self):
+        """The latest time that the order has said, UTC; 0: none."""
+        return u64_load_relaxed(&self.state.header.said_ns) if self.mapping.base != NULL else 0
 
     @property
     def delivered(self):

@@ -35,7 +35,7 @@ LEFT_OUT = {
         "node topic_id level n_members n_senders window ring size_max stride header_size keyed place members "
         "member_columns mine my_sender columns_offset counts_offset slots_offset claim_one": "the view says it",
         "received_by_sender members_received_by_sender": "in the rows",
-        "lock space_fd upcall upcall_context upcall_batches": "not part of what the group does",
+        "lock space_fd timing upcall upcall_context upcall_batches": "not part of what the group does",
         "data_bytes_unpublished": "for counting",
         "pushed piece_end piece_pushed receive_next": "between two passes as `published`, or nothing",
     },
@@ -152,7 +152,7 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
         for value in (box.header.committed, box.consumed, box.ack_index, box.ack_count, box.ack_next_index,
                       box.persist_index, box.persist_count, box.progress.acknowledged, box.progress.persisted,
                       box.header.space_waiting, box.space_rung, box.until, box.ended, <uint64_t>box.farewell,
-                      box.farewell_tag, box.aside_tag, box.aside_at):
+                      box.farewell_tag, box.aside_tag, box.aside_at, box.aside_ns):
             fields[n] = value
             n += 1
         state += (<char *>fields)[:n * sizeof(uint64_t)]

@@ -5,6 +5,7 @@ from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport bell_page, cursor_page, log_record, slot_header
 from spindle_core.log cimport log_t
 from spindle_core.state cimport node_t, subgroup_t
+from spindle_core.timing cimport timing_t
 
 
 # The stages of a pass, in order. With `exchange_first`, SEND to NULL_SEND come for all topics, then DELIVER and PERSIST
@@ -74,10 +75,16 @@ cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil
 cdef uint64_t lasts_log_bytes(lasts_t *l) noexcept nogil
 cdef void lasts_copy(lasts_t *l, char *ring) noexcept nogil
 
+# timing.pxi
+cdef void timing_say(timing_t *t, uint64_t now_ns) noexcept nogil
+cdef bint timing_note(timing_t *t, uint8_t tag, uint16_t writer_id, uint64_t source_ns, const char *payload,
+                      uint64_t size) noexcept nogil
+
 # log.pxi
 cdef void log_refresh_cursors(log_t *log) noexcept nogil
 cdef char *log_reserve(log_t *log, uint64_t size) noexcept nogil
 cdef void log_commit(log_t *log, uint64_t size) noexcept nogil
+cdef void log_show_time(log_t *log, const timing_t *timing) noexcept nogil
 cdef void log_publish(log_t *log) noexcept nogil
 cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept nogil
 cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil

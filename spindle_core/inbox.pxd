@@ -25,6 +25,7 @@ cdef struct inbox_t:
     uint8_t farewell_tag
     uint8_t aside_tag            # of a message without payload that goes in the writer's name; 0: none
     uint64_t aside_at            # messages that go before it, all told
+    uint64_t aside_ns            # its source timestamp
     uint64_t size_max            # bytes
     uint64_t n_slots             # messages that may be committed and not taken over yet
     uint64_t ring                # slots: ring_slots(n_slots)

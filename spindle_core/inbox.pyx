@@ -116,13 +116,14 @@ cdef class Inbox(Doorbell):
         self.state.farewell = FAREWELL_DUE if farewell else FAREWELL_NONE
         return self.state.until
 
-    def say(self, uint8_t tag):
+    def say(self, uint8_t tag, uint64_t source_ns=0):
         """A message without payload and with this tag (not 0) goes in the writer's name, behind what it has committed
         by now, and before the next. The last one said goes, of those that did not go yet. While the predicate thread
-        is parked."""
+        is parked. source_ns: its source timestamp; 0: none."""
         if not self.state.ended:
             self.state.aside_tag = tag
             self.state.aside_at = self.committed
+            self.state.aside_ns = source_ns
 
     @property
     def signs_of_life(self):

@@ -98,6 +98,7 @@ cdef extern from "layout.h" nogil:
         uint64_t behind_view
         uint64_t behind_sequence
         uint64_t given_up
+        uint64_t said_ns
         uint64_t tail
         uint64_t count
         uint64_t stopped

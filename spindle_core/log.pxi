@@ -24,6 +24,7 @@ from spindle_core.layout cimport (
     record_stride,
 )
 from spindle_core.log cimport cursor_t, log_t
+from spindle_core.timing cimport timing_t
 
 
 cdef void log_refresh_cursors(log_t *log) noexcept nogil:
@@ -182,6 +183,12 @@ cdef void log_publish(log_t *log) noexcept nogil:
     u64_store_relaxed(&h.count, log.count)
     # SYNC POINT: deliver. Pairs with the reader's acquire of `tail`: records are whole before it.
     u64_store_release(&h.tail, log.tail)
+
+
+cdef void log_show_time(log_t *log, const timing_t *timing) noexcept nogil:
+    """Shows readers what time the order has said: before they see the message that says so, or with it."""
+    # Relaxed: it only grows, and guards nothing.
+    u64_store_relaxed(&log.header.said_ns, timing.said_ns)
 
 
 cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept nogil:

@@ -396,6 +396,14 @@ cdef class LogReader:
         return r != NULL and r.tag != 0 and self.still_there(self.position)
 
     @property
+    def said_ns(self):
+        """The latest time that the topic's order has said at this node, UTC; 0: none. It may be said behind the
+        messages that were taken."""
+        if self.log.base == NULL or self.closed:
+            return 0
+        return u64_load_relaxed(&self.proper().said_ns)
+
+    @property
     def position_index(self):
         """Index of the next message to be taken: where a reader that attaches again goes on."""
         return self.index

@@ -10,6 +10,7 @@ from spindle_core.fabric.fabric cimport fabric_t, post_t
 from spindle_core.inbox cimport inbox_t
 from spindle_core.layout cimport NODES_MAX, row_header, slot_header, subgroup_columns
 from spindle_core.relayed cimport relayed_t
+from spindle_core.timing cimport timing_t
 
 cdef enum:
     POSTS_MAX = 1024    # posts that a step leaves at most; a step pushes four times or less, but for send's slots
@@ -109,6 +110,7 @@ cdef struct subgroup_t:
     bint blocked                 # delivery waits for a keep-all reader
     bint damaged                 # delivery stands still before a slot that is not what it must be
     log_t *log                   # NULL: nobody reads here
+    timing_t *timing             # what its messages say of time; NULL: nothing
     upcall_fn upcall             # NULL: no embedded receiver
     void *upcall_context
     bint upcall_batches

@@ -20,7 +20,9 @@ from dds.policy.policies import partitions
 from dds.policy.table import PARTITIONS_MAX
 from dds.qos import Policy, Qos
 
-_FIXED = struct.Struct("<qiH")  # lifespan, strength, bytes of the partitions' names in front of this
+# Strength, bytes of the partitions' names in front of this, lifespan. That is last: nodes look for it there.
+_FIXED = struct.Struct("<iHq")
+_LENGTH = slice(-10, -8)
 ROOM = 64  # bytes that a topic whose type has a largest sample leaves for it
 
 
@@ -37,7 +39,7 @@ class InlineQos:
         if self == NOTHING:
             return b""
         names = "\0".join(self.partitions).encode()
-        return names + _FIXED.pack(self.lifespan, self.strength, len(names))
+        return names + _FIXED.pack(self.strength, len(names), self.lifespan)
 
 
 NOTHING = InlineQos()
@@ -56,15 +58,20 @@ def split(data: Any) -> tuple[bytes, InlineQos]:
     data = bytes(data)
     if len(data) < _FIXED.size:
         raise ValueError(f"a message of {len(data)} bytes has no room for the inline Qos that it announces")
-    size = _FIXED.size + int.from_bytes(data[-2:], "little")
+    size = _FIXED.size + int.from_bytes(data[_LENGTH], "little")
     if size > len(data):
         raise ValueError(f"a message of {len(data)} bytes announces {size} bytes of inline Qos")
     return data[:-size], _decoded(data[-size:])
 
 
+def lifespan_of(data: bytes) -> int:
+    """What is said of it behind a payload, ns; 0 = for ever. ValueError for what no writer sends."""
+    return split(data)[1].lifespan
+
+
 @functools.lru_cache(maxsize=256)
 def _decoded(data: bytes) -> InlineQos:
-    lifespan, strength, length = _FIXED.unpack(data[-_FIXED.size:])
+    strength, length, lifespan = _FIXED.unpack(data[-_FIXED.size:])
     if length > PARTITIONS_MAX:
         raise ValueError(f"{length} bytes of partitions' names: {PARTITIONS_MAX} are the most")
     names = data[:length].decode()  # UnicodeDecodeError is a ValueError
@@ -73,4 +80,4 @@ def _decoded(data: bytes) -> InlineQos:
     return InlineQos(lifespan, strength, tuple(names.split("\0")) if length else ())
 
 
-__all__ = ["NOTHING", "ROOM", "InlineQos", "of_writer", "split"]
+__all__ = ["NOTHING", "ROOM", "InlineQos", "lifespan_of", "of_writer", "split"]

@@ -23,6 +23,7 @@ MISSES_DEADLINE = 128  # its writer has not written in time; the payload is a sa
 
 REVIVES = LAPSES | DISPOSES  # its writer lives again, and has nothing to say
 PACKET = LAPSES | WRITES  # holds samples, each with a tag of its own: see dds.messages.packets
+TIME = LAPSES | FAREWELL  # "it is now": a node says so in its own name, when a lifespan is over; has no payload
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
 KEYLESS_HANDLE = 1
@@ -47,6 +48,8 @@ def _effect(tag: int) -> int:
         return does | EFFECT_OF_NODE
     if tag == PACKET:
         return EFFECT_SAMPLE
+    if tag == TIME:
+        return 0
     if tag & LAPSES:
         return EFFECT_OF_WRITER if tag == REVIVES else EFFECT_LEAVES | EFFECT_OF_WRITER
     if not tag or tag & WRITES:
@@ -59,6 +62,24 @@ def _effect(tag: int) -> int:
 def effects() -> bytes:
     """Of each tag, for TopicSpec."""
     return bytes(map(_effect, range(256)))
+
+
+def _timing(tag: int) -> int:
+    """What a message with this tag says of time: the lifespan of a sample is the last of its inline Qos, when those in
+    a packet are over comes first in that."""
+    from spindle.group.topics import TIMING_FOR, TIMING_NONE, TIMING_UNTIL, TIMING_WORD
+
+    if tag == TIME:
+        return TIMING_WORD
+    if tag == PACKET:
+        return TIMING_UNTIL
+    is_sample = tag == ANNOUNCES_QOS or tag & WRITES
+    return TIMING_FOR if tag & ANNOUNCES_QOS and is_sample and not tag & LAPSES else TIMING_NONE
+
+
+def timing() -> bytes:
+    """Of each tag, for TopicSpec."""
+    return bytes(map(_timing, range(256)))
 
 
 def handle_of(key: Any) -> int:
@@ -78,4 +99,5 @@ def operation(tag: int) -> str:
 
 __all__ = [
     "ANNOUNCES_QOS", "DEPARTS", "DEPARTURE", "DISPOSES", "FAREWELL", "KEYLESS_HANDLE", "LAPSES", "MISSES_DEADLINE",
-    "PACKET", "REVIVES", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of", "operation"]
+    "PACKET", "REVIVES", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of", "operation",
+    "timing"]

@@ -22,11 +22,14 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from dds.internal import publication_handle
-from dds.messages.operations import FAREWELL, PACKET, end_tag
+from dds.messages.inline_qos import lifespan_of
+from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, PACKET, end_tag
 
 SET_BYTES_MAX = 4 << 20  # of a set's samples together; less than a delivery log holds (8 MiB unless configured)
 SET_SAMPLES_MAX = 1 << 16
-HEADER = struct.Struct("<QII")  # number of the set, place of the packet in it, packets of the set
+# When the last lifespan in it is over, UTC ns (0: never); number of the set, place of the packet in it, packets of the set.
+HEADER = struct.Struct("<qQII")
+EXPIRY_MAX = (1 << 63) - 1
 MEMBER = struct.Struct("<IBBIqQQ")  # bytes, tag, flags, mark, source timestamp, channel, writer; the payload follows
 ROOM = HEADER.size + MEMBER.size  # bytes that a packet of one sample takes beside it
 AUTODISPOSES = 1  # flag: the end of the sample's writer disposes of what it has written
@@ -108,7 +111,15 @@ def cut(number: int, members: list[bytes], size_max: int) -> list[bytes]:
             left = room
         bodies[-1].append(one)
         left -= len(one)
-    return [HEADER.pack(number, place, len(bodies)) + b"".join(body) for place, body in enumerate(bodies)]
+    return [HEADER.pack(max(map(_expiry, body), default=0), number, place, len(bodies)) + b"".join(body)
+            for place, body in enumerate(bodies)]
+
+
+def _expiry(one: bytes) -> int:
+    """When the lifespan of a member is over, UTC ns; 0: never."""
+    _, tag, _, _, source_ns, _, _ = MEMBER.unpack_from(one)
+    span = lifespan_of(one) if tag & ANNOUNCES_QOS else 0
+    return min(source_ns + span, EXPIRY_MAX) if span else 0
 
 
 # --- reading them
@@ -144,7 +155,7 @@ def _pieces(payload: bytes) -> Iterator[tuple[tuple[int, int, int, int, int, int
 def _header(payload: bytes) -> tuple[int, int, int]:
     if len(payload) < HEADER.size:
         raise ValueError(f"a packet of {len(payload)} bytes has no room for its header")
-    number, place, count = HEADER.unpack_from(payload)
+    _, number, place, count = HEADER.unpack_from(payload)
     if place >= count:
         raise ValueError(f"packet {place} of a set that has {count}")
     return number, place, count

@@ -264,7 +264,8 @@ TABLE: tuple[Row, ...] = (
     Row("TransportPriority", (TOPIC, WRITER), 20, "a hint without effect: the samples of a topic are in one order",
         changeable=True),
     Row("Lifespan", (TOPIC, WRITER), 21,
-        "a sample goes from the readers that long after its source timestamp, by the clock of the reader's host",
+        "a sample goes from all readers at the same place of the order, that long after its source timestamp, "
+        "[below](#lifespan)",
         inherited="topic", impossible=_at_least("lifespan", 1, "be at least 1 ns"), changeable=True),
     Row("DestinationOrder", _ENDS, 12,
         "`ByReceptionTimestamp`: samples come in the agreed order. `BySourceTimestamp`, at readers: of each instance, "

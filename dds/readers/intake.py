@@ -8,8 +8,8 @@ Rules: everything that is kept is older than everything in the log. What is kept
 depth (of each instance), KeepAll with ResourceLimits.max_samples by that, where the rest waits in the log and holds the
 writers back. Otherwise at most KEPT_MAX: beyond it samples that were read already are given up, oldest first, and
 unread ones wait in the log. Whether a sample counts follows from the messages before it, and from nothing that only
-this reader knows: all readers with the same Qos decide alike (`dds.readers.standing`). Where time decides for one
-reader alone, it is the local clock: `pass_time`.
+this reader knows: all readers with the same Qos decide alike (`dds.readers.standing`). So does the time at which a
+lifespan is over: the order says it. Where time decides for one reader alone, it is the local clock: `pass_time`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from dds.filters.content import Content
 from dds.internal import dds_infinity, publication_handle
 from dds.messages.inline_qos import NOTHING, InlineQos, split
-from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, WRITES
+from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES
 from dds.messages.packets import Member, Sets, carrier_of, is_of_set
 from dds.policy.policies import deadline_ns
 from dds.qos import Qos
@@ -80,6 +80,7 @@ class Intake(Ends):
         self.let_pass = 0
         self.too_late = 0
         self.ignored: Callable[[int], bool] | None = None
+        self._said_ns = 0  # the latest time that the order has said, at all nodes so far
         self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
         self._lost_seen = 0  # of log.lost
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
@@ -110,6 +111,8 @@ class Intake(Ends):
 
     def turn_to(self, log: Any, losses: Losses, continued: bool) -> None:
         """Go on in another log, after the one so far was taken to its end. `continued`: nothing is missing between."""
+        self._said_ns = max(self._said_ns, self.log.said_ns)
+        self.leave_to_local_clock()
         self.log = log
         self.losses = losses
         self._counted_until = self._waiting_until = 0
@@ -264,6 +267,8 @@ class Intake(Ends):
             if not live.writer:
                 self._departed(live.sender, live, tag)
             return
+        if tag == TIME and not live.writer:
+            return  # what it says stands in the log, see pass_time()
         writer = carrier_of(live)
         if tag & FAREWELL:
             for carried, does in self.sets.ended(writer).items():
@@ -424,8 +429,8 @@ class Intake(Ends):
             self._keep(entry)
 
     def pass_time(self) -> None:
-        """Do what was to be done by now. Only a lifespan is measured by a clock that may be set: it counts from when
-        the sample was written, at another host perhaps."""
+        """Do what was to be done by now, by the clock of this host; but a lifespan is over for all readers when the
+        topic's order says so."""
         now_ns = time.monotonic_ns()
         while self._later and self._later[0][0] <= now_ns:
             heapq.heappop(self._later)[2]()
@@ -433,7 +438,8 @@ class Intake(Ends):
                   if one.state != InstanceState.Alive}
         if purged:
             self.purge(purged)
-        self.expire(time.time_ns())
+        self._said_ns = max(self._said_ns, self.log.said_ns)
+        self.expire(self._said_ns, time.time_ns())
 
     @property
     def next_ns(self) -> int | None:

@@ -2,8 +2,9 @@
 
 Rules: entries are in the order of delivery. A sample that can't be decoded is not of the reader's type: it is given up
 and counted as soon as somebody looks. One that a filter fails for is kept like any other, and reading it raises
-Unreadable, once: it costs the program an exception, and no other sample. A sample whose lifespan is over goes, read or
-not.
+Unreadable, once: it costs the program an exception, and no other sample. A sample whose lifespan is over, as the topic's
+order says, goes, read or not. What was kept when its node went away may never be heard of at the next: that goes by the
+clock of this host.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Kept:
         self.why_refused: Exception | None = None
         self._gone = 0  # entries that only wait to be swept
         self._next_expiry = NEVER  # UTC ns; no entry expires before
+        self._alone: set[Entry] = set()  # entries that expire by the local clock
 
     def __len__(self) -> int:
         return len(self.entries) - self._gone
@@ -72,14 +74,19 @@ class Kept:
         if self._gone > 64 and self._gone > len(self):  # an old sample in front must not keep them all
             self.sweep_all()
 
-    def expire(self, now_ns: int) -> None:
-        """Give up the samples whose lifespan is over."""
-        if now_ns < self._next_expiry:
+    def leave_to_local_clock(self) -> None:
+        """All that is kept by now: the nodes from which it came are gone."""
+        self._alone = {one for one in self.entries if one.expires != NEVER}
+
+    def expire(self, said_ns: int, now_ns: int) -> None:
+        """Give up the samples whose lifespan is over: it is `said_ns` by the order, `now_ns` by the local clock."""
+        if (max(said_ns, now_ns) if self._alone else said_ns) < self._next_expiry:
             return
         for entry in self.entries:
-            if entry.expires <= now_ns:
+            if entry.expires <= said_ns or (entry in self._alone and entry.expires <= now_ns):
                 self.drop(entry)
         self.sweep_all()
+        self._alone.intersection_update(self.entries)
         self._next_expiry = min((entry.expires for entry in self.entries), default=NEVER)
 
     def purge(self, instances: set[Instance]) -> None:

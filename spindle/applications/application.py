@@ -370,7 +370,8 @@ class Application:
             return None
         reply = pb.Reply(reader=pb.ReaderOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
-            continued=port.continued, ends=map(position_to_wire, port.ends), table=port.cursor.table is not None))
+            continued=port.continued, ends=map(position_to_wire, port.ends), table=port.cursor.table is not None,
+            said_ns=port.said_ns))
         fds = [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.their_fd]
         return reply, fds if port.cursor.table is None else [*fds, port.cursor.table.fd]
 

@@ -130,12 +130,14 @@ class RemoteReader:
         from spindle_core.ends import Loose
         from spindle_core.memory import Mapping
         from spindle_core.remote import ArrivalLog, ArrivalReader, log_cost
+        from spindle_core.timing import Timing
 
         largest = log_cost(topic.spec.size_max)
         self.topic, self.keep_all = topic, keep_all
         self._window = max(CREDIT_BYTES, 4 * largest)
         # One message more than is granted may come, and the end of the ring may stay empty if none fits there.
-        self.log = ArrivalLog(capacity=self._window + 4 * largest)
+        timing = Timing(topic.spec.timing) if topic.spec.timing else None
+        self.log = ArrivalLog(capacity=self._window + 4 * largest, timing=timing)
         cursor = Cursor(keep_all=keep_all)
         self.log.add_reader(cursor)
         self._cursor = cursor
@@ -180,6 +182,7 @@ class RemoteReader:
         """It is open there."""
         from spindle.group.codec import position_from_wire
 
+        self.log.say_time(reply.said_ns)
         start = position_from_wire(reply.start)
         if self.reader is None:
             self.reader = self._new_reader(start.place)

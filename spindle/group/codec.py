@@ -20,7 +20,7 @@ def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:
     return pb.TopicSpec(
         name=spec.name, type_name=spec.type_name, type_hash=spec.type_hash, level=int(spec.level),
         size_max=spec.size_max, window=spec.window, history_depth=spec.history_depth, history_bytes=spec.history_bytes,
-        departure=spec.departure, effects=spec.effects)
+        departure=spec.departure, effects=spec.effects, timing=spec.timing)
 
 
 def spec_from_wire(message: pb.TopicSpec) -> TopicSpec:
@@ -29,7 +29,8 @@ def spec_from_wire(message: pb.TopicSpec) -> TopicSpec:
         name=message.name, type_name=message.type_name, type_hash=message.type_hash,
         level=message.level,  # type: ignore[arg-type]  # TopicSpec checks it and makes it a Level
         size_max=message.size_max, window=message.window, history_depth=message.history_depth,
-        history_bytes=message.history_bytes, departure=message.departure, effects=message.effects)
+        history_bytes=message.history_bytes, departure=message.departure, effects=message.effects,
+        timing=message.timing)
 
 
 def lease_to_wire(lease: Lease | None) -> pb.Lease | None:

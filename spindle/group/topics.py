@@ -27,6 +27,7 @@ WINDOW_MAX = 65536  # slots of one sender's ring
 EFFECTS = 256  # one for each tag
 EFFECT_SAMPLE, EFFECT_LEAVES, EFFECT_ENDS, EFFECT_OF_WRITER, EFFECT_OF_NODE = 1, 2, 4, 8, 16  # see the core's lasts.pxd
 EFFECT_MAX = 31
+TIMING_NONE, TIMING_UNTIL, TIMING_FOR, TIMING_WORD = range(4)  # see the core's timing.pxd
 TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says otherwise
 TABLE_MESSAGES_MIN = 4  # of the largest; as many have room whatever history_bytes says
 TABLE_OVERHEAD = 192  # bytes that a message takes there beside its payload, at most
@@ -74,6 +75,9 @@ class TopicSpec:
                      view for each sender that didn't live into the next one: its writers have all ended. 0 = none
     effects          of each tag, what a message with it does to its key: 256 numbers, sums of EFFECT_...; messages have
                      keys then, and history_depth (at least 1) counts the samples of each. Empty = messages have none
+    timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages count
+                     for a time only, the order says when that is over, by a message with the tag of TIMING_WORD, of
+                     which there is one. Empty = they say nothing
     Raises ConfigError if a value is impossible.
     """
 
@@ -87,6 +91,7 @@ class TopicSpec:
     history_bytes: int = 0
     departure: int = 0
     effects: bytes = b""
+    timing: bytes = b""
 
     def __post_init__(self) -> None:
         for label, text in (("topic name", self.name), ("type name", self.type_name)):
@@ -115,6 +120,16 @@ class TopicSpec:
             raise ConfigError(f"topic {self.name!r} is to keep messages of each key: that takes a history_depth of at "
                               "least 1, and a level that keeps history")
 
+        if self.timing and (len(self.timing) != EFFECTS or max(self.timing) > TIMING_WORD
+                            or self.timing.count(TIMING_WORD) != 1 or self.timing[0] == TIMING_WORD):
+            raise ConfigError(f"timing of topic {self.name!r} must be {EFFECTS} numbers from 0 to {TIMING_WORD}, "
+                              "and that of one tag the last")
+
+    @property
+    def time_tag(self) -> int:
+        """Tag of the message that says what time it is; 0: none does."""
+        return self.timing.index(TIMING_WORD) if self.timing else 0
+
     @property
     def table_bytes(self) -> int:
         """Memory for the last messages of each key, at each member the same; 0 for topics without keys."""
@@ -136,7 +151,7 @@ class TopicSpec:
         """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
 
         What is left open (`size_max`, `window` or `departure` 0), the history limits and whether they count for each
-        key, and types that evolve are taken from the first declarer without complaint.
+        key, what messages say of time, and types that evolve are taken from the first declarer without complaint.
         """
         differences = []
         kind = self.type_hash[:KIND_BYTES]

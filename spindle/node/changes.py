@@ -96,6 +96,7 @@ class Changes:
             os.eventfd_read(self.engine.control_fd)
         self._suspect_unreachable()
         self.drive()
+        self.topics.timekeeper.look()
 
     def _suspect_unreachable(self) -> None:
         """A data connection that broke has lost posts, so its member can't be a part of this epoch any more."""

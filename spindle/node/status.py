@@ -56,7 +56,8 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, A
     local = topics.local.get(spec.name)
     if local is None or not local.member:
         return found
-    found["writers"], found["readers"] = len(local.writers), len(local.readers)
+    found["writers"] = sum(not topics.timekeeper.is_voice(one) for one in local.writers)
+    found["readers"] = len(local.readers)
     found["waits_for_history"] = local.busy
     found["waits_for"] = local.catching_up.awaiting() if local.catching_up is not None else ""
     if local.log is not None:

@@ -231,20 +231,22 @@ class WriterOpened(_message.Message):
     def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ..., slots: _Optional[int] = ..., sent_ns: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
-    __slots__ = ("port", "topic", "start", "continued", "ends", "table")
+    __slots__ = ("port", "topic", "start", "continued", "ends", "table", "said_ns")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    SAID_NS_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
     start: Position
     continued: bool
     ends: _containers.RepeatedCompositeFieldContainer[Position]
     table: bool
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., table: bool = ...) -> None: ...
+    said_ns: int
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., table: bool = ..., said_ns: _Optional[int] = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ()
@@ -269,7 +271,7 @@ class Status(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
-    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects")
+    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects", "timing")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +282,7 @@ class TopicSpec(_message.Message):
     HISTORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEPARTURE_FIELD_NUMBER: _ClassVar[int]
     EFFECTS_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     name: str
     type_name: str
     type_hash: bytes
@@ -290,7 +293,8 @@ class TopicSpec(_message.Message):
     history_bytes: int
     departure: int
     effects: bytes
-    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ...) -> None: ...
+    timing: bytes
+    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ..., timing: _Optional[bytes] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
     __slots__ = ("spec", "topic_id", "members", "senders")

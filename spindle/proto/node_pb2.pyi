@@ -336,14 +336,16 @@ class HistoryStart(_message.Message):
     def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ..., relayed: _Optional[_Iterable[_Union[RelayedWriter, _Mapping]]] = ..., table: _Optional[_Union[KeyTable, _Mapping]] = ...) -> None: ...
 
 class KeyTable(_message.Message):
-    __slots__ = ("behind", "given_up", "given_up_keys")
+    __slots__ = ("behind", "given_up", "given_up_keys", "said_ns")
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SAID_NS_FIELD_NUMBER: _ClassVar[int]
     behind: Order
     given_up: int
     given_up_keys: int
-    def __init__(self, behind: _Optional[_Union[Order, _Mapping]] = ..., given_up: _Optional[int] = ..., given_up_keys: _Optional[int] = ...) -> None: ...
+    said_ns: int
+    def __init__(self, behind: _Optional[_Union[Order, _Mapping]] = ..., given_up: _Optional[int] = ..., given_up_keys: _Optional[int] = ..., said_ns: _Optional[int] = ...) -> None: ...
 
 class RelayedWriter(_message.Message):
     __slots__ = ("writer", "source_ns")

@@ -328,9 +328,10 @@ async def _from_table(local: TopicHere) -> AsyncGenerator[pb.HistoryChunk, None]
     assert local.log is not None
     with local.engine.parked():
         copy, figures = local.log.copy_table(shared=False), local.log.table_figures()
+        said_ns = local.log.said_ns
     yield pb.HistoryChunk(start=pb.HistoryStart(table=pb.KeyTable(
         behind=order_to_wire(table_place(copy)), given_up=figures["given_up"],
-        given_up_keys=figures["given_up_keys"])))
+        given_up_keys=figures["given_up_keys"], said_ns=said_ns)))
     async for chunk in _in_chunks(map(Message._make, table_messages(copy))):
         yield chunk
 

@@ -68,8 +68,9 @@ class TopicHere(Protocol):
     def note_history(self, messages: list[Message]) -> None:
         """Messages that come before all that will be in the log, in their order, for the table of keys."""
 
-    def take_table(self, behind: Order, given_up: int, given_up_keys: int) -> None:
-        """The history was another member's table: it stands for all before the place `behind`."""
+    def take_table(self, behind: Order, given_up: int, given_up_keys: int, said_ns: int) -> None:
+        """The history was another member's table: it stands for all before the place `behind`. What time the order had
+        said by then."""
 
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from spindle.restart.questions import Questions
     from spindle_core.delivery import Cursor, DeliveryLog
     from spindle_core.engine import Engine
+    from spindle_core.timing import Timing
 
 LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, whatever log_capacity says
 ROOM_POLL_S = 0.002  # between two looks at a full log
@@ -74,6 +75,7 @@ class LocalTopic:
         self._on_failure = on_failure  # of the journal; on the loop
         self.spec, self.topic_id, self.born = topic.spec, topic.topic_id, topic.born
         self.log: DeliveryLog | None = None
+        self.timing: Timing | None = None  # what the order has said of time, since the node became a member
         self.writers: list[WriterPort] = []
         self.readers: list[ReaderPort] = []
         self.writers_wanted = 0  # open, opening and draining ones
@@ -113,6 +115,7 @@ class LocalTopic:
         """The node becomes a member with this view; before Engine.install."""
         self.member = True
         self._group_id = view.group_id
+        self._begin_timing()
         if self.spec.level.keeps_history or self._waiting:
             self.make_log()
         self._entered = view.view_id
@@ -125,6 +128,13 @@ class LocalTopic:
             self.catching_up = CatchingUp(self, self._questions, view, topic, entered=view.view_id, order=guides(topic))
         else:
             self._place_waiting()
+
+    def _begin_timing(self) -> None:
+        from spindle_core.timing import Timing
+
+        if self.spec.timing:
+            self.timing = Timing(self.spec.timing)
+            self.engine.bind_timing(self.topic_id, self.timing)
 
     def view_changed(self, view: View, topic: Topic) -> None:
         """Another view is installed, in which this node is a member as before."""
@@ -191,10 +201,11 @@ class LocalTopic:
         for message in messages:
             log.note(*message)
 
-    def take_table(self, behind: Order, given_up: int, given_up_keys: int) -> None:
+    def take_table(self, behind: Order, given_up: int, given_up_keys: int, said_ns: int) -> None:
         """The history was another member's table: it stands for all before the place `behind`. Takes effect when all of
         it is here, with filled()."""
         self._table = behind, given_up, given_up_keys
+        self.make_log().say_time(said_ns)
 
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
@@ -262,7 +273,10 @@ class LocalTopic:
             message = queue[0]
             if queue is self._history and self.fills_table:
                 self.make_log().note(*message)
-            elif self.log is not None and not self.log.append(*message):
+            elif self.log is None:
+                if self.timing is not None:
+                    self.timing.note(bytes(message.payload), message.tag, message.writer_id, message.source_ns)
+            elif not self.log.append(*message):
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
@@ -285,7 +299,7 @@ class LocalTopic:
                            LOG_MESSAGES_MIN * (spec.size_max + SLOT_OVERHEAD))
             self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
                                    keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
-                                   effects=spec.effects, table_bytes=spec.table_bytes)
+                                   effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 

@@ -50,5 +50,6 @@ class ReaderPort:
     log_mapping: Mapping
     start: Position
     continued: bool = True
+    said_ns: int = 0  # the latest time that the order had said, UTC; 0: none
     ends: tuple[Position, ...] = ()  # where the orders of earlier groups end, see spindle.group.position.places
     closed: bool = False

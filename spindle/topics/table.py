@@ -47,6 +47,7 @@ from spindle.restart.questions import Questions
 from spindle.topics.leases import Leases
 from spindle.topics.local_topic import LocalTopic, ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
+from spindle.topics.timing import Timekeeper
 from spindle.waiting import within
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ DRAIN_POLL_S = 0.001  # first pause between two looks at a closing writer's inbo
 DRAIN_POLL_MAX_S = 0.05
 TAKEN_BACK_MAX = 256  # deleted topics whose roles were taken back: a leader hears of that long before so many follow
 CLOSE_WAIT_S = 2.0  # close_writer returns after this, the rest goes on by itself
+OWN_WRITER_ID = 0  # of the node's own writers
 WRITER_ID_MAX = 0x7FFF  # those above belong to relayed writers, see spindle.relay
 LOG = logging.getLogger("spindle.node")
 
@@ -91,6 +93,8 @@ class TopicTable:
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
         self.leases = Leases(engine)
+        self.timekeeper = Timekeeper(engine, node_id, self.local, self._installed_view, self._open_voice,
+                                     self.close_writer)
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._stopped: SpindleError | None = None
@@ -115,9 +119,10 @@ class TopicTable:
         await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False,
-                          farewell: int = 0, lease: Lease | None = None) -> WriterPort:
+                          farewell: int = 0, lease: Lease | None = None, own: bool = False) -> WriterPort:
         """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`, `farewell`, `lease`: see
-        WriterPort. `within`: the application is in this process."""
+        WriterPort. `within`: the application is in this process. `own`: it is the node's own, which no application's
+        can pretend to be."""
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
@@ -126,8 +131,11 @@ class TopicTable:
         try:
             await self._until_member(local, sender=True)
             slots = slots or self._config.inbox_slots or choose_inbox_slots(local.spec.size_max)
-            self._writer_ids = self._writer_ids % WRITER_ID_MAX + 1
-            writer_id = (relayed & WRITER_ID_MAX) + WRITER_ID_MAX + 1 if relayed else self._writer_ids
+            if own:
+                writer_id = OWN_WRITER_ID
+            else:
+                self._writer_ids = self._writer_ids % WRITER_ID_MAX + 1
+                writer_id = (relayed & WRITER_ID_MAX) + WRITER_ID_MAX + 1 if relayed else self._writer_ids
             try:
                 inbox = Inbox(local.spec.size_max, slots, writer_id, relayed >> RELAY_SHIFT, within)
                 self._engine.add_inbox(local.topic_id, inbox)
@@ -178,7 +186,7 @@ class TopicTable:
         assert local.log is not None
         start = Position(self._view().group_id, placed.view_id, placed.sequence)
         port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued,
-                          ends_of(local.lives))
+                          local.log.said_ns, ends_of(local.lives))
         local.readers.append(port)
         return port
 
@@ -207,6 +215,10 @@ class TopicTable:
         local.writers.remove(port)
         local.writers_wanted -= 1
         self._wish(local)
+        self.timekeeper.look()
+
+    async def _open_voice(self, name: str) -> WriterPort:
+        return await self.open_writer(name, slots=1, within=True, own=True)
 
     def close_reader(self, port: ReaderPort) -> None:
         """Forgets the reader. Idempotent."""
@@ -449,6 +461,7 @@ class TopicTable:
                 local.view_changed(view, topic)
         self._drop_deleted(changed, view)
         self._answer(view)
+        self.timekeeper.look()
 
     def revised(self, view: View) -> None:
         """Topics without members have come or gone."""
@@ -515,6 +528,7 @@ class TopicTable:
             return
         self._stopped = error
         self.leases.stop()
+        self.timekeeper.stop()
         self.questions.stop()
         for waiter in self._waiters:
             if not waiter.future.done():

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 7u
+#define LAYOUT_VERSION 8u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -225,7 +225,7 @@ struct log_header {
      * it stands for, and the messages that found no room in it any more. */
     uint64_t behind_view, behind_sequence;
     uint64_t given_up;
-    uint64_t reserved0;
+    uint64_t said_ns;          /* the latest time that the topic's order has said, UTC: timing.pxi */
 
     uint64_t tail;             /* position behind the last whole record; guards the records */
     uint64_t count;            /* messages appended */

@@ -74,6 +74,15 @@ cdef inline void flush_upcall(subgroup_t *s, pass_t *p) noexcept nogil:
         p.n_batch = 0
 
 
+cdef void note_time(node_t *node, subgroup_t *s, slot_header *h, uint32_t size) noexcept nogil:
+    """A message that says something of time. If that is earlier than whatever was expected, the control thread, which
+    has the clock, is told."""
+    if timing_note(s.timing, h.tag, h.writer_id, h.source_ns, payload_of(s, h), size):
+        node.control_changed = True
+    if s.log != NULL:
+        log_show_time(s.log, s.timing)
+
+
 cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank, uint64_t index) noexcept nogil:
     """Delivers message `index` of a sender, or skips the run of nulls that begins there."""
     cdef sender_t *sender = &s.senders[rank]
@@ -126,6 +135,8 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         p.n_batch += 1
         if not s.upcall_batches or p.n_batch == UPCALL_BATCH:
             flush_upcall(s, p)
+    if s.timing != NULL and s.timing.kinds[h.tag]:
+        note_time(node, s, h, size)
     if run and node.relayed != NULL:
         relayed_note(node.relayed, relayed_identity(<uint32_t>run, h.writer_id), h.source_ns)
     p.messages += 1

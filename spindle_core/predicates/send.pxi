@@ -54,11 +54,11 @@ cdef inline void inbox_progressed(node_t *node, inbox_t *box) noexcept nogil:
         wake_writer(node, box.ring_end)
 
 
-cdef inline void say(subgroup_t *s, inbox_t *box, uint8_t tag) noexcept nogil:
-    """A message without payload in a writer's name. It has no timestamp: nobody of the application wrote it."""
+cdef inline void say(subgroup_t *s, inbox_t *box, uint8_t tag, uint64_t source_ns) noexcept nogil:
+    """A message without payload in a writer's name, or in the node's own."""
     cdef uint64_t index = claim(s, 1)
     cdef slot_header *mine
-    fill_header(s, index, 0, box.writer_id, 0, 0)
+    fill_header(s, index, 0, box.writer_id, source_ns, 0)
     mine = slot_of(s.senders[s.my_sender].slots, s, index)
     mine.tag = tag
     if box.relay:
@@ -89,12 +89,12 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
     while n:
         n -= 1
         if box.aside_tag and box.aside_at == box.consumed:
-            say(s, box, box.aside_tag)
+            say(s, box, box.aside_tag, box.aside_ns)
             box.aside_tag = 0
             taken += 1
             continue
         if box.ended and box.consumed == box.until:
-            say(s, box, box.farewell_tag)
+            say(s, box, box.farewell_tag, 0)
             box.farewell = FAREWELL_SENT
             taken += 1
             break

@@ -62,7 +62,7 @@ class Sets:
             reading.sets.interrupted(handle)
             reading.begun.pop(name, None)
             return
-        number, place, count = packets.HEADER.unpack_from(content[1:])
+        _, number, place, count = packets.HEADER.unpack_from(content[1:])
         whole = self._is_whole(reading, name, number, place, count)
         found = [member.payload for member in reading.sets.take(handle, content[1:], info)]
         wanted = self._members[name, number][reading.sets.channel] if whole else []

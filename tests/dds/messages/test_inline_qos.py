@@ -45,7 +45,7 @@ def test_more_names_than_a_writer_may_have_are_not_looked_at(participant, caplog
     reader, writer = DataReader(Subscriber(participant, qos=Qos(Policy.Partition("a*"))), topic), DataWriter(
         Publisher(participant, qos=Qos(Policy.Partition("ab"))), topic)
     names = bytes(PARTITIONS_MAX + 1)
-    writer._inbox.write(b"x" + names + struct.pack("<qiH", 0, 0, len(names)), 0, 1.0, WRITES | ANNOUNCES_QOS)
+    writer._inbox.write(b"x" + names + struct.pack("<iHq", 0, len(names), 0), 0, 1.0, WRITES | ANNOUNCES_QOS)
     writer.write(b"y")
     assert writer.wait_for_acks(LONG)
     assert reader.take(9) == [b"y"]

@@ -166,9 +166,9 @@ def test_a_liars_set_is_kept_aside_to_its_limit_only(monkeypatch):
 
 
 NONSENSE = [
-    b"", bytes(HEADER.size - 1), HEADER.pack(1, 0, 0), HEADER.pack(1, 2, 2), HEADER.pack(1, 0, 1) + b"x",
-    HEADER.pack(1, 0, 1) + said(b"abc")[:-1], HEADER.pack(1, 0, 1) + said(b"", PACKET),
-    HEADER.pack(1, 0, 1) + said(b"", writer=4 << 16 | 7), HEADER.pack(1, 0, 1) + said(b"", writer=1 << 62 | 5)]
+    b"", bytes(HEADER.size - 1), HEADER.pack(0, 1, 0, 0), HEADER.pack(0, 1, 2, 2), HEADER.pack(0, 1, 0, 1) + b"x",
+    HEADER.pack(0, 1, 0, 1) + said(b"abc")[:-1], HEADER.pack(0, 1, 0, 1) + said(b"", PACKET),
+    HEADER.pack(0, 1, 0, 1) + said(b"", writer=4 << 16 | 7), HEADER.pack(0, 1, 0, 1) + said(b"", writer=1 << 62 | 5)]
 
 
 @pytest.mark.parametrize("payload", NONSENSE, ids=range(len(NONSENSE)))
@@ -178,7 +178,7 @@ def test_nonsense_is_refused(payload):
         sets.take(WRITER, payload, info(0))
     parts = set_of(1, [bytes(30)] * 2)
     take(sets, parts[:1])
-    torn = HEADER.pack(1, 1, 2) + payload[HEADER.size:]
+    torn = HEADER.pack(0, 1, 1, 2) + payload[HEADER.size:]
     if len(payload) > HEADER.size:
         with pytest.raises(ValueError, match=r"packet|sample"):
             sets.take(WRITER, torn, info(1))
@@ -187,7 +187,7 @@ def test_nonsense_is_refused(payload):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_taken_or_refused(payload):
-    for body in (payload, HEADER.pack(1, 0, 1) + payload, HEADER.pack(1, 0, 2) + payload):
+    for body in (payload, HEADER.pack(0, 1, 0, 1) + payload, HEADER.pack(0, 1, 0, 2) + payload):
         try:
             Sets(CHANNEL, MARK).take(WRITER, body, info(0))
         except ValueError:
