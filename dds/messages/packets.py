@@ -27,7 +27,7 @@ from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, PACKET, end_tag
 
 SET_BYTES_MAX = 4 << 20  # of a set's samples together; less than a delivery log holds (8 MiB unless configured)
 SET_SAMPLES_MAX = 1 << 16
-# When the last lifespan in it is over, UTC ns (0: never); number of the set, place of the packet in it, packets of the set.
+# When the last lifespan in it is over, UTC ns (0: never); number of the set, place of the packet in it, packets of it.
 HEADER = struct.Struct("<qQII")
 EXPIRY_MAX = (1 << 63) - 1
 MEMBER = struct.Struct("<IBBIqQQ")  # bytes, tag, flags, mark, source timestamp, channel, writer; the payload follows

@@ -2,9 +2,9 @@
 
 Rules: entries are in the order of delivery. A sample that can't be decoded is not of the reader's type: it is given up
 and counted as soon as somebody looks. One that a filter fails for is kept like any other, and reading it raises
-Unreadable, once: it costs the program an exception, and no other sample. A sample whose lifespan is over, as the topic's
-order says, goes, read or not. What was kept when its node went away may never be heard of at the next: that goes by the
-clock of this host.
+Unreadable, once: it costs the program an exception, and no other sample. A sample whose lifespan is over, as the
+topic's order says, goes, read or not. What was kept when its node went away may never be heard of at the next: that
+goes by the clock of this host.
 """
 
 from __future__ import annotations

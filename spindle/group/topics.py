@@ -75,9 +75,9 @@ class TopicSpec:
                      view for each sender that didn't live into the next one: its writers have all ended. 0 = none
     effects          of each tag, what a message with it does to its key: 256 numbers, sums of EFFECT_...; messages have
                      keys then, and history_depth (at least 1) counts the samples of each. Empty = messages have none
-    timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages count
-                     for a time only, the order says when that is over, by a message with the tag of TIMING_WORD, of
-                     which there is one. Empty = they say nothing
+    timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages
+                     count for a time only, the order says when that is over, by a message with the tag of TIMING_WORD,
+                     of which there is one. Empty = they say nothing
     Raises ConfigError if a value is impossible.
     """
 

@@ -229,6 +229,7 @@ class TopicTable:
         local.readers_wanted -= 1
         local.remove_reader(port)
         self._wish(local)
+        self.timekeeper.look()
 
     # --- wishes
 

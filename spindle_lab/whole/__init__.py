@@ -27,6 +27,7 @@ simulated, and none is written a second time.
     watching  what applications see of the group
     bounds    what may wait anywhere, and no more
     checks    what must hold, at every step and at the end
+    times     what time the order of a topic says
     sets      what belongs together, cut into messages and put together again
     rest      what nodes must not have once nobody has anything open
     journals  what the disks must hold at the end

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 from spindle.group.levels import Level
 from spindle_lab.whole.lapses import Lapses
 from spindle_lab.whole.sets import Sets
-from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL, tag_of
+from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL, TIME, TIMED, tag_of
+from spindle_lab.whole.times import Times
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Checks:
         self.readings: list[Reading] = []
         self.writings: list[Writing] = []
         self.lapses = Lapses(self.writings)
+        self.times = Times()
         self.sets = Sets()
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
@@ -118,6 +120,13 @@ class Checks:
             if reading.topic not in self.lied_to and not in_table and not reading.compact:
                 self.lapses.took(reading, info)
             return
+        if info.tag == TIME and not info.writer:
+            if reading.ordered:
+                self._same_place(reading, info, b"")
+            self.times.told(reading, info, anybody=reading.topic in self.lied_to)
+            return
+        if info.tag == TIMED and reading.handle.topic.spec.timing:
+            self.times.took(reading, payload, info)
         if (reading.topic, payload) not in self.written_ns:
             self._took_noise(reading, payload, info)
             return
@@ -334,6 +343,8 @@ class Checks:
         return self.incomplete()
 
     def _reader_lacks(self, reading: Reading) -> str:
+        if text := self.times.lacking(reading):
+            return text
         if reading.open and reading.keep_all and reading.ordered and not reading.lost():
             last = self._last(reading)
             plain = reading.behind is None and not reading.compact

@@ -17,6 +17,7 @@ EXPECTED = (
     "a reader gets a set",
     "a reader gets a set of several messages",
     "a reader gives up a set whose writer has gone",
+    "a reader is told what time it is",
     "a topic is deleted",
     "a topic is opened that somebody else has declared",
     "a liar is shown the door",

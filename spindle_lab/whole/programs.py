@@ -25,6 +25,7 @@ from spindle_lab.whole.sets import CHANNELS, MARK, SIZE_MIN, messages
 from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.tables import key_of
 from spindle_lab.whole.tags import FAREWELL, LAPSE, REVIVAL, tag_of
+from spindle_lab.whole.times import SPANS_MS, with_span
 from spindle_lab.whole.violation import Violation
 from spindle_lab.whole.watching import Watching, difference
 
@@ -67,6 +68,7 @@ class Reading:
         self.compact = bool(handle.topic.spec.effects) and program.outside
         self.departed: set[tuple[int, int]] = set()  # view, and a node that was said to have gone with it
         self.lapsed: set[bytes] = set()  # writers that are said to give no sign of life
+        self.until_ns = 0  # UTC ns: what it has taken, and counts for a time only, does so until then at most
         self.sets = Packets(program.rng.choice(CHANNELS), MARK)
         self.begun: dict[bytes, tuple[int, int]] = {}  # writer -> number of a set, messages of it that have come
         self.got: set[tuple[bytes, int]] = set()  # sets, by writer and number
@@ -446,7 +448,10 @@ class Program:
             text = f"{writing.name}:{writing.count} ".encode()
             room = writing.size_max - len(text)
             size = self.rng.choice((0, 0, self.rng.randrange(room + 1), room))
-            if not self._put(writing, text + b"." * size):
+            data = text + b"." * size
+            if writing.handle.topic.spec.timing:
+                data = with_span(data, self.rng.choice(SPANS_MS))
+            if not self._put(writing, data):
                 return
             writing.count += 1
 
@@ -482,6 +487,7 @@ class Program:
             time.sleep(writing.lease_ns / 1e9 * self.rng.choice((0.1, 0.5, 2.0)) / len(leased))
 
     def _put(self, writing: Writing, data: bytes) -> bool:
+        self.world.checks.times.writes(writing.topic, data)
         for _ in range(50):
             try:
                 key = key_of(data) if writing.handle.topic.spec.effects else 0

@@ -62,6 +62,7 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     yield "journals that are being closed", [
         one.spec.name for one in here if one._retiring is not None and not one._retiring.done()]
     yield "writers that are being closed", table._closing
+    yield "writers of its own", [*table.timekeeper._voices, *table.timekeeper._tasks]
     yield "openings that wait", table._waiters
     yield "histories that it takes", questions._streams
     yield "histories that it gives", questions.giving._given

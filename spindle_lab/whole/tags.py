@@ -4,7 +4,9 @@ FAREWELL = 9
 DEPARTURE = 17
 LAPSE = 33
 REVIVAL = 34
-_TAGS = (0, 0, 1, 255)
+TIME = 35
+TIMED = 255  # of a message that counts for a time, as its last bytes say
+_TAGS = (0, 0, 1, TIMED)
 
 
 def tag_of(payload: bytes) -> int:

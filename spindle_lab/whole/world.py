@@ -37,6 +37,7 @@ from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
 from spindle_lab.whole.tables import EFFECTS, Tables
 from spindle_lab.whole.tags import DEPARTURE
+from spindle_lab.whole.times import TIMING
 from spindle_lab.whole.turns import Stuck
 from spindle_lab.whole.violation import Violation
 
@@ -163,7 +164,7 @@ class World:
                          window=rng.choice((1, 2, 8)),
                          history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0,
                          departure=DEPARTURE if number % 3 else 0, history_depth=rng.choice((1, 1, 3)) if keyed else 0,
-                         effects=EFFECTS if keyed else b"")
+                         effects=EFFECTS if keyed else b"", timing=TIMING if number % 2 == 0 else b"")
 
     def runtime_dir(self, host: str) -> Path:
         """Where the nodes of a host have their sockets."""

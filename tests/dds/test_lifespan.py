@@ -1,0 +1,205 @@
+"""Lifespan: when a sample is over is said in the topic's order.
+
+Goal: at the same place of the order no reader of the group has a sample that is over for another one, whatever the
+clocks of programs say; samples go though their writer, or its node, has gone, and wherever the reader is; an idle topic
+is silent; late joiners get what is over for nobody.
+Method: embedded nodes, daemons of which one is killed, programs without a node; words are read from the logs.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import pytest
+
+import dds
+from dds import DataReader, DataWriter, DomainParticipant, Policy, Publisher, Qos, Topic
+from dds.idl import IdlStruct
+from dds.idl.annotations import key
+from dds.messages.operations import TIME
+from dds.util import duration
+from tests.dds.test_remote import beside, remote
+from tests.dds.test_sub import LONG
+from tests.support import wait_until
+
+SHORT = duration(milliseconds=150)
+HOUR = duration(hours=1)
+DURABLE = Qos(Policy.Durability.TransientLocal, Policy.History.KeepAll)
+
+
+@dataclass
+class Track(IdlStruct):
+    number: int
+    key("number")
+    height: int = 0
+
+
+def lasts(time_ns):
+    return Qos(Policy.Lifespan(time_ns))
+
+
+def settled(writer, *samples, **how):
+    for sample in samples:
+        writer.write(sample, **how)
+    assert writer.wait_for_acks(LONG)
+
+
+def said(reader):
+    """What the order has said of time, as the reader's log has it."""
+    return reader._intake.log.said_ns
+
+
+def words(participant, topic):
+    """How often the time was said, to whoever hears of all that the topic has: waits for nothing."""
+    with contextlib.closing(participant.session.open_reader(topic, keep_all=True, from_history=True)) as raw:
+        return [info.source_timestamp for _, info in raw.log.take_pairs(9999) if info.tag == TIME and not info.writer]
+
+
+def test_all_readers_lose_a_sample_at_the_same_place(two_nodes):
+    """A program's clock decides nothing: here it says that the hour is over, and nobody has said so in the order."""
+    topics = [Topic(one, "topic", bytes) for one in two_nodes]
+    readers = [DataReader(*pair) for pair in zip(two_nodes, topics, strict=True)]
+    writer = DataWriter(two_nodes[0], topics[0], qos=lasts(HOUR))
+    settled(writer, b"1")
+    with pytest.MonkeyPatch.context() as patched:
+        now = time.time_ns
+        patched.setattr("dds.readers.intake.time.time_ns", lambda: now() + 2 * HOUR)
+        assert [reader.read(9) for reader in readers] == [[b"1"]] * 2
+    brief = DataWriter(two_nodes[1], topics[1], qos=lasts(SHORT))
+    settled(brief, b"2")
+    for reader in readers:
+        wait_until(lambda reader=reader: reader.read(9) == [b"1"])
+    assert said(readers[0]) == said(readers[1]) > 0
+
+
+def test_a_topic_in_which_nothing_is_over_is_silent(participant):
+    topic = Topic(participant, "topic", bytes, qos=DURABLE)
+    reader = DataReader(participant, topic)
+    settled(DataWriter(participant, topic), b"for ever")
+    settled(DataWriter(participant, topic, qos=lasts(HOUR)), b"for an hour")
+    brief = DataWriter(participant, topic, qos=lasts(SHORT))
+    settled(brief, b"1", b"2", b"3")
+    wait_until(lambda: reader.read(9) == [b"for ever", b"for an hour"])
+    time.sleep(0.3)
+    assert 1 <= len(words(participant, "topic")) <= 3
+    settled(brief, b"4")
+    wait_until(lambda: len(reader.read(9)) == 2)
+
+
+def test_many_at_a_time_take_few_words(participant):
+    topic = Topic(participant, "topic", bytes, qos=DURABLE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic, qos=lasts(SHORT))
+    begun = time.monotonic()
+    settled(writer, *(b"%d" % n for n in range(3000)))
+    wait_until(lambda: reader.read(9999) == [])
+    assert len(words(participant, "topic")) <= 2 + (time.monotonic() - begun) / 0.009
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_late_joiners_everywhere_get_what_is_over_for_nobody(two_nodes, keyed):
+    """Also who joins when nothing is written any more, and of whose node no word was heard when it was said."""
+    one, two = two_nodes
+    qos = Qos(Policy.Durability.TransientLocal, Policy.History.KeepLast(5))
+    kind, sample = (Track, lambda n: Track(n, n)) if keyed else (bytes, lambda n: b"%d" % n)
+    topic = Topic(one, "topic", kind, qos=qos)
+    keeper = DataReader(one, topic)
+    keep = Qos(Policy.WriterDataLifecycle(autodispose=False))
+    with (DataWriter(one, topic, qos=lasts(HOUR) + keep) as lasting,
+          DataWriter(one, topic, qos=lasts(SHORT) + keep) as brief):
+        settled(lasting, sample(1))
+        settled(brief, sample(2))
+
+    def samples(reader):
+        return [each for each in reader.read(9) if not isinstance(each, dds.InvalidSample)]
+
+    wait_until(lambda: samples(keeper) == [sample(1)])
+    late = DataReader(two, Topic(two, "topic", kind, qos=qos))
+    late.wait_for_historical_data(LONG)
+    assert samples(late) == samples(DataReader(one, topic)) == [sample(1)]
+
+
+def test_a_writer_that_has_ended_leaves_nothing_for_ever(two_nodes):
+    """Its node is no sender any more: it becomes one to say the time, and ends that."""
+    one, two = two_nodes
+    topics = [Topic(each, "topic", bytes) for each in two_nodes]
+    readers = [DataReader(*pair) for pair in zip(two_nodes, topics, strict=True)]
+    with DataWriter(one, topics[0], qos=lasts(duration(seconds=3))) as writer:
+        settled(writer, b"1")
+    wait_until(lambda: all(not info.senders for info in two.session.topics() if info.spec.name == "topic"))
+    assert [reader.read(9) for reader in readers] == [[b"1"]] * 2
+    wait_until(lambda: [reader.read(9) for reader in readers] == [[]] * 2, 20)
+    wait_until(lambda: all(not info.senders for info in two.session.topics() if info.spec.name == "topic"))
+
+
+def test_sets_and_order_groups(two_nodes):
+    topics = [Topic(each, name, bytes, order="group") for each in two_nodes for name in "ab"]
+    readers = [DataReader(topic.participant, topic) for topic in topics]
+    coherent = Qos(Policy.PresentationAccessScope.Group(True, True))
+    publisher = Publisher(two_nodes[0], qos=coherent)
+    first, second = (DataWriter(publisher, topic, qos=lasts(SHORT)) for topic in topics[:2])
+    with publisher.coherent():
+        first.write(b"1")
+        second.write(b"2")
+    assert first.wait_for_acks(LONG)
+    for reader in readers:
+        wait_until(lambda reader=reader: said(reader))
+        wait_until(lambda reader=reader: reader.read(9) == [])
+
+
+def test_the_node_of_the_writer_is_killed(runtime_dir, group):
+    """The others say when its sample is over; the writer's node alone would have been the first to."""
+    with contextlib.ExitStack() as stack:
+        nodes = [stack.enter_context(DomainParticipant(node_id=n)) for n in (1, 2, 3)]
+        topics = [Topic(each, "topic", bytes) for each in nodes]
+        readers = [DataReader(each, topic) for each, topic in zip(nodes[1:], topics[1:], strict=True)]
+        writer = DataWriter(nodes[0], topics[0], qos=lasts(duration(seconds=2)))
+        settled(writer, b"1")
+        os.kill(group[0].pid, signal.SIGKILL)
+        assert [reader.read(9) for reader in readers] == [[b"1"]] * 2
+        wait_until(lambda: [reader.read(9) for reader in readers] == [[]] * 2, 20)
+        assert said(readers[0]) == said(readers[1]) > 0
+
+
+def test_programs_without_a_node(site):
+    with remote(site) as far, beside(site[1]) as near:
+        topics = [Topic(each, "topic", bytes, qos=DURABLE) for each in (far, near)]
+        readers = [DataReader(each, topic) for each, topic in zip((far, near), topics, strict=True)]
+        lasting = DataWriter(near, topics[1], qos=lasts(HOUR))
+        settled(lasting, b"lasting")
+        settled(DataWriter(far, topics[0], qos=lasts(SHORT)), b"brief")
+        for reader in readers:
+            wait_until(lambda reader=reader: reader.read(9) == [b"lasting"])
+        assert said(readers[0]) == said(readers[1]) > 0
+        late = DataReader(far, topics[0])
+        wait_until(lambda: late.read(9))
+        assert late.read(9) == [b"lasting"] and said(late) == said(readers[0])
+        site[0].running.kill()
+        settled(DataWriter(near, topics[1], qos=lasts(SHORT)), b"brief again")
+        wait_until(lambda: far.session.node_id == 2, 30)
+        wait_until(lambda: readers[0].read(9) == [b"lasting"] and said(readers[0]) == said(readers[1]), 30)
+
+
+def test_what_a_program_says_of_time_is_no_word_of_a_node(participant):
+    """A program that lies ends no lifespan."""
+    topic = Topic(participant, "topic", bytes)
+    reader = DataReader(participant, topic)
+    writer = DataWriter(participant, topic, qos=lasts(HOUR))
+    settled(writer, b"1")
+    writer._inbox.write(b"", time.time_ns() + 2 * HOUR, 1.0, TIME)
+    assert writer.wait_for_acks(LONG)
+    assert reader.read(9) == [b"1"] and said(reader) == 0
+
+
+def test_nothing_stays_of_a_topic_whose_voice_was_used(participant):
+    """Nobody else is there: with the last reader the topic is empty, though something would be over later."""
+    topic = Topic(participant, "topic", bytes)
+    with DataReader(participant, topic) as reader:
+        with DataWriter(participant, topic, qos=lasts(SHORT)) as brief:
+            settled(brief, b"1")
+            settled(DataWriter(participant, topic, qos=lasts(duration(seconds=1))), b"2")
+            wait_until(lambda: reader.read(9) == [b"2"])
+        writer_count = participant.session.status()["topics"][0]["writers"]
+        assert writer_count <= 1
+    wait_until(lambda: all(not info.members for info in participant.session.topics() if info.spec.name == "topic"))
