@@ -36,6 +36,7 @@ from dds.status import (
 from dds.topic import Topic
 from dds.waiting import reaper
 from dds.waiting.wake import Deadline
+from dds.writers import stamps
 from dds.writers.carrier import Carrier, Port
 from dds.writers.limits import WriterLimits
 from dds.writers.link import WriterLink
@@ -147,6 +148,7 @@ class DataWriter(WriterStatuses, Generic[T]):
         self._vigil: Vigil | None = None
         if Vigil.is_needed(self._qos):
             self._vigil = self._new_vigil(self._qos)
+        self._by_source = policies.by_source(self._qos)
         self._rebind()
         self._enabled = True  # it is complete, and peers may be told of it, and listeners of peers
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
@@ -226,6 +228,8 @@ class DataWriter(WriterStatuses, Generic[T]):
                     self._present_inbox())
             else:
                 self._write = bind_write(self._codec, self._link, self._timeout_s, self._written)
+            if self._by_source:
+                self._write = stamps.checked(self._write)
             if self._shortcut:
                 self.write = self._write  # type: ignore[method-assign]
 
@@ -298,6 +302,7 @@ class DataWriter(WriterStatuses, Generic[T]):
         """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now.
 
         Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost;
+        with DestinationOrder by source DDSException (BAD_PARAMETER) for a timestamp 30 s or more in the future;
         in a participant that reattaches DDSUnacknowledged, once after each loss that left something in doubt.
         """
         self._write(sample, timestamp)
@@ -310,6 +315,7 @@ class DataWriter(WriterStatuses, Generic[T]):
         if not self._enabled:
             self._check_open()
         codec, kind, link = self._codec, self._codec.kind, self._link
+        self._check_stamp(timestamp)
         if kind == "numpy":
             samples = codec.rows(samples).reshape(-1)  # type: ignore[attr-defined]
         elif self._runtime.attachment.hopeful and not isinstance(samples, (list, tuple)):
@@ -373,6 +379,7 @@ class DataWriter(WriterStatuses, Generic[T]):
         if not self._enabled:
             self._check_open()
         kind = self._codec.kind
+        self._check_stamp(timestamp)
         if kind == "object":
             unsupported(f"a loan of {self._codec.type_name}", "only bytes and NumPy types can be built in place")
         if kind == "numpy":
@@ -556,7 +563,12 @@ class DataWriter(WriterStatuses, Generic[T]):
                                f"{self!r} has no instance {handle!r}: handles are those of register_instance()")
         return payload
 
+    def _check_stamp(self, timestamp: int | None) -> None:
+        if self._by_source:
+            stamps.check(timestamp)
+
     def _send(self, data: Any, timestamp: int | None, tag: int, key: int) -> None:
+        self._check_stamp(timestamp)
         if self._inline:
             data, tag = bytes(data) + self._inline, tag | ANNOUNCES_QOS
         self._put()(bytes(data), tag, timestamp, key)

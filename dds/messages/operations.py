@@ -99,5 +99,5 @@ def operation(tag: int) -> str:
 
 __all__ = [
     "ANNOUNCES_QOS", "DEPARTS", "DEPARTURE", "DISPOSES", "FAREWELL", "KEYLESS_HANDLE", "LAPSES", "MISSES_DEADLINE",
-    "PACKET", "REVIVES", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of", "operation",
-    "timing"]
+    "PACKET", "REVIVES", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of",
+    "operation", "timing"]

@@ -76,6 +76,7 @@ class LocalTopic:
         self.spec, self.topic_id, self.born = topic.spec, topic.topic_id, topic.born
         self.log: DeliveryLog | None = None
         self.timing: Timing | None = None  # what the order has said of time, since the node became a member
+        self.on_noted: Callable[[], None] = lambda: None  # something was noted there that the engine has not delivered
         self.writers: list[WriterPort] = []
         self.readers: list[ReaderPort] = []
         self.writers_wanted = 0  # open, opening and draining ones
@@ -265,6 +266,7 @@ class LocalTopic:
             else:
                 await self._append(self._backlog)
         self.engine.release_delivery(self.topic_id)
+        self.on_noted()
 
     async def _append(self, queue: deque[Message] | deque[Message | Donation]) -> None:
         """Appends messages from the front of `queue` as far as there is room, then waits a little."""

@@ -266,6 +266,7 @@ class TopicTable:
         local = self.local.get(topic.spec.name)
         if local is None:
             local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.questions)
+            local.on_noted = self.timekeeper.look
             self.local[topic.spec.name] = local
         return local
 

@@ -22,6 +22,7 @@ from dds.messages.operations import TIME
 from dds.util import duration
 from tests.dds.test_remote import beside, remote
 from tests.dds.test_sub import LONG
+from tests.spindle.daemons import Daemon
 from tests.support import wait_until
 
 SHORT = duration(milliseconds=150)
@@ -203,3 +204,49 @@ def test_nothing_stays_of_a_topic_whose_voice_was_used(participant):
         writer_count = participant.session.status()["topics"][0]["writers"]
         assert writer_count <= 1
     wait_until(lambda: all(not info.members for info in participant.session.topics() if info.spec.name == "topic"))
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_all_nodes_die_and_the_journals_go_on(runtime_dir, tmp_path, keyed):
+    """What was over meanwhile goes, though nobody was there to say it: also at a reader that has kept it since."""
+    qos = Qos(Policy.Durability.Persistent, Policy.History.KeepLast(5))
+    kind, sample = (Track, lambda n: Track(n, n)) if keyed else (bytes, lambda n: b"%d" % n)
+    keep = Qos(Policy.WriterDataLifecycle(autodispose=False))
+
+    def samples(reader):
+        return [each for each in reader.read(9) if not isinstance(each, dds.InvalidSample)]
+
+    arguments = ("--journal-dir", str(tmp_path))
+    daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+    try:
+        with DomainParticipant(reattach=True) as stays:
+            lasting = DataReader(stays, Topic(stays, "topic", kind, qos=qos))
+            with DomainParticipant() as brief:
+                topic = Topic(brief, "topic", kind, qos=qos)
+                for n, lifespan in enumerate((HOUR, duration(seconds=2))):
+                    writer = DataWriter(brief, topic, qos=lasts(lifespan) + keep)
+                    writer.write(sample(n))
+                    assert writer.wait_for_acks(LONG, persisted=True)
+                assert samples(lasting) == [sample(0), sample(1)]
+                daemon.kill()
+            daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+            wait_until(lambda: stays.get_node_status().reattached_count == 1, 20)
+            wait_until(lambda: samples(lasting) == [sample(0)], 20)
+            wait_until(lambda: said(lasting), 20)
+            assert samples(DataReader(stays, Topic(stays, "topic", kind, qos=qos))) == [sample(0)]
+    finally:
+        daemon.stop()
+
+
+def test_what_was_kept_when_its_node_went_away_goes_by_the_clock_of_the_host(participant):
+    """The next node may never have heard of it."""
+    topic = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic, qos=lasts(HOUR))
+    settled(writer, b"1")
+    assert reader.read(9) == [b"1"]
+    reader._intake.leave_to_local_clock()
+    settled(writer, b"2")
+    with pytest.MonkeyPatch.context() as patched:
+        now = time.time_ns
+        patched.setattr("dds.readers.intake.time.time_ns", lambda: now() + 2 * HOUR)
+        assert reader.read(9) == [b"2"]

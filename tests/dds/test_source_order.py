@@ -6,6 +6,7 @@ Method: samples with timestamps of the test's choice, from several writers on on
 after each step beside one that takes at the end.
 """
 
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dds import DataReader, DataWriter, DomainParticipant, InstanceState, InvalidSample, Policy, Qos, Topic
+from dds.exceptions import DDSException
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.policy.table import number_of
+from dds.writers.stamps import AHEAD_MAX_NS
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 
@@ -44,6 +47,27 @@ def test_what_is_older_than_what_came_before_is_kept_out_and_counted(participant
         settled(writer)
     assert reader.take(9) == [b"100", b"100", b"101", b"300"]
     assert reader.get_sample_lost_status().total_count == 2 and reader.get_sample_filtered_status().total_count == 0
+
+
+def test_a_timestamp_in_the_far_future_is_refused(participant):
+    """It would keep out everybody else's samples until then. Without the order by source nobody minds."""
+    topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    loose = DataWriter(participant, Topic(participant, "loose", bytes))
+    soon, late = time.time_ns() + AHEAD_MAX_NS // 2, time.time_ns() + 2 * AHEAD_MAX_NS
+    writer.write(Track(1, 1), timestamp=soon)
+    for act in (writer.write, writer.dispose, writer.write_dispose, writer.unregister_instance,
+                lambda sample, timestamp: writer.write_many([sample], timestamp),
+                lambda _, timestamp: writer.dispose_instance_handle(writer.lookup_instance(Track(1)), timestamp)):
+        with pytest.raises(DDSException, match="s in the future") as refused:
+            act(Track(1, 2), timestamp=late)
+        assert refused.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+    with (pytest.raises(DDSException, match="s in the future"),
+          DataWriter(participant, Topic(participant, "plain", bytes, qos=BY_SOURCE)).loan(4, late)):
+        pass
+    loose.write(b"x", timestamp=late)
+    settled(writer, loose)
+    assert reader.take(9) == [Track(1, 1)]
 
 
 def test_keep_last_counts_only_what_was_let_in(participant):
