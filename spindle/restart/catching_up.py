@@ -241,8 +241,8 @@ class CatchingUp:
                     chunk = await stream.take()
                     if chunk.start.HasField("table"):
                         table = chunk.start.table
-                        self.local.take_table(order_from_wire(table.behind), table.given_up, table.given_up_keys,
-                                              table.said_ns)
+                        behind = order_from_wire(table.behind)
+                        self.local.take_table(behind, table.given_up, table.given_up_keys, table.said_ns)
                     elif chunk.HasField("start"):
                         agreed = order_from_wire(chunk.start.after)
                         if self.last > agreed:
