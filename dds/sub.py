@@ -275,7 +275,12 @@ class DataReader(ReaderCore, Generic[T]):
             if len(samples) == N:
                 return samples
             return self._complete(N, samples)
-        return self._select(_count(N), condition, instance_handle, True)
+        n = _count(N)
+        if condition is None and instance_handle is None and self._newest and not self._intake.entries:
+            samples = self._take_newest(n)
+            if samples:
+                return samples
+        return self._select(n, condition, instance_handle, True)
 
     def read(self, N: int = 1, condition: ACondition | None = None,
              instance_handle: int | None = None) -> list[T]:
@@ -314,7 +319,7 @@ class DataReader(ReaderCore, Generic[T]):
     def _next(self, condition: Any, take: bool) -> Any:
         if condition is not None:
             samples = self._select(1, condition, None, take)
-        elif take and self._fast and not self._intake.entries:
+        elif take and self._is_free and not self._intake.entries:
             samples = self.take(1)
         else:
             samples = self._search(1, UNREAD, None, None, take)

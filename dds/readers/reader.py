@@ -2,9 +2,8 @@
 
 Why apart from `dds.sub`: what programs call is there, how it works is here.
 
-Two ways in. The fast one takes from the log in order: while nothing is kept, no writer is to be ignored, the topic has
-no filter, and KeepLast doesn't count the samples of each instance. Everything else goes through the Intake, under the
-reader's lock.
+Two ways in. The fast one takes from the log in order (`dds.readers.fast_way`). Everything else goes through the Intake,
+under the reader's lock.
 
 A log ends with its node. If the participant goes on at another one, the reader turns to that one's log when it has read
 this one to the end (`_go_on`); whoever finds the log empty and its node gone asks `_log_ended`.
@@ -24,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dds.entity import Entity
-from dds.exceptions import DDSException, DDSNodeLost, closed, undecodable
+from dds.exceptions import DDSException, DDSNodeLost, undecodable
 from dds.filters.content import Content
 from dds.internal import dds_infinity
 from dds.listener import Listener
@@ -36,11 +35,11 @@ from dds.nodes.local_writers import LocalWriters
 from dds.policy import policies
 from dds.qos import Qos
 from dds.readers.access import GroupAccess
+from dds.readers.fast_way import ANY, UNREAD, FastWay
 from dds.readers.intake import Intake
 from dds.readers.kept import Unreadable
 from dds.readers.limits import ReaderLimits
 from dds.readers.link import ReaderLink
-from dds.readers.reader_qos import ReaderByQos
 from dds.readers.standing import Standing
 from dds.readers.statuses import EVERYTHING
 from dds.status import (
@@ -58,14 +57,10 @@ if TYPE_CHECKING:
     from dds.messages.order_groups import Channel
     from dds.readers.instances import Entry
 
-ANY = SampleState.Any | ViewState.Any | InstanceState.Any
-UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
-
-
 R = TypeVar("R")
 
 
-class ReaderCore(ReaderByQos):
+class ReaderCore(FastWay):
     """The works of a DataReader."""
 
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
@@ -131,7 +126,7 @@ class ReaderCore(ReaderByQos):
         self._live_info: Any = LiveKeyedInfo if self._keyed else LiveSampleInfo
         self._bytes_sample = LiveBytesSample
         self._info_type: Any = LiveKeyedInfo if self._keyed else FirstSampleInfo
-        self.read_own_writes, self._fast, self._limit = True, False, 0
+        self.read_own_writes, self._fast, self._newest, self._limit = True, False, False, 0
 
     def _go_by(self, qos: Qos) -> None:
         """Its Qos, for good but for what may change."""
@@ -153,7 +148,7 @@ class ReaderCore(ReaderByQos):
         self._intake = Intake(
             self._log, self._codec, self._depth, self._samples_max, self._blocked, content, self._losses, standing,
             deadlines, not self._runtime.is_remote, None if channel is None else Sets(channel.number, channel.mark))
-        self._fast = False
+        self._fast = self._newest = False
         self._log.only_plain = True
         self._choose_way()
         self._matches = Matches(self, topic, False, self._qos, type_of(self._codec), channel)
@@ -234,7 +229,8 @@ class ReaderCore(ReaderByQos):
         """The fast way is open while samples need not be looked at one by one."""
         intake = self._intake
         one_by_one = intake.instances is not None and bool(self._depth)  # KeepLast counts the samples of each instance
-        self._fast = not self._blocked and not one_by_one and not intake.chooses and intake.limits is None
+        free = not self._blocked and not intake.chooses and intake.limits is None
+        self._fast, self._newest = free and not one_by_one, free and one_by_one
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us. The Runtime calls it."""
@@ -252,96 +248,6 @@ class ReaderCore(ReaderByQos):
         if self._intake.has_lapsed(handle):
             with self._lock:
                 self._intake.forget_lapse(handle)
-
-    def _take_fast(self, n: int) -> list[Any]:
-        if not self._fast:  # any more: the log is another one now
-            return self._search(n, ANY, None, None, True)
-        if self._limit:
-            self._look_for_rejected()
-        try:
-            if self._depth:
-                self._skip()
-                if self._log.tagged_ahead:  # what it is must be known before it is said which ones are the last
-                    return self._search(n, ANY, None, None, True)
-            if self._codec.kind == "bytes":
-                samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
-            else:
-                samples = self._take_decoded(n)
-        except ForkedChild as error:
-            raise DDSNodeLost(str(error)) from None
-        except ValueError as error:
-            raise self._not_now(error) from None
-        if samples:
-            self._consumed += len(samples)
-            self._info_type = self._live_info
-        return samples
-
-    def _not_now(self, error: ValueError) -> DDSException:
-        """What to raise when the log refuses: the reader is closed, or a batch is open."""
-        if not self._open:
-            return closed(repr(self))
-        return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r}: {error}")
-
-    def _skip(self) -> None:
-        """KeepLast: skip all but the newest. Skipped samples are replaced, not lost, so lost ones are counted here."""
-        self._log.skip_to_last(self._depth)
-        self._look_for_lost()
-
-    def _take_decoded(self, n: int) -> list[Any]:
-        with self._lock:  # decoding lets other threads run
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                self._consumed += 1
-                raise undecodable(self._topic.name, failure) from failure
-            samples: list[Any] = []
-            while True:
-                try:
-                    samples += self._take_some(n - len(samples))
-                    return samples
-                except Exception as error:
-                    taken: list[Any] | None = getattr(error, "taken", None)
-                    if taken is None:
-                        raise  # not from decoding
-                    samples += taken
-                    self._consumed += 1
-                    self._intake.refuse(error)
-                    self._look_for_refused()
-
-    def _take_some(self, n: int) -> list[Any]:
-        instances, decode = self._intake.instances, self._codec.decode
-        if instances is None:
-            return self._log.take_with(n, decode, self._info_type)
-        return self._log.take_with(
-            n, decode, self._info_type, keys=instances.table, learn=self._intake.learn)
-
-    def _complete(self, n: int, samples: list[Any]) -> list[Any]:
-        """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their
-        way, or say that nothing can come."""
-        if self._log.meets_tagged:
-            return self._go_on_by_one(n, samples)
-        if self._failure is None and self._await_own(n - len(samples), len(samples)):
-            samples = samples + self._take_plain_or_tagged(n - len(samples))
-        return samples or self._from_later(lambda: self._take_plain_or_tagged(n), samples)
-
-    def _take_plain_or_tagged(self, n: int) -> list[Any]:
-        samples = self._take_fast(n)
-        return samples if samples or not self._log.meets_tagged else self._go_on_by_one(n, samples)
-
-    def _go_on_by_one(self, n: int, samples: list[Any]) -> list[Any]:
-        """After `samples` there is a message with a tag."""
-        try:
-            return samples + self._select_more(n - len(samples))
-        except DDSException as error:
-            if not samples:
-                raise
-            self._failure = error  # the next call raises for that
-            return samples
-
-    def _select_more(self, n: int) -> list[Any]:
-        found = self._search(n, ANY, None, None, True)
-        if len(found) < n and self._await_own(n - len(found), len(found)):
-            found += self._search(n - len(found), ANY, None, None, True)
-        return found
 
     def _await_own(self, wanted: int, found: int) -> bool:
         """Wait until what this process wrote so far is here, or `wanted` samples are, after `found` were found.
@@ -499,7 +405,7 @@ class ReaderCore(ReaderByQos):
         """Samples that were not given out yet; an upper bound for readers that keep the last."""
         if self._link.later:
             self._go_on()
-        if not self._fast or self._log.meets_tagged:
+        if not self._is_free or self._log.meets_tagged:
             with self._lock:
                 self._fill(EVERYTHING)
             return self._intake.unread
@@ -513,8 +419,8 @@ class ReaderCore(ReaderByQos):
         """True if a sample satisfies this."""
         if self._link.later:
             self._go_on()
-        if content is None and self._fast and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
-                mask & InstanceState.Alive) and self._log.pending and not self._log.meets_tagged:
+        if content is None and mask & SampleState.NotRead and mask & ViewState.Any == ViewState.Any and (
+                mask & InstanceState.Alive) and self._has_plain:
             return True
         with self._lock:
             if not self._open:

@@ -553,3 +553,26 @@ def test_domain_objects(participant):
         Domain(1, "<CycloneDDS/>")
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
     assert duration(seconds=1) == SECOND
+
+
+def test_who_waits_for_other_states_sleeps_beside_samples_that_are_there(participant):
+    """Goal: samples that a condition isn't about don't keep its waiter awake, of a wait set nor an iterator; those that
+    it is about end the wait. Method: unread samples there, waits for read ones; the thread's processor time."""
+    writer, reader = pair(participant)
+    write_all(writer, [b"a", b"b"])
+    condition = ReadCondition(reader, SampleState.Read | ViewState.Any | InstanceState.Any)
+    waitset = WaitSet(participant)
+    waitset.attach(condition)
+    used_s = time.thread_time()
+    assert waitset.wait(SECOND // 5) == 0
+    assert list(reader.take_iter(condition, timeout=SECOND // 5)) == []
+    assert time.thread_time() - used_s < 0.15
+    timer = threading.Timer(0.05, writer.write, (b"c",))
+    timer.start()
+    assert waitset.wait(SECOND // 5) == 0
+    timer.join()
+    timer = threading.Timer(0.05, reader.read, (1,))
+    timer.start()
+    wait_until(lambda: waitset.wait(SECOND // 20) == 1)
+    assert reader.take_one(condition, timeout=LONG) == b"a"
+    timer.join()

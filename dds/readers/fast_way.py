@@ -1,0 +1,170 @@
+"""The fast way of a reader: it takes from the log in order, and keeps nothing.
+
+Open while samples need not be looked at one by one: nothing is kept, no writer is to be ignored, the topic has no
+filter. KeepLast of instances, too, has it where all that has come is taken at once (`_take_newest`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dds.exceptions import DDSException, DDSNodeLost, closed, undecodable
+from dds.filters.content import Content
+from dds.readers.reader_qos import ReaderByQos
+from dds.status import InstanceState, SampleState, ViewState
+from spindle.errors import ForkedChild
+
+ANY = SampleState.Any | ViewState.Any | InstanceState.Any
+UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
+
+R = TypeVar("R")
+
+
+class FastWay(ReaderByQos):
+    """The base of `dds.readers.reader.ReaderCore`.
+
+    _fast     samples are taken in order, those that the Qos wants only by counting
+    _newest   those that the Qos wants are the last of each instance, and no other
+    _failure  of a sample that was taken with others, to be raised by the next call; None: there is none
+    """
+
+    _newest: bool
+    _failure: Exception | None
+    _consumed: int
+    _bytes_sample: Any
+    _info_type: Any
+    _live_info: Any
+    _lock: threading.RLock
+
+    def _search(self, n: int, mask: int, content: Content | None, handle: int | None, take: bool,
+                order: Callable[[Any], Any] | None = None) -> list[Any]:
+        """Up to `n` samples that are looked at one by one."""
+        raise NotImplementedError
+
+    def _await_own(self, wanted: int, found: int) -> bool:
+        """Wait a moment for what this process has written."""
+        raise NotImplementedError
+
+    def _from_later(self, look: Callable[[], R], nothing: R) -> R:
+        """What the next node's log has, where this one's has ended."""
+        raise NotImplementedError
+
+    @property
+    def _is_free(self) -> bool:
+        """Whatever comes, and has no tag, is something for the program, though not all of it."""
+        return self._fast or self._newest
+
+    @property
+    def _has_plain(self) -> bool:
+        """There is such a message."""
+        return self._is_free and self._log.pending > 0 and not self._log.meets_tagged
+
+    def _take_fast(self, n: int) -> list[Any]:
+        if not self._fast:  # any more: the log is another one now
+            return self._search(n, ANY, None, None, True)
+        if self._limit:
+            self._look_for_rejected()
+        try:
+            if self._depth:
+                self._skip()
+                if self._log.tagged_ahead:  # what it is must be known before it is said which ones are the last
+                    return self._search(n, ANY, None, None, True)
+            if self._codec.kind == "bytes":
+                samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
+            else:
+                samples = self._take_decoded(n)
+        except ForkedChild as error:
+            raise DDSNodeLost(str(error)) from None
+        except ValueError as error:
+            raise self._not_now(error) from None
+        if samples:
+            self._consumed += len(samples)
+            self._info_type = self._live_info
+        return samples
+
+    def _not_now(self, error: ValueError) -> DDSException:
+        """What to raise when the log refuses: the reader is closed, or a batch is open."""
+        if not self._open:
+            return closed(repr(self))
+        return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r}: {error}")
+
+    def _take_newest(self, n: int) -> list[Any]:
+        """KeepLast of instances: the last ones of each, at once where `n` are not fewer than all that has come; else
+        what is left must be kept, and they are looked at one by one."""
+        if self._log.pending < n:
+            self._await_own(n, 0)
+        with self._lock:
+            pending = self._log.pending
+            if not self._newest or not 0 < pending <= n or self._intake.entries or self._log.tagged_ahead:
+                return self._search(n, ANY, None, None, True)
+            try:
+                samples = self._take_decoded(pending)
+            except ValueError as error:
+                raise self._not_now(error) from None
+            self._look_for_lost()
+            self._consumed += len(samples)
+            self._info_type = self._live_info
+        return [one for one in samples if one.sample_info.following < self._depth]
+
+    def _skip(self) -> None:
+        """KeepLast: skip all but the newest. Skipped samples are replaced, not lost, so lost ones are counted here."""
+        self._log.skip_to_last(self._depth)
+        self._look_for_lost()
+
+    def _take_decoded(self, n: int) -> list[Any]:
+        with self._lock:  # decoding lets other threads run
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                self._consumed += 1
+                raise undecodable(self._topic.name, failure) from failure
+            samples: list[Any] = []
+            while True:
+                try:
+                    samples += self._take_some(n - len(samples))
+                    return samples
+                except Exception as error:
+                    taken: list[Any] | None = getattr(error, "taken", None)
+                    if taken is None:
+                        raise  # not from decoding
+                    samples += taken
+                    self._consumed += 1
+                    self._intake.refuse(error)
+                    self._look_for_refused()
+
+    def _take_some(self, n: int) -> list[Any]:
+        instances, decode = self._intake.instances, self._codec.decode
+        if instances is None:
+            return self._log.take_with(n, decode, self._info_type)
+        return self._log.take_with(
+            n, decode, self._info_type, keys=instances.table, learn=self._intake.learn)
+
+    def _complete(self, n: int, samples: list[Any]) -> list[Any]:
+        """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their
+        way, or say that nothing can come."""
+        if self._log.meets_tagged:
+            return self._go_on_by_one(n, samples)
+        if self._failure is None and self._await_own(n - len(samples), len(samples)):
+            samples = samples + self._take_plain_or_tagged(n - len(samples))
+        return samples or self._from_later(lambda: self._take_plain_or_tagged(n), samples)
+
+    def _take_plain_or_tagged(self, n: int) -> list[Any]:
+        samples = self._take_fast(n)
+        return samples if samples or not self._log.meets_tagged else self._go_on_by_one(n, samples)
+
+    def _go_on_by_one(self, n: int, samples: list[Any]) -> list[Any]:
+        """After `samples` there is a message with a tag."""
+        try:
+            return samples + self._select_more(n - len(samples))
+        except DDSException as error:
+            if not samples:
+                raise
+            self._failure = error  # the next call raises for that
+            return samples
+
+    def _select_more(self, n: int) -> list[Any]:
+        found = self._search(n, ANY, None, None, True)
+        if len(found) < n and self._await_own(n - len(found), len(found)):
+            found += self._search(n - len(found), ANY, None, None, True)
+        return found
