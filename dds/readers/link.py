@@ -53,7 +53,9 @@ class ReaderLink:
         self._endpoint = endpoint
         self._lock = threading.Lock()
         self._closed = False
+        self.breaks = 0  # how often what comes does not follow, for certain, what had come, and nothing else
         self._gaps = 0  # gap_count that was counted; of sessions that turn by themselves
+        self._rewinds = 0  # the same of rewind_count
         self.guid = runtime.guid_of(ref)
         self.handle = runtime.session.open_reader(
             spec.name, keep_all=keep_all, from_history=from_history, endpoint=endpoint, guid=self.guid)
@@ -71,7 +73,7 @@ class ReaderLink:
 
     def switch(self, session: Session) -> None:
         from spindle.errors import SpindleError
-        from spindle.group.position import farthest
+        from spindle.group.position import elsewhere
 
         newest = self.newest
         if newest.session is session or self._closed:
@@ -81,8 +83,7 @@ class ReaderLink:
         except SpindleError:  # killed while it changed the log, which can't be read now: its rest is given up
             after, readable = newest.position, False
         self.guid = self.runtime.guid_of(self._ref)
-        earlier = farthest([*self._places.values(), *newest.passed(after)])
-        earlier = [place for place in earlier if place.group_id != after.group_id]
+        earlier = elsewhere([*self._places.values(), *newest.passed(after)], after)
         handle = session.open_reader(
             self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
             earlier=earlier, endpoint=(said := self._endpoint), guid=self.guid)
@@ -91,6 +92,7 @@ class ReaderLink:
             if self._closed:
                 handle.close()
                 return
+            self.breaks += handle.rewound or not (handle.continued and readable)  # before anything comes from there
             self.later.append(handle)
             self.error = None
         if said != self._endpoint:  # changed meanwhile
@@ -123,7 +125,9 @@ class ReaderLink:
 
     def turned(self) -> None:
         """The session has turned to another node: the same log goes on, perhaps behind a gap."""
-        gaps = self.newest.gap_count
+        gaps, rewinds = self.newest.gap_count, self.newest.rewind_count
+        self.breaks += (gaps, rewinds) != (self._gaps, self._rewinds)
+        self._rewinds = rewinds
         self._count(gaps == self._gaps)
         self._gaps = gaps
 

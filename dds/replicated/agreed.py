@@ -39,8 +39,11 @@ class Agreed:
     live        replicas that have the state; the first one gives snapshots
     done        number of the last command of each origin
     wants       replicas that need a snapshot and wait for somebody to begin one
-    serving     who gives one now: number, and for whom
-    written     bytes of commands since the last snapshot began
+    serving     who gives one now: number, for whom, and `total` when it was taken
+    total       bytes of all entries so far
+    kept_from   `total` when the last snapshot was taken that is complete: what comes after the last entry before it is
+                enough to have the state
+    completed   `total` when that was complete
     """
 
     lineage: bytes
@@ -49,8 +52,10 @@ class Agreed:
     live: list[bytes] = dataclasses.field(default_factory=list)
     done: dict[bytes, int] = dataclasses.field(default_factory=dict)
     wants: list[bytes] = dataclasses.field(default_factory=list)
-    serving: dict[bytes, tuple[int, list[bytes]]] = dataclasses.field(default_factory=dict)
-    written: int = 0
+    serving: dict[bytes, tuple[int, list[bytes], int]] = dataclasses.field(default_factory=dict)
+    total: int = 0
+    kept_from: int = 0
+    completed: int = 0
     checks: list[Check] = dataclasses.field(default_factory=list)
 
     def is_new(self, origin: bytes, number: int) -> bool:
@@ -63,19 +68,26 @@ class Agreed:
         while len(self.done) > ORIGINS_MAX + len(self.live):
             del self.done[next(one for one in self.done if one not in self.live)]
 
+    def note_complete(self, donor: bytes, number: int) -> None:
+        """The last piece of a snapshot has come."""
+        if self.serving.get(donor, (None,))[0] == number:
+            _, _, self.kept_from = self.serving.pop(donor)
+            self.completed = self.total
+
     def encode(self, state: bytes) -> bytes:
         """A snapshot: this, and the object's `state`."""
-        serving = [(donor, number, served) for donor, (number, served) in self.serving.items()]
+        serving = [(donor, *one) for donor, one in self.serving.items()]
         checks = [(one.index, one.expected, one.said) for one in self.checks]
         return _fields().encode((self.lineage, self.index, self.timestamp, self.live, self.done, self.wants, serving,
-                                 self.written, checks, state))
+                                 self.total, self.kept_from, self.completed, checks, state))
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[Agreed, bytes]:
         """ValueError for what encode() doesn't make."""
-        lineage, index, timestamp, live, done, wants, serving, written, checks, state = _fields().decode(data)
+        lineage, index, timestamp, live, done, wants, serving, total, kept_from, completed, checks, state = (
+            _fields().decode(data))
         return cls(lineage, index, timestamp, live, done, wants,
-                   {donor: (number, served) for donor, number, served in serving}, written,
+                   {donor: (number, served, at) for donor, number, served, at in serving}, total, kept_from, completed,
                    [Check(index, expected, said) for index, expected, said in checks]), state
 
 
@@ -83,8 +95,8 @@ class Agreed:
 def _fields() -> Fields:
     return Fields("Snapshot", {
         "lineage": bytes, "index": int, "timestamp": int, "live": list[bytes], "done": dict[bytes, int],
-        "wants": list[bytes], "serving": list[tuple[bytes, int, list[bytes]]], "written": int,
-        "checks": list[tuple[int, list[bytes], list[tuple[bytes, bytes]]]], "state": bytes})
+        "wants": list[bytes], "serving": list[tuple[bytes, int, list[bytes], int]], "total": int, "kept_from": int,
+        "completed": int, "checks": list[tuple[int, list[bytes], list[tuple[bytes, bytes]]]], "state": bytes})
 
 
 __all__ = ["Agreed", "Check"]

@@ -24,7 +24,9 @@ from typing import Any, Protocol
 from dds.replicated.agreed import CHECKS_MAX, Agreed, Check
 from dds.replicated.messages import ID_BYTES, NONE, Entry, Kind
 
+SPAN_MAX = 4  # in units of `snapshot_every`: how much may come after a snapshot while there is no other one
 BACKLOG_MAX = 256 << 20  # bytes of entries that are kept for a snapshot that isn't complete
+ENTRY_BYTES = 192  # of an entry beside its name and body, and of its record in a log, at most
 CANDIDATES_MAX = 64  # snapshots that are followed at a time
 
 
@@ -111,7 +113,7 @@ class Machine:
 
     me              its id
     check_every     commands after which all replicas compare their states; 0 = never
-    snapshot_every  bytes of commands after which the topic gets a snapshot; 0 = only if somebody needs one
+    snapshot_every  bytes of entries after which the topic gets another snapshot; 0 = only if somebody needs one
     """
 
     def __init__(self, me: bytes, target: Target, check_every: int, snapshot_every: int) -> None:
@@ -125,7 +127,8 @@ class Machine:
         self._snapshot_every = snapshot_every
         self._joins = 0
         self._read = False  # our JOIN has come back: we have had all that was kept
-        self._evidence = False  # something that we have had says that there is an object
+        self._evidence = False  # something that we have read says that there is an object, which began before that
+        self._exists = False  # ... or had said so, when we last lost our place: we don't begin another one
         self._number = 0  # of our last command
         self._backlog: list[tuple[Entry, int, int]] = []
         self._backlog_bytes = 0
@@ -175,18 +178,31 @@ class Machine:
         return [self._entry(Kind.GONE, body=self.me), self.join()]
 
     def lose_place(self) -> list[Entry]:
-        """Entries may be missing: the state can't be trusted any more. What to write to get one."""
-        self._forget_state()
+        """Entries may be missing: the state can't be trusted any more. What to write to get one.
+
+        From now on come all that the topic has kept, and what follows: the object's beginning may be in that, and then
+        nobody else is needed.
+        """
+        self._exists = self._exists or self._evidence or self.agreed is not None
+        self._forget_state(evidence=False)
         self._read = False
         return self.reattached()
 
-    def _forget_state(self) -> None:
+    def _forget_state(self, evidence: bool) -> None:
         self.agreed = None
-        self._evidence = True
+        self._evidence = evidence
         self.phase = Phase.READING
         self._forget_backlog()
         self._begins_snapshot = False
         self._buried.clear()
+
+    @property
+    def must_wait(self) -> bool:
+        """True: a snapshot must be complete before more commands are written, that the last one isn't forgotten by the
+        topic before there is another one."""
+        agreed = self.agreed
+        return bool(self._snapshot_every) and agreed is not None and (
+            agreed.total - agreed.kept_from >= SPAN_MAX * self._snapshot_every)
 
     # --- the order
 
@@ -210,7 +226,7 @@ class Machine:
         return effects
 
     def _ask(self) -> None:
-        if self._evidence:
+        if self._evidence or self._exists:
             self.phase = Phase.WAITING
             self._send(Kind.WANT)
         else:
@@ -274,15 +290,17 @@ class Machine:
     def _carry_out(self, entry: Entry, timestamp: int, size: int) -> None:
         agreed = self.agreed
         assert agreed is not None
+        agreed.total += size + ENTRY_BYTES
         if entry.kind in (Kind.JOIN, Kind.GENESIS):
             return
         if entry.lineage != agreed.lineage and entry.kind not in (Kind.WANT, Kind.GONE):
             self.strangers += 1
             if self.phase is Phase.READING and entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT):
-                self._forget_state()  # the topic had forgotten how the object began, and somebody began another one
+                # The topic had forgotten how the object began, and somebody began another one.
+                self._forget_state(evidence=True)
             return
         if entry.kind == Kind.COMMAND:
-            self._command(agreed, entry, timestamp, size)
+            self._command(agreed, entry, timestamp)
         elif entry.kind == Kind.LIVE:
             self._live(agreed, entry.origin)
         elif entry.kind == Kind.WANT:
@@ -291,21 +309,20 @@ class Machine:
         elif entry.kind == Kind.SNAPSHOT:
             self._snapshot(agreed, entry)
         elif entry.kind == Kind.PIECE:
-            if entry.part == entry.parts - 1 and agreed.serving.get(entry.origin, (None,))[0] == entry.number:
-                del agreed.serving[entry.origin]
+            if entry.part == entry.parts - 1:
+                agreed.note_complete(entry.origin, entry.number)
         elif entry.kind == Kind.GONE:
             self._gone(agreed, entry.body, timestamp)
         elif entry.kind == Kind.CHECK:
             self._compare(agreed, entry)
         self._do_duties(agreed)
 
-    def _command(self, agreed: Agreed, entry: Entry, timestamp: int, size: int) -> None:
+    def _command(self, agreed: Agreed, entry: Entry, timestamp: int) -> None:
         if not agreed.is_new(entry.origin, entry.number):
             return
         agreed.note_done(entry.origin, entry.number)
         agreed.index += 1
         agreed.timestamp = max(agreed.timestamp, timestamp)
-        agreed.written += size + 128
         result = self._target.carry_out(entry.name, entry.body, self._context(agreed, entry.origin))
         if entry.origin == self.me:
             self._effects.results.append((entry.number, result))
@@ -331,9 +348,8 @@ class Machine:
             self._begins_snapshot = False
         if entry.origin not in agreed.live:
             return  # it was taken for gone meanwhile
-        agreed.written = 0
-        earlier = agreed.serving.pop(entry.origin, (0, []))[1]
-        agreed.serving[entry.origin] = entry.number, [*earlier, *agreed.wants]
+        earlier = agreed.serving.pop(entry.origin, (0, [], 0))[1]
+        agreed.serving[entry.origin] = entry.number, [*earlier, *agreed.wants], agreed.total
         agreed.wants = []
         if entry.origin == self.me:
             self._effects.snapshot = entry.number, agreed.encode(self._target.snapshot())
@@ -342,14 +358,14 @@ class Machine:
         self._buried.discard(replica)
         if replica in agreed.wants:
             agreed.wants.remove(replica)
-        for _, served in agreed.serving.values():
+        for _, served, _ in agreed.serving.values():
             if replica in served:
                 served.remove(replica)
         if replica not in agreed.live:
             return
         agreed.live.remove(replica)
         agreed.timestamp = max(agreed.timestamp, timestamp)
-        _, served = agreed.serving.pop(replica, (0, []))
+        served = agreed.serving.pop(replica, (0, [], 0))[1]
         agreed.wants += [one for one in served if one not in agreed.wants]
         for check in agreed.checks:
             if replica in check.expected:
@@ -364,7 +380,7 @@ class Machine:
         """What the first of the live replicas does for all."""
         if self.phase is not Phase.LIVE or not agreed.live or agreed.live[0] != self.me or self._begins_snapshot:
             return
-        too_long = self._snapshot_every and agreed.written >= self._snapshot_every
+        too_long = self._snapshot_every and agreed.total - agreed.completed >= self._snapshot_every
         if (agreed.wants or too_long) and self.me not in agreed.serving:
             self._begins_snapshot = True
             self._snapshots += 1

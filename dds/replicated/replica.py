@@ -29,8 +29,9 @@ from dds.entity import Participant, enabled
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
 from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
+from dds.replicated.conduct import Conduct
 from dds.replicated.errors import ReplicaDiverged, ReplicaError, StateLost
-from dds.replicated.machine import Effects, Machine, Phase
+from dds.replicated.machine import Phase, Result
 from dds.replicated.messages import ID_BYTES, ROOM, Entry
 from dds.replicated.object import COMMAND, Carrier, Object, interface_of
 from dds.rpc.errors import CallTimeout, InvalidArguments, OutcomeUnknown
@@ -76,7 +77,7 @@ class Replica(Generic[O]):
     check_every   commands after which all replicas compare their states; 0 = never. The same in every program
     commands_max  commands of this replica in flight
     size_max  bytes of the largest command, with about 100 bytes for its head; 0 = as the group has it, else 16 KiB
-    history_bytes  what a node keeps of the topic. For a logged object at least 1 MiB, and four times the bytes of its
+    history_bytes  what a node keeps of the topic. For a logged object at least 1 MiB, and eight times the bytes of its
                largest snapshot
     Returns when the replica has the state. Raises TypeError for a class that can't be replicated, DDSTimeout,
     StateLost, DDSException as making a Topic does.
@@ -237,45 +238,52 @@ class _Core:
     def __init__(self, participant: Participant, name: str, carrier: Carrier, logged: bool, check_every: int,
                  commands_max: int, size_max: int, history_bytes: int, timeout_ns: int) -> None:
         self.name = name
-        self.machine = Machine(os.urandom(ID_BYTES), carrier, check_every, history_bytes // 8 if logged else 0)
         self._carrier = carrier
         self.logged = logged
         self._history_bytes = history_bytes
         self._commands_max = commands_max
+        self._timeout_ns = timeout_ns
         self._lock = threading.RLock()  # of the machine and the object; a command may ask its own object
         self._changed = threading.Condition(self._lock)
         self._writing = threading.Lock()  # commands are numbered and written in one order
-        self._pending: dict[int, tuple[Entry, Future[Any]]] = {}
         self._ended: DDSException | None = None
         durable = Policy.Durability.Persistent if logged else Policy.Durability.TransientLocal
         reliable = Policy.Reliability.Reliable(timeout_ns)
         topic: Topic[Entry] = enabled(Topic(participant, f"{name}_Replicated", Entry, Qos(reliable, durable),
                                             size_max=size_max, history_bytes=history_bytes))
-        me = Qos(Policy.Userdata(Announcement("replica", self.machine.me).encode()))
         spec = topic.spec
         assert spec is not None
+        piece_bytes = spec.size_max - ROOM
+        if piece_bytes < 256:
+            raise ValueError(f"size_max {spec.size_max}: an object needs {ROOM + 256} or more")
+        self._conduct: Conduct[Future[Any]] = Conduct(
+            os.urandom(ID_BYTES), carrier, check_every, history_bytes // 8 if logged else 0, piece_bytes)
+        self.machine = self._conduct.machine
+        me = Qos(Policy.Userdata(Announcement("replica", self.machine.me).encode()))
         # What waits in the writer's ring comes before a snapshot that is due. A logged object lives on what the topic
         # keeps, so a snapshot must come before too much of that is overwritten.
         slots = min(SLOTS_MAX, max(8, history_bytes // (16 * spec.size_max))) if logged else 0
         self._writer = DataWriter(enabled(Publisher(participant)), topic, Qos(reliable, durable) + me, slots=slots)
+        self._participant, self._topic = participant, topic
+        self._reader_qos = Qos(durable, Policy.History.KeepAll) + me
         try:
-            keeps = Qos(durable, Policy.History.KeepAll)
-            self._reader = DataReader(enabled(Subscriber(participant)), topic, keeps + me)
+            self._reader = self._open_reader()
         except BaseException:
             close_ends(self._writer)
             raise
-        self._reader.read_own_writes = False
-        self._piece_bytes = spec.size_max - ROOM
-        if self._piece_bytes < 256:
-            close_ends(self._reader, self._writer)
-            raise ValueError(f"size_max {spec.size_max}: an object needs {ROOM + 256} or more")
+        self._reads_anew = False  # entries may be missing, and another reader is to be opened
         self._peers = Peers(self._reader, self._writer, "replica")
         self._pump: Pump[Entry] = Pump(participant, f"dds replica of {name}", self._reader, [self._writer], self)
         self._to_write: queue.SimpleQueue[Entry | Again | None] = queue.SimpleQueue()
         self._scribe = threading.Thread(target=self._write_all, name=f"dds entries of {name}", daemon=True)
 
+    def _open_reader(self) -> DataReader[Entry]:
+        reader = DataReader(enabled(Subscriber(self._participant)), self._topic, self._reader_qos)
+        reader.read_own_writes = False
+        return reader
+
     def start(self) -> None:
-        self._to_write.put(self.machine.join())
+        self._have_written(self._conduct.join())
         self._scribe.start()
         self._pump.start()
 
@@ -317,22 +325,31 @@ class _Core:
                                f"{operation.name}(): a command that another command waits for would wait for ever; "
                                "call the method of the object itself")
         future: Future[Any] = Future()
-        with self._writing:
-            with self._lock:
-                self._check()
-                if len(self._pending) >= self._commands_max:
-                    raise DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
-                                       f"{self.name}: {self._commands_max} commands of this replica are in flight, the "
-                                       "most that it may have (commands_max): wait for some")
-                entry = self.machine.command(operation.name, body)
-                self._pending[entry.number] = entry, future
-            try:
-                self._write_command(entry)
-            except BaseException:
+        deadline = Deadline(self._timeout_ns)
+        while True:
+            with self._writing:
                 with self._lock:
-                    self._pending.pop(entry.number, None)
-                raise
-        return future
+                    self._check()
+                    if self._conduct.in_flight >= self._commands_max:
+                        raise DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
+                                           f"{self.name}: {self._commands_max} commands of this replica are in flight, "
+                                           "the most that it may have (commands_max): wait for some")
+                    entry = None if self._conduct.holds_back else self._conduct.begin(operation.name, body, future)
+                if entry is not None:
+                    try:
+                        self._write_command(entry)
+                    except BaseException:
+                        with self._lock:
+                            self._conduct.withdraw(entry)
+                        raise
+                    return future
+            # Not under `_writing`: after the death of a node, others must write before there is room.
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._ended is not None or not self._conduct.holds_back,
+                                              deadline.left_s()):
+                    raise DDSTimeout(f"{self.name}: the command was not written: there was no room for it in what the "
+                                     f"object's topic keeps ({self._history_bytes} bytes, history_bytes) before the "
+                                     f"next snapshot is complete, within {self._timeout_ns / 1e9:g} s")
 
     def _write_command(self, entry: Entry) -> None:
         while True:
@@ -340,15 +357,14 @@ class _Core:
                 self._writer.write(entry)
                 return
             except DDSUnacknowledged:
-                # What is in doubt was a part of what is pending: all of that is written again, in its order.
+                # What is in doubt was a part of what is in flight: all of that is written again, in its order.
                 self._write_again()
                 return
 
     def _write_again(self) -> None:
-        """After a node has gone. Whoever calls it holds `_writing`. What had come is told by its number."""
+        """After a node has gone. Whoever calls it holds `_writing`."""
         with self._lock:
-            entries = [*self.machine.reattached(),
-                       *(self.machine.stamped(one) for one, _ in self._pending.values())]
+            entries = self._conduct.write_again()
         written = 0
         while written < len(entries):
             try:
@@ -390,13 +406,12 @@ class _Core:
             return [] if self.machine.agreed is None else list(self.machine.agreed.live)
 
     def synchronize(self, timeout_ns: int) -> None:
-        """An entry that does nothing, and is pending as commands are."""
+        """An entry that does nothing, and is in flight as commands are."""
         future: Future[Any] = Future()
         with self._writing:
             with self._lock:
                 self._check()
-                entry = self.machine.command("", b"")
-                self._pending[entry.number] = entry, future
+                entry = self._conduct.begin("", b"", future)
             self._write_command(entry)
         error = None
         try:
@@ -414,7 +429,7 @@ class _Core:
         with self._lock:
             over = self._ended is not None
             if not over:
-                self._to_write.put(self.machine.leave())
+                self._have_written(self._conduct.leave())
         self._to_write.put(None)
         if self._scribe.ident is not None and threading.current_thread() is not self._scribe:
             self._scribe.join(2.0)
@@ -449,33 +464,33 @@ class _Core:
                 log.debug("a replica of %r writes no more: %s", self.name, error)
                 return
 
-    def _follow(self, effects: Effects) -> list[tuple[Future[Any], Any]]:
-        """Under the lock: have written what follows, and say which futures are settled."""
-        for entry in effects.send:
+    def _have_written(self, entries: list[Entry]) -> None:
+        for entry in entries:
             self._to_write.put(entry)
-        if effects.snapshot is not None:
-            number, snapshot = effects.snapshot
-            if self.logged and len(snapshot) > self._history_bytes // 4:
-                log.error("a snapshot of %r has %d bytes, more than a quarter of history_bytes (%d): after the death "
-                          "of all nodes it may not be found. Make its replicas with more history_bytes", self.name,
-                          len(snapshot), self._history_bytes)
-            for entry in self.machine.pieces(number, snapshot, self._piece_bytes):
-                self._to_write.put(entry)
-        found = ((self._pending.pop(number, None), result) for number, result in effects.results)
-        return [(one[1], result) for one, result in found if one is not None]
+
+    def _deliver(self, entry: Entry) -> list[tuple[Future[Any], Result]]:
+        """Under the lock: the next entry of the order. Which futures are settled by it."""
+        before = self._conduct.snapshot_bytes
+        write, settled = self._conduct.came(entry, entry.sample_info.source_timestamp)  # type: ignore[attr-defined]
+        size = self._conduct.snapshot_bytes
+        if self.logged and size > self._history_bytes // 8 and size != before:
+            log.error("a snapshot of %r has %d bytes, more than an eighth of history_bytes (%d): after the death of "
+                      "all nodes it may not be found. Make its replicas with more history_bytes", self.name, size,
+                      self._history_bytes)
+        self._have_written(write)
+        return settled
 
     # --- what comes, on the pump's thread
 
     def samples_came(self, samples: list[Entry]) -> bool:
-        settled: list[tuple[Future[Any], Any]] = []
+        if self._must_read_anew():
+            return True  # there is a hole before them, or between them
+        settled: list[tuple[Future[Any], Result]] = []
         with self._changed:
             for entry in samples:
-                timestamp = entry.sample_info.source_timestamp  # type: ignore[attr-defined]
-                size = len(entry.body) + len(entry.name)
-                settled += self._follow(self.machine.deliver(entry, timestamp, size))
+                settled += self._deliver(entry)
             self._changed.notify_all()
-            for entry in self._missing():
-                self._to_write.put(entry)
+            self._bury()
         for future, result in settled:
             _set(future, result.error, result.value)
         if self.machine.why_stopped and self._ended is None:
@@ -485,34 +500,50 @@ class _Core:
             self._pump.stop_soon()
         return True
 
-    def _missing(self) -> list[Entry]:
-        """What to write of replicas that are live in the order and not there."""
-        agreed = self.machine.agreed
-        if self.machine.phase is not Phase.LIVE or agreed is None:
-            return []
-        there = self._peers.there
-        if there.issuperset(agreed.live) and there.issuperset(agreed.wants):
-            return []
-        self._peers.look()
-        return self.machine.present(self._peers.there)
+    def _bury(self) -> None:
+        """Under the lock: replicas that are live in the order and not there have gone."""
+        if self._conduct.is_lacking(self._peers.there):
+            self._peers.look()
+            self._have_written(self._conduct.look_around(self._peers.there))
 
     def statuses_changed(self) -> None:
         self._peers.look()
         if self._writer.get_liveliness_lost_status().total_count_change:
             self._to_write.put(Again())
-        lost = self._pump.has_missed()
+        self._must_read_anew()
         with self._lock:
-            if lost and self._ended is None:
-                log.warning("a replica of %r may have missed commands; it asks for the state anew", self.name)
-                for entry in self.machine.lose_place():
-                    self._to_write.put(entry)
-                self._fail(OutcomeUnknown(f"{self.name}: commands may be missing here: nobody can say whether this one "
-                                          "was carried out"))
-            for entry in self._missing():
-                self._to_write.put(entry)
+            self._bury()
+
+    def _must_read_anew(self) -> bool:
+        if self._pump.has_missed() and self._ended is None and not self._reads_anew:
+            log.warning("a replica of %r may have missed commands, or has carried out some that were on no disk when "
+                        "all nodes died; it reads anew what its topic has kept", self.name)
+            self._reads_anew = True
+            self._pump.wake()
+        return self._reads_anew
 
     def time_passed(self, now_ns: int) -> int | None:
-        return None
+        if self._reads_anew:
+            self._read_anew()
+        return now_ns + int(LOOK_S * 1e9) if self._reads_anew else None
+
+    def _read_anew(self) -> None:
+        """From the oldest that the topic has kept, by another reader: nobody can say of this one where its hole is."""
+        try:
+            reader = self._open_reader()
+        except DDSException as error:
+            log.debug("a replica of %r can't read anew yet: %s", self.name, error)
+            return
+        before, self._reader = self._reader, reader
+        self._peers.read(reader)
+        self._pump.read(reader)
+        close_ends(before)
+        with self._lock:
+            entries, given_up = self._conduct.lose_place()
+            self._have_written(entries)
+            _fail(given_up, OutcomeUnknown(f"{self.name}: commands may be missing here: nobody can say whether this "
+                                           "one was carried out"))
+        self._reads_anew = False
 
     def pump_ended(self, error: DDSException) -> None:
         self._end(error)
@@ -524,12 +555,13 @@ class _Core:
             if self._ended is None:
                 self._ended = error
             self._changed.notify_all()
-            self._fail(error if isinstance(error, ReplicaError) else OutcomeUnknown(f"{self.name}: {error}"))
+            _fail(self._conduct.give_up(),
+                  error if isinstance(error, ReplicaError) else OutcomeUnknown(f"{self.name}: {error}"))
 
-    def _fail(self, error: DDSException) -> None:
-        pending, self._pending = self._pending, {}
-        for _, future in pending.values():
-            _set(future, error, None)
+
+def _fail(futures: list[Future[Any]], error: DDSException) -> None:
+    for future in futures:
+        _set(future, error, None)
 
 
 def _set(future: Future[Any], error: BaseException | None, value: Any) -> None:

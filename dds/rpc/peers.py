@@ -32,6 +32,11 @@ class Peers:
         self._strangers: set[int] = set()
         self._there: dict[bytes, Announcement] = {}
 
+    def read(self, reader: DataReader[Any]) -> None:
+        """Their writers are matched with this one from now on."""
+        with self._lock:
+            self._reader = reader
+
     @property
     def there(self) -> set[bytes]:
         """The ids of those that were there at the last look."""
@@ -44,7 +49,8 @@ class Peers:
             readers = {said.id for _, said in self._said_by(self._writer)}
             self._writers = writers
             self._strangers.clear()
-            there = {one.id: one for one in writers.values() if one.id in readers}
+            complete = at_both_ends({one.id for one in writers.values()}, readers)
+            there = {one.id: one for one in writers.values() if one.id in complete}
             came = [one for id, one in there.items() if id not in self._there]
             gone = [one for id, one in self._there.items() if id not in there]
             self._there = there
@@ -83,4 +89,9 @@ class Peers:
             self._writers = {one.handle: said for one, said in self._said_by(self._reader)}
 
 
-__all__ = ["Peers"]
+def at_both_ends(writers: set[bytes], readers: set[bytes]) -> set[bytes]:
+    """Who is there, of those who say that they have a writer, and a reader: whoever has both."""
+    return writers & readers
+
+
+__all__ = ["Peers", "at_both_ends"]

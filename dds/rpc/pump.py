@@ -71,6 +71,21 @@ class Pump(Generic[T]):
     def start(self) -> None:
         self._thread.start()
 
+    def read(self, reader: DataReader[T]) -> None:
+        """Another reader of the topic takes the place of the present one. On the pump's thread."""
+        paused = self._paused
+        self._waitset.detach(self._watched[0])
+        if not paused:
+            self._waitset.detach(self._unread)
+        self._unread.close()
+        self._reader = self._watched[0] = reader
+        self._missed = 0
+        reader.set_status_mask(STATUSES)
+        self._unread = ReadCondition(reader, ANY)
+        self._waitset.attach(reader)
+        if not paused:
+            self._waitset.attach(self._unread)
+
     def is_this_thread(self) -> bool:
         return threading.current_thread() is self._thread
 
@@ -99,9 +114,10 @@ class Pump(Generic[T]):
             self._thread.join(timeout_s)
 
     def has_missed(self) -> bool:
-        """True if samples were lost since the last time. What a stranger has written that is no sample of the type, and
-        that the reader counts as lost, doesn't matter."""
-        missed = self._reader.get_sample_lost_status().total_count - self._reader._refused
+        """True if samples were lost since the last time, or had come that the order doesn't have any more. What a
+        stranger has written that is no sample of the type, and that the reader counts as lost, doesn't matter."""
+        reader = self._reader
+        missed = reader.get_sample_lost_status().total_count - reader._refused + reader._link.breaks
         before, self._missed = self._missed, missed
         return missed > before
 

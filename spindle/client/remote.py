@@ -244,6 +244,11 @@ class RemoteReaderHandle(ReaderHandle):
         return self._reader.gap_count
 
     @property
+    def rewind_count(self) -> int:  # type: ignore[override]
+        """How often it has had messages that the next node's order doesn't have."""
+        return self._reader.rewind_count
+
+    @property
     def ends(self) -> tuple[Position, ...]:  # type: ignore[override]
         return self._reader.ends
 

@@ -156,6 +156,7 @@ class RemoteReader:
         self.start = Position(0, 0, 0)
         self.continued = True
         self.gap_count = 0
+        self.rewind_count = 0
         self.ends: tuple[Position, ...] = ()
         self._place = (0, 0)  # behind the last message that came
         self._places: list[Position] = []  # where it has stood in other groups
@@ -188,6 +189,7 @@ class RemoteReader:
             self.reader = self._new_reader(start.place)
             self._place = start.place
         else:
+            self.rewind_count += self.topic.spec.level is not Level.UNORDERED and start.place < self._place
             if start.group_id != self.start.group_id:
                 self._places = farthest([*self._places, *places(self.ends, self.start.group_id, self._place)])
                 self._place = start.place

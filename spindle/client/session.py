@@ -95,11 +95,15 @@ class ReaderHandle:
 
     start      where in the topic's order it begins
     continued  of a reader that was opened with `after`: nothing is missing in between
+    rewound    ... it has had messages that the order doesn't have any more: all nodes died that had them, and they were
+               on no disk yet
     ends       where the orders of earlier groups end that the topic's journals outlived
     gap_count  how often something may be missing since; only sessions with nodes of other hosts have such gaps
+    rewind_count  the same of being rewound
     """
 
     gap_count = 0
+    rewind_count = 0
 
     def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader, start: Position, continued: bool,
                  ends: Sequence[Position] = ()) -> None:
@@ -109,6 +113,7 @@ class ReaderHandle:
         self.log = log
         self.start = start
         self.continued = continued
+        self.rewound = False
         self.ends = tuple(ends)
         self.closed = False
         session._channel.add_port(port, log)
@@ -288,8 +293,10 @@ class Session:
             log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
         if self._engine is not None:
             self._engine.attended_by(log)
-        return ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
-                            [position_from_wire(one) for one in reply.reader.ends])
+        handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
+                              [position_from_wire(one) for one in reply.reader.ends])
+        handle.rewound = skips and after is not None and start.place < after.place
+        return handle
 
     # --- saying what there is
 

@@ -44,3 +44,8 @@ def farthest(been: Sequence[Position]) -> list[Position]:
         if one.group_id not in found or found[one.group_id].place < one.place:
             found[one.group_id] = one
     return list(found.values())
+
+
+def elsewhere(been: Sequence[Position], after: Position) -> list[Position]:
+    """The farthest of these in each group but that of `after`, where their reader stands now."""
+    return [one for one in farthest(been) if one.group_id != after.group_id]

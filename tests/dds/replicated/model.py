@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 
-from dds.replicated.machine import Effects, Machine, Phase
+from dds.replicated.conduct import Conduct
+from dds.replicated.machine import Phase
 from dds.replicated.messages import Entry, Kind
 from dds.replicated.object import Carrier, Object, command
 
@@ -38,40 +39,34 @@ class Tape(Object):
 
 
 class Reader:
-    """One replica: a machine, where it stands in the order, and what it has written that isn't in the order yet."""
+    """One replica: where it stands in the order, and what it has written that isn't in the order yet."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.carrier = Carrier(Tape, Tape)
-        self.machine = Machine(number.to_bytes(16, "big"), self.carrier, world.check_every, world.snapshot_every)
+        self.conduct: Conduct[str] = Conduct(
+            number.to_bytes(16, "big"), self.carrier, world.check_every, world.snapshot_every, world.piece)
+        self.machine = self.conduct.machine
         self.at = world.kept_from
-        self.outbox: list[Entry] = [self.machine.join()]
-        self.pending: dict[int, tuple[Entry, str]] = {}
+        self.outbox: list[Entry] = self.conduct.join()
         self.results: dict[str, object] = {}
         self.alive = True
         self.clock = number * 1000
 
     def command(self, text: str) -> None:
-        entry = self.machine.command("mark", self.world.mark.arguments.encode((text,)))
-        self.pending[entry.number] = entry, text
-        self.outbox.append(entry)
+        self.outbox.append(self.conduct.begin("mark", self.world.mark.arguments.encode((text,)), text))
 
     def read(self, most: int) -> None:
         while most and self.at < len(self.world.order):
             entry, timestamp = self.world.order[self.at]
             self.at += 1
             most -= 1
-            self.follow(self.machine.deliver(entry, timestamp, len(entry.body)))
+            write, settled = self.conduct.came(entry, timestamp)
+            self.outbox += write
+            for text, result in settled:
+                assert text not in self.results, "a command was carried out twice"
+                self.results[text] = result.value if result.error is None else str(result.error)
             self.world.compare(self)
-
-    def follow(self, effects: Effects) -> None:
-        self.outbox += effects.send
-        if effects.snapshot is not None:
-            self.outbox += self.machine.pieces(*effects.snapshot, PIECE)
-        for number, result in effects.results:
-            found = self.pending.pop(number, None)
-            assert found is not None, "a command was carried out twice"
-            self.results[found[1]] = result.value if result.error is None else str(result.error)
 
     def write(self, most: int) -> None:
         for _ in range(min(most, len(self.outbox))):
@@ -79,26 +74,27 @@ class Reader:
             self.world.order.append((self.outbox.pop(0), self.clock))
 
     def look_around(self) -> None:
-        self.outbox += self.machine.present({one.machine.me for one in self.world.readers if one.alive})
+        self.outbox += self.conduct.look_around({one.machine.me for one in self.world.readers if one.alive})
 
     def lose_node(self) -> None:
         """Some of what it wrote is lost; what is pending is written again, also what had come."""
-        self.outbox = [*self.machine.reattached(), *(self.machine.stamped(one) for one, _ in self.pending.values())]
+        self.outbox = self.conduct.write_again()
 
     def lose_place(self) -> None:
-        self.outbox += self.machine.lose_place()
-        self.pending.clear()
-        self.at = max(self.at, self.world.random.randrange(self.at, len(self.world.order) + 1))
+        self.outbox += self.conduct.lose_place()[0]
+        self.at = self.world.kept_from
 
 
 class World:
     """The order and all replicas. keeps: entries that a newcomer finds at least; None = all."""
 
-    def __init__(self, seed: int, check_every: int = 5, snapshot_every: int = 0, keeps: int | None = None) -> None:
+    def __init__(self, seed: int, check_every: int = 5, snapshot_every: int = 0, keeps: int | None = None,
+                 piece: int = PIECE) -> None:
         self.random = random.Random(seed)
         self.check_every = check_every
         self.snapshot_every = snapshot_every
         self.keeps = keeps
+        self.piece = piece
         self.order: list[tuple[Entry, int]] = []
         self.readers: list[Reader] = []
         self.states: dict[int, tuple[bytes, bytes]] = {}  # by place of the order: what all must have there

@@ -7,6 +7,7 @@ Method: replicas on nodes of this process; programs that are killed are in test_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -206,6 +207,34 @@ def test_nobody_has_the_state(participant) -> None:
     with pytest.raises(StateLost, match="nobody who has its state is left"):
         Replica(participant, "ledger", Ledger, history_bytes=0)
     reader.close()
+
+
+def test_who_may_have_missed_something_reads_anew(participant) -> None:
+    """Goal: it finds the object in what the topic has kept, though nobody else has it."""
+    with Replica(participant, "ledger", Ledger) as only:
+        for k in range(20):
+            only.append(f"a {k}")
+        before = only._core._reader
+        before._switched(continued=False)  # as when its node has gone and the next one has less
+        wait_until(lambda: only._core._reader is not before and not only._core._reads_anew
+                   and only.phase == "is live")
+        assert only.append("a 20") == 21 and only.all() == [f"a {k}" for k in range(21)]
+        with Replica(participant, "ledger", Ledger) as other:
+            assert other.all() == only.all()
+            wait_until(lambda: set(only.replicas()) == {only.id, other.id})
+
+
+def test_who_has_carried_out_what_the_order_doesn_t_have_reads_anew(participant) -> None:
+    """Method: the reader's link says so, as when it is opened at the next node; no sample was lost."""
+    with Replica(participant, "ledger", Ledger) as only:
+        only.append("a 0")
+        before = only._core._reader
+        before._link.breaks += 1
+        with contextlib.suppress(OutcomeUnknown):
+            only.append("a 1")
+        wait_until(lambda: only._core._reader is not before and not only._core._reads_anew
+                   and only.phase == "is live")
+        assert only.all() == ["a 0", "a 1"]
 
 
 def test_closing_in_the_middle(participant) -> None:

@@ -6,6 +6,7 @@ or repeating a message that is still there. Method: real daemons that are killed
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -223,6 +224,34 @@ def test_a_reader_is_told_when_something_may_be_missing(group: list[Daemon], run
             assert back.continued and take(back, 1) == [b"more of it"]
     finally:
         again.stop()
+
+
+def test_a_reader_is_told_when_the_order_has_less_than_it_has_had(runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: who has taken messages that were on no disk when all nodes died knows it. Method: a reader that claims to
+    have had more than the journal holds; one that has had just that is told nothing of the kind."""
+    spec, arguments = TopicSpec("logged", level=Level.LOGGED, size_max=64), ("--journal-dir", str(tmp_path))
+    daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+    try:
+        with attach(node_id=1) as session:
+            session.declare_topic(spec)
+            writer = session.open_writer("logged")
+            reader = session.open_reader("logged", keep_all=True, from_history=True)
+            writer.inbox.write(b"on disk")
+            assert writer.inbox.wait_acknowledged(10.0, persisted=True) and take(reader, 1) == [b"on disk"]
+            place = reader.position
+        daemon.kill()
+        daemon = Daemon(1, *arguments, runtime_dir=runtime_dir).wait_ready()
+        with attach(node_id=1) as session:
+            session.declare_topic(spec)
+            beyond = dataclasses.replace(place, sequence=place.sequence + 3)
+            same, more = (session.open_reader("logged", keep_all=True, from_history=True, after=one)
+                          for one in (place, beyond))
+            assert (same.continued, same.rewound) == (True, False)
+            assert (more.continued, more.rewound) == (True, True)
+            session.open_writer("logged").inbox.write(b"later")
+            assert take(same, 1) == take(more, 1) == [b"later"]
+    finally:
+        daemon.stop()
 
 
 def test_a_writer_knows_what_its_dead_node_had_not_acknowledged(group: list[Daemon]) -> None:
