@@ -27,9 +27,10 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--having", type=click.Choice(["remotes", "liars", "newer", "guarded", "resets", "crowded",
-                                          "embedded"]),
+                                          "embedded", "keyed", "replicas"]),
               help="Only seeds whose runs of whole nodes have programs without a node, programs that lie, newer "
-              "settings, keys and rules, broken connections, tens of topics, or nodes inside programs.")
+              "settings, keys and rules, broken connections, tens of topics, nodes inside programs, messages with "
+              "keys, or programs with a replicated object.")
 @click.option("--seed", type=click.IntRange(0), help="Run one seed.")
 @click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Run one seed and print every event.")
 @click.option("--until", type=click.IntRange(1), metavar="STEP", help="With --replay: stop after this step.")

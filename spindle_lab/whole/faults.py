@@ -38,10 +38,12 @@ class Faults:
             kinds += [self.cut, self.cut, self.close_to_new]
         if self.world.setup.resets:
             kinds += [self.reset_between] * 6
-        if any(spec.level is Level.LOGGED for spec in self.world.specs):
+        if any(spec.level is Level.LOGGED for spec in self.world.all_specs):
             kinds += [self.lose_power, self.lose_power, self.disk_full, self.disk_fails, self.disk_slow]
         if any(isinstance(one, RemoteProgram) for one in self.world.programs):
             kinds += [self.kill_relay] * 4 + [self.reset] * 4 + [self.cut_off, self.cut_off, self.halt_remote]
+        if self.world.objects is not None:
+            kinds += [self.new_replica] * 4 + [self.kill_donor] * 2 + [self.kill_all_nodes]
         kind = rng.choice(kinds)
         self.world.faults[kind.__name__] = self.world.faults.get(kind.__name__, 0) + 1
         kind()
@@ -172,6 +174,24 @@ class Faults:
         rng = self.system.random
         host = rng.choice(self.world.nodes).host
         self.world.programs.append(Program(self.world, len(self.world.programs) + 100, host))
+
+    # --- of a replicated object
+
+    def new_replica(self) -> None:
+        """One more replica, which comes late."""
+        host = self.system.random.choice(self.world.nodes).host
+        self.world.begin_replica(len(self.world.programs) + 100, host)
+
+    def kill_donor(self) -> None:
+        """Who gives the next snapshot dies in its middle."""
+        assert self.world.objects is not None
+        self.world.objects.donor_dies_at = self.system.random.choice((0, 1, 3, 9))
+
+    def kill_all_nodes(self) -> None:
+        """kill -9 of all there are: what is on disk is left."""
+        for slot in self.world.nodes:
+            if slot.running:
+                self._kill(slot)
 
     def _two_hosts(self) -> tuple[str, str]:
         rng, hosts = self.system.random, sorted({slot.host for slot in self.world.nodes})

@@ -29,7 +29,7 @@ RECORD_COST = 128
 
 def look(world: World) -> None:
     """Raises Violation."""
-    for spec in world.specs:
+    for spec in world.all_specs:
         if spec.level is Level.LOGGED:
             _look_at(world, spec.name)
 

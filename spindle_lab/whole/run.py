@@ -117,7 +117,7 @@ def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None,
         world = World(system, setup or drawn, trace)
         if trace is not None:
             trace(str(world.setup))
-            trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.specs))
+            trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.all_specs))
         try:
             with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small, watched(system):
                 if trace is not None and small:

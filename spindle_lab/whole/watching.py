@@ -10,6 +10,7 @@ from spindle_lab.whole.violation import Violation
 if TYPE_CHECKING:
     from spindle.client.session import Session
     from spindle.group.endpoints import Endpoint
+    from spindle_lab.whole.objects import Port
     from spindle_lab.whole.programs import Reading, Writing
     from spindle_lab.whole.world import World
 
@@ -53,7 +54,9 @@ def difference(world: World, session: Session, watching: Watching | None, outsid
     if set(view.node_ids) != members:
         return f"it sees the members {view.node_ids} of {sorted(members)}"
     seen = {one.guid: (one.is_writer, one.topic, one.app_name) for one in session.endpoints()}
-    ports: list[Reading | Writing] = [*world.checks.readings, *world.checks.writings]
+    ports: list[Reading | Writing | Port] = [*world.checks.readings, *world.checks.writings]
+    if world.objects is not None:
+        ports += world.objects.ports
     there = {one.guid: (one.is_writer, one.topic, one.program.process.name) for one in ports if one.open and one.guid}
     if seen != there:
         return f"of endpoints it sees {_named(seen, there)}, and doesn't see {_named(there, seen)}"

@@ -28,8 +28,10 @@ from spindle_lab.whole.disk import Disk
 from spindle_lab.whole.guarded import Guard, Guest, Stranger
 from spindle_lab.whole.liars import Liar
 from spindle_lab.whole.lines import Lines
+from spindle_lab.whole.objects import Objects
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
+from spindle_lab.whole.replicas import Replicating
 from spindle_lab.whole.rest import is_left, kept_in_vain, left_in
 from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.slots import EmbeddedSlot, NodeSlot
@@ -74,6 +76,7 @@ class Setup:
     late: int = 0  # of the nodes, those that are started in the middle, at one time
     embedded: int = 0  # of the nodes, those that programs have in their own processes
     keyed: bool = False  # messages of some topics have keys, and nodes keep the last of each
+    replicas: int = 0  # programs that hold a replica of an object, beside the others
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -104,6 +107,10 @@ class Setup:
         if apart.random() < 0.12:
             setup.embedded = min(setup.nodes, apart.choice((1, 1, 2, 8)))
         setup.keyed = apart.random() < 0.3
+        apart = random.Random(f"replicas {seed}")
+        if apart.random() < 0.12 and not setup.guarded:
+            setup.replicas = apart.choice((1, 2, 3, 5))
+            setup.faults += apart.choice((1, 2, 4))
         return setup
 
 
@@ -136,12 +143,18 @@ class World:
         self.nodes = [(EmbeddedSlot if n < setup.embedded else NodeSlot)(self, n + 1, hosts[n % len(hosts)])
                       for n in range(setup.nodes)]
         self.specs = [self._spec(n) for n in range(setup.topics)]
+        self.objects = Objects(self) if setup.replicas else None
         self.programs: list[Program] = []
         self.liars: list[Liar] = []
         self.guard = Guard(self) if setup.guarded else None
         self.agreed: Agreed | None = None
         system.on_pass, system.keep_back = self._on_pass, self.keep_back
         self._hosts = hosts
+
+    @property
+    def all_specs(self) -> list[TopicSpec]:
+        """Those of the object, too, which only its own programs use."""
+        return [*self.specs, self.objects.spec] if self.objects is not None else self.specs
 
     def _killed(self, process: Process) -> None:
         if process.host in self.disks:
@@ -250,6 +263,9 @@ class World:
         for number in range(setup.programs):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_program, number, host))
+        for number in range(setup.replicas):
+            host = self._hosts[system.random.randrange(len(self._hosts))]
+            system.after(system.random.randrange(30 * MS), functools.partial(self.begin_replica, number, host))
         for number in range(setup.liars):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_liar, number, host))
@@ -277,6 +293,8 @@ class World:
         self.checks.gaps()
         self.tables.end(self.checks.readings)
         histories.look(self.checks)
+        if self.objects is not None:
+            self.objects.end()
         self.settled = True
         self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is")
         self.over = True
@@ -308,6 +326,10 @@ class World:
 
     def _begin_guest(self, number: int, host: str) -> None:
         self.programs.append(Guest(self, number, host))
+
+    def begin_replica(self, number: int, host: str) -> None:
+        """One more program with a replica of the object."""
+        self.programs.append(Replicating(self, number, host))
 
     def _begin_strangers(self) -> None:
         Stranger(self, 0)
@@ -376,7 +398,8 @@ class World:
     def _unsettled(self) -> str:
         return self.checks.settled() or histories.lacking(self.checks) or next(
             (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "") or (
-            self.agreed.behind() if self.agreed is not None else "") or kept_in_vain(
+            self.agreed.behind() if self.agreed is not None else "") or (
+            self.objects.unsettled() if self.objects is not None else "") or kept_in_vain(
             [slot.attachments for slot in self.nodes if slot.attachments is not None and slot.serving])
 
     def _unseen(self) -> str:

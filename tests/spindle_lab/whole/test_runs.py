@@ -87,6 +87,24 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     assert summary.paths["a late reader gets the last messages of each key"] > 3
 
 
+def test_programs_with_replicas_of_an_object() -> None:
+    """O1 to O5: the same state everywhere, nothing twice, no caller told what is not so."""
+    summary = run_seeds(itertools.islice(having("replicas"), 12), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.paths["all replicas have all commands in the end"] > 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_replicas_meet_every_fault() -> None:
+    summary = run_seeds(itertools.islice(having("replicas"), 100), jobs=2)
+    assert not summary.failed, summary.failed[0]
+    assert {"new_replica", "kill_donor", "kill_all_nodes"} <= summary.faults.keys()
+    assert not {"a command waits for a snapshot", "a logged object has outlived all nodes", "a replica gets a snapshot",
+                "a replica goes on at the next node", "a replica loses its place", "a replicated object is lost",
+                "who gives a snapshot is gone in its middle"} - summary.paths.keys()
+
+
 def test_programs_with_a_node_in_their_own_process() -> None:
     summary = run_seeds(itertools.islice(having("embedded"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
