@@ -188,15 +188,15 @@ class ReplicatedCommand(Generic[R]):
     def __call__(self, *arguments: Any, **keywords: Any) -> R:
         """Have it carried out, and wait for its result."""
         deadline = Deadline(self._timeout_ns)
-        future = self._core.begin(self._operation, arguments, keywords)
+        future = self._core.begin(self._operation, arguments, keywords, self._timeout_ns)
         if not concurrent.futures.wait([future], deadline.left_s()).done:
             raise self._late()
         self._keep(deadline)
         return future.result()
 
     def future(self, *arguments: Any, **keywords: Any) -> Future[R]:
-        """Have it carried out, and don't wait; there is no deadline."""
-        return self._core.begin(self._operation, arguments, keywords)
+        """Have it carried out, and don't wait for that; there is no deadline. Waits for room, as a write does."""
+        return self._core.begin(self._operation, arguments, keywords, self._timeout_ns)
 
     async def aio(self, *arguments: Any, **keywords: Any) -> R:
         """Have it carried out, and wait in a coroutine."""
@@ -204,7 +204,7 @@ class ReplicatedCommand(Generic[R]):
 
         # Writing may have to wait for room, and the loop must not.
         deadline = Deadline(self._timeout_ns)
-        future = await asyncio.to_thread(self._core.begin, self._operation, arguments, keywords)
+        future = await asyncio.to_thread(self._core.begin, self._operation, arguments, keywords, self._timeout_ns)
         done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=deadline.left_s())
         if not done:
             raise self._late()
@@ -242,7 +242,6 @@ class _Core:
         self.logged = logged
         self._history_bytes = history_bytes
         self._commands_max = commands_max
-        self._timeout_ns = timeout_ns
         self._lock = threading.RLock()  # of the machine and the object; a command may ask its own object
         self._changed = threading.Condition(self._lock)
         self._writing = threading.Lock()  # commands are numbered and written in one order
@@ -313,8 +312,9 @@ class _Core:
 
     # --- the program
 
-    def begin(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Future[Any]:
-        """Write a command. Raises as a write, and for wrong arguments."""
+    def begin(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any], timeout_ns: int
+              ) -> Future[Any]:
+        """Write a command; waits for room at most so long. Raises as a write, and for wrong arguments."""
         values = operation.bind(arguments, keywords)
         try:
             body = operation.arguments.encode(values)
@@ -325,7 +325,7 @@ class _Core:
                                f"{operation.name}(): a command that another command waits for would wait for ever; "
                                "call the method of the object itself")
         future: Future[Any] = Future()
-        deadline = Deadline(self._timeout_ns)
+        deadline = Deadline(timeout_ns)
         while True:
             with self._writing:
                 with self._lock:
@@ -339,8 +339,9 @@ class _Core:
                     try:
                         self._write_command(entry)
                     except BaseException:
-                        with self._lock:
+                        with self._changed:
                             self._conduct.withdraw(entry)
+                            self._changed.notify_all()
                         raise
                     return future
             # Not under `_writing`: after the death of a node, others must write before there is room.
@@ -349,7 +350,7 @@ class _Core:
                                               deadline.left_s()):
                     raise DDSTimeout(f"{self.name}: the command was not written: there was no room for it in what the "
                                      f"object's topic keeps ({self._history_bytes} bytes, history_bytes) before the "
-                                     f"next snapshot is complete, within {self._timeout_ns / 1e9:g} s")
+                                     f"next snapshot is complete, within {timeout_ns / 1e9:g} s")
 
     def _write_command(self, entry: Entry) -> None:
         while True:
@@ -538,8 +539,9 @@ class _Core:
         self._peers.read(reader)
         self._pump.read(reader)
         close_ends(before)
-        with self._lock:
+        with self._changed:
             entries, given_up = self._conduct.lose_place()
+            self._changed.notify_all()
             self._have_written(entries)
             _fail(given_up, OutcomeUnknown(f"{self.name}: commands may be missing here: nobody can say whether this "
                                            "one was carried out"))
