@@ -61,6 +61,7 @@ class Held:
         self.places: dict[int, Position] = {}  # as a reader of DDS remembers them
         self.after: Position | None = None
         self.readable = True  # all that its dead node had delivered was read
+        self.hears_twice = False  # that its node has gone: a writer and the pump of a Replica may both say so
         self.group_id = 0  # in whose order its node is
         self.waits_since = 0
 
@@ -161,6 +162,7 @@ class Replicating(Program):
             entries, _ = held.conduct.lose_place()
             held.others += entries
         held.callers += held.conduct.write_again()
+        held.hears_twice = self.rng.random() < 0.5
 
     def _announced(self, held: Held, guid: bytes, is_writer: bool) -> None:
         held.guids.add(guid)
@@ -235,6 +237,9 @@ class Replicating(Program):
                 if rng.random() < 0.004:
                     leaves = True
                     held.others += held.conduct.leave()
+            if held.hears_twice and rng.random() < 0.5:
+                held.hears_twice = False
+                held.callers += held.conduct.write_again()
             self._write_some(held, rng.choice((0, 1, 4, 1000)))
             self._note_safe(held)
             if leaves and not held.others and not held.callers:
