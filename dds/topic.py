@@ -98,6 +98,7 @@ class Topic(Entity, Generic[T]):
         self._inconsistent = InconsistentTopicStatus()
         self._differing: set[bytes] = set()  # guids of endpoints
         self._told: set[str] = set()  # differences that the log has
+        self._history_depth(own)  # or it raises
         self._check_own(domain_participant)
         self._enter(domain_participant, policies.DEFAULT + own, listener)
         try:
@@ -247,11 +248,12 @@ class Topic(Entity, Generic[T]):
 
     def _history_depth(self, qos: Qos) -> int:
         """Samples to keep for late joiners, of types with a key of each instance; 0 = what fits."""
+        service = self._own_qos[Policy.DurabilityService] or qos[Policy.DurabilityService]
+        kept = 0 if service is None else policies.service_depth(service, self._codec.key_of is not None, self._order)
         if self._order:
             return 0  # KeepLast counts this topic alone; the node counts all that it has in one order
-        service = self._own_qos[Policy.DurabilityService] or qos[Policy.DurabilityService]
         if service is not None:
-            return policies.history_depth(Qos(service.history))
+            return kept
         return policies.history_depth(self._own_qos) or policies.history_depth(qos)
 
     def _settle(self, own: Qos, extra: Qos | None, is_writer: bool) -> tuple[TopicInfo, Qos]:
@@ -263,6 +265,7 @@ class Topic(Entity, Generic[T]):
         if not self._enabled:
             raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r} is to be enabled first")
         said = self._own_qos + own
+        self._history_depth(said)  # or it raises
         level = policies.level_of(said)
         if not is_writer and not policies.says_level(self._own_qos):
             level = max(level, 1)

@@ -114,6 +114,25 @@ def samples_max(qos: Qos, keyed: bool) -> int:
     return min((one for one in counts if one != -1), default=0)
 
 
+def service_depth(service: Any, keyed: bool, order: str) -> int:
+    """Samples that a DurabilityService keeps for late joiners, of types with a key (`keyed`) of each instance; 0 = what
+    fits. `order`: the order group of the topic, empty: none.
+
+    Raises DDSException (UNSUPPORTED) for a limit that nodes can't keep.
+    """
+    limits = [service.max_samples, service.max_instances, service.max_samples_per_instance]
+    reason = ""
+    if order and limits != [-1, -1, -1]:
+        reason = "what is kept of an order group is limited in bytes, by Topic(history_bytes=); use limits of -1"
+    elif keyed and limits[:2] != [-1, -1]:
+        reason = ("of types with a key, what is kept is limited for each instance, by max_samples_per_instance or the "
+                  "history, and in bytes by Topic(history_bytes=); use a max_samples and max_instances of -1")
+    if reason:
+        raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED, f"a Topic can't have {service!r}: {reason}")
+    bounds = [history_depth(Qos(service.history)) or -1, service.max_samples_per_instance, service.max_samples]
+    return min((one for one in bounds if one != -1), default=0)
+
+
 def best_effort(qos: Qos) -> bool:
     return table.is_best_effort(qos[Policy.Reliability])
 

@@ -169,9 +169,8 @@ def _wrong_service(policy: Any, entity: str) -> str | None:
 
 def _refused_service(policy: Any, entity: str) -> str | None:
     if policy.cleanup_delay:
-        return "what is kept is not cleaned up by time; use a cleanup_delay of 0"
-    if (policy.max_samples, policy.max_instances, policy.max_samples_per_instance) != (-1, -1, -1):
-        return "what is kept is limited by its history, and in bytes by Topic(history_bytes=); use limits of -1"
+        return ("what is kept is not cleaned up by time, because nodes agree on an order and not on a time; use a "
+                "cleanup_delay of 0, and unregister instances that aren't needed any more")
     return None
 
 
@@ -219,7 +218,7 @@ TABLE: tuple[Row, ...] = (
         "the [level of the topic](#the-level-of-a-topic), and whether a reader begins with the history",
         inherited="topic", fits=lambda offered, requested: durability_rank(offered) >= durability_rank(requested)),
     Row("DurabilityService", (TOPIC, WRITER), 22,
-        "how much is kept for [late joiners](#late-joiners), before History; no cleanup delay, no limits",
+        "how much is kept for [late joiners](#late-joiners), before History; its limits, see there; no cleanup delay",
         impossible=_wrong_service, refused=_refused_service),
     Row("PresentationAccessScope", (PUBLISHER, SUBSCRIBER), 3,
         "samples of a topic always come in order, and [coherent sets](dds.md#coherent-sets) whole. `Group` is about "

@@ -20,6 +20,7 @@ import pytest
 from dds import (
     DataReader,
     DataWriter,
+    DDSException,
     DomainParticipant,
     InstanceState,
     InvalidSample,
@@ -107,6 +108,32 @@ def test_the_history_of_the_durability_service_counts_first(participant: DomainP
         writer.write(Track(number % 2, number))
     assert writer.wait_for_acks(LONG)
     assert seen(everything(participant, topic), 4) == [(0, 6), (1, 7), (0, 8), (1, 9)]
+
+
+def test_limits_of_the_durability_service(two_nodes: tuple[DomainParticipant, DomainParticipant]) -> None:
+    """Both nodes keep so many samples of each instance, also those that came to one of them as history."""
+    one = two_nodes[0]
+    limited = qos() + Qos(Policy.DurabilityService(0, Policy.History.KeepAll, -1, -1, 2))
+    topics = [Topic(participant, "tracks", Track, limited) for participant in two_nodes]
+    writer = DataWriter(one, topics[0])
+    for number in range(10):
+        writer.write(Track(number % 2, number))
+    assert writer.wait_for_acks(LONG)
+    for participant, topic in zip(two_nodes, topics, strict=True):
+        assert seen(everything(participant, topic), 4) == [(0, 6), (1, 7), (0, 8), (1, 9)]
+    for limits in ((5, -1, -1), (-1, 5, -1)):
+        with pytest.raises(DDSException, match="use a max_samples and max_instances of -1"):
+            Topic(one, "other", Track, qos() + Qos(Policy.DurabilityService(0, Policy.History.KeepAll, *limits)))
+
+
+def test_limits_of_the_durability_service_without_a_key(participant: DomainParticipant) -> None:
+    topic = Topic(participant, "t", bytes, Qos(Policy.Durability.TransientLocal, Policy.DurabilityService(
+        0, Policy.History.KeepAll, 3, 1, -1)))
+    writer = DataWriter(participant, topic)
+    for number in range(10):
+        writer.write(b"%d" % number)
+    assert writer.wait_for_acks(LONG)
+    assert DataReader(participant, topic).take(9) == [b"7", b"8", b"9"]
 
 
 def test_how_an_instance_ended(two_nodes: tuple[DomainParticipant, DomainParticipant]) -> None:

@@ -41,8 +41,7 @@ HONOURED = [
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
 UNSUPPORTED = [
-    Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1),
-    Policy.DurabilityService(0, Policy.History.KeepAll, 5, -1, -1)]
+    Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1)]
 
 IMPOSSIBLE = [
     Policy.Reliability.Reliable(-1), Policy.History.KeepLast(0), Policy.ResourceLimits(0), Policy.ResourceLimits(-2),
@@ -71,6 +70,23 @@ def test_refused_with_what_to_do_instead(policy):
         check("DataReader", Qos(policy), DataReaderQos)
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
     assert repr(policy) in str(caught.value) and "DataReader" in str(caught.value)
+
+
+@pytest.mark.parametrize(("depth", "limits", "keyed", "kept"), [
+    (0, (-1, -1, -1), True, 0), (3, (-1, -1, -1), True, 3), (0, (-1, -1, 4), True, 4), (3, (-1, -1, 4), False, 3),
+    (0, (7, -1, 4), False, 4), (9, (7, -1, -1), False, 7), (0, (7, 1, -1), False, 7)])
+def test_what_a_durability_service_keeps(depth, limits, keyed, kept):
+    history = Policy.History.KeepLast(depth) if depth else Policy.History.KeepAll
+    assert policies.service_depth(Policy.DurabilityService(0, history, *limits), keyed, "") == kept
+
+
+@pytest.mark.parametrize(("limits", "keyed", "order", "instead"), [
+    ((7, -1, -1), True, "", "history_bytes"), ((-1, 2, 3), True, "", "max_samples_per_instance or the history"),
+    ((-1, -1, 3), True, "group", "limited in bytes"), ((5, -1, -1), False, "group", "limited in bytes")])
+def test_limits_that_nodes_can_not_keep(limits, keyed, order, instead):
+    with pytest.raises(DDSException, match=instead) as caught:
+        policies.service_depth(Policy.DurabilityService(0, Policy.History.KeepAll, *limits), keyed, order)
+    assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
 
 @pytest.mark.parametrize("policy", IMPOSSIBLE, ids=repr)
