@@ -57,6 +57,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     "Look": {
         "status": Entry("spindle.cli.status:status", "Show a node: its group, topics, applications, counters."),
+        "ls": Entry("spindle.cli.ls:ls", "List who is in the domain, and what each writes and reads."),
         "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, or show one."),
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "top": Entry("spindle.cli.top:top", "Watch rates live in the terminal."),

@@ -323,11 +323,24 @@ def test_what_is_closed_before_it_begins_leaves_nothing(apart):
 
 
 def test_several_threads_enable_it_once(apart):
+    """All of them find it disabled before the first one begins."""
     later, other = apart
-    topic = Topic(later, "t", bytes)
+    topic, publisher = Topic(later, "t", bytes), Publisher(later)
     topic.enable()
-    writer = DataWriter(later, topic)
-    failed = []
+    publisher.enable()
+    publisher.set_qos(LATER)
+    found_disabled, starts, failed = threading.Barrier(8), [], []
+
+    class Writer(DataWriter):
+        def _check_factory(self):
+            super()._check_factory()
+            found_disabled.wait(20)
+
+        def _start(self):
+            starts.append(self)
+            super()._start()
+
+    writer = Writer(publisher, topic)
 
     def enable():
         try:
@@ -341,7 +354,8 @@ def test_several_threads_enable_it_once(apart):
         one.start()
     for one in threads:
         one.join(20)
-    assert not failed and len(DataReader(other, Topic(other, "t", bytes)).matched_pub) == 1
+    assert not failed and len(starts) == 1
+    assert len(DataReader(other, Topic(other, "t", bytes)).matched_pub) == 1
 
 
 def test_what_is_builtin_is_enabled(apart):
