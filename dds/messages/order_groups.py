@@ -67,7 +67,11 @@ def channel_in(announced: bytes) -> Channel | None:
     """The one that an endpoint announces with these bytes; None for endpoints outside of groups, and for nonsense."""
     try:
         said = json.loads(announced)
-        return Channel(str(said["topic"]), str(said["type"]), bytes.fromhex(said["hash"])) if "topic" in said else None
+        if "topic" not in said:
+            return None
+        channel = Channel(str(said["topic"]), str(said["type"]), bytes.fromhex(said["hash"]))
+        _ = channel.number, channel.mark  # UnicodeEncodeError for half a surrogate pair, which JSON can say
+        return channel
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

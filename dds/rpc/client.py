@@ -144,13 +144,13 @@ class RemoteOperation(Generic[R]):
 
     def future(self, *arguments: Any, **keywords: Any) -> Future[R]:
         """Call it, and don't wait. What is wrong with the call itself is raised here, the rest by the future."""
-        return self._core.begin(self._operation, arguments, keywords, self._timeout_ns, False) or _nothing()
+        return self._core.begin(self._operation, arguments, keywords, self._timeout_ns, False, True) or _nothing()
 
     async def aio(self, *arguments: Any, **keywords: Any) -> R:
         """Call it, and wait in a coroutine."""
         import asyncio
 
-        future = self._core.begin(self._operation, arguments, keywords, self._timeout_ns, True)
+        future = self._core.begin(self._operation, arguments, keywords, self._timeout_ns, True, True)
         return cast(R, None) if future is None else cast(R, await asyncio.wrap_future(future))
 
     def within(self, timeout: int) -> RemoteOperation[R]:
@@ -206,8 +206,9 @@ class _Core:
     # --- the program
 
     def begin(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any], timeout_ns: int,
-              never_block: bool) -> Future[Any] | None:
-        """Send a call. None for one-way calls. `never_block`: the sender's thread sends it."""
+              never_block: bool, cancellable: bool = False) -> Future[Any] | None:
+        """Send a call. None for one-way calls. `never_block`: the sender's thread sends it; `cancellable`: the program
+        gets the future, and may cancel it."""
         values = operation.bind(arguments, keywords)
         try:
             encoded = operation.arguments.encode(values)
@@ -227,7 +228,7 @@ class _Core:
             has_server, next_ns = call.server is not None, self._calls.next_ns
         if next_ns is not None:
             self._pump.due(next_ns)
-        if future is not None and never_block:
+        if future is not None and cancellable:
             future.add_done_callback(lambda done: self._cancelled(call) if done.cancelled() else None)
         if not has_server:
             return future

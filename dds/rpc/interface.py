@@ -167,9 +167,14 @@ class Thrown:
             raise ValueError(f"{self.name} can't be made of a text: {error}") from error
 
 
-def text_of(error: Exception) -> str:
+def text_of(error: BaseException) -> str:
     """What it says; of a KeyError without the quotes."""
-    return error.args[0] if len(error.args) == 1 and isinstance(error.args[0], str) else str(error)
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        return error.args[0]
+    try:
+        return str(error)
+    except Exception as why:
+        return f"(its text can't be made: {type(why).__name__})"
 
 
 class Interface:

@@ -117,6 +117,7 @@ class Server:
                          for _ in range(workers)]
         self._loop = loop
         self._loop_thread: threading.Thread | None = None
+        self._stops_loop = False  # coroutines that are left are cancelled
         self._replies: queue.SimpleQueue[tuple[Job, Reply, Future[None]] | None] = queue.SimpleQueue()
         self._replier: threading.Thread | None = None
         if self._coroutines:
@@ -224,7 +225,21 @@ class Server:
             log.debug("%s: %s", name, why)
             self._refuse(request, Code.OUT_OF_RESOURCES, why)
         elif coroutine and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._start_coroutines)
+            try:
+                self._loop.call_soon_threadsafe(self._start_coroutines)
+            except RuntimeError:  # the program has closed the loop that it gave us
+                self._refuse_coroutines()
+
+    def _refuse_coroutines(self) -> None:
+        """The loop of the coroutine methods is gone, and stays gone."""
+        while True:
+            with self._lock:
+                job = self._waiting_async.take(time.monotonic_ns())
+            if job is None:
+                return
+            if not job.operation.oneway:
+                self._reply(Reply(job.client, job.number, Code.OUT_OF_RESOURCES, "",
+                                  b"the event loop of the server's coroutine methods is closed"))
 
     def _refuse(self, request: Request, code: Code, why: str) -> None:
         operation = self._interface.operations.get(request.operation)
@@ -304,9 +319,11 @@ class Server:
                 body = operation.encode_result(result)
             else:
                 code, error_name, body = self._failed(operation, error)
-        except (TypeError, ValueError) as wrong:
-            log.error("%s.%s(): %s", name, operation.name, wrong)
-            code, body = Code.RESULT_LOST, f"{operation.name}() was carried out, but: {wrong}"[:TEXT_MAX].encode()
+        except Exception as wrong:  # values and errors are the service's: their own methods may raise anything
+            text = text_of(wrong)
+            log.error("%s.%s(): %s", name, operation.name, text)
+            code, error_name = Code.RESULT_LOST, ""
+            body = f"{operation.name}() was carried out, but: {text}"[:TEXT_MAX].encode("utf-8", "replace")
         return None if operation.oneway else Reply(job.client, job.number, code, error_name, body)
 
     def _failed(self, operation: Operation, error: BaseException) -> tuple[Code, str, bytes]:
@@ -315,8 +332,7 @@ class Server:
             assert isinstance(error, Exception)
             return Code.DECLARED_EXCEPTION, thrown.name, thrown.encode(error)
         log.warning("%s.%s() raised %s", self._interface.name, operation.name, type(error).__name__, exc_info=error)
-        text = text_of(error) if isinstance(error, Exception) else str(error)
-        return Code.UNKNOWN_EXCEPTION, type(error).__name__[:100], text[:TEXT_MAX].encode("utf-8", "replace")
+        return Code.UNKNOWN_EXCEPTION, type(error).__name__[:100], text_of(error)[:TEXT_MAX].encode("utf-8", "replace")
 
     def _reply(self, reply: Reply) -> None:
         while True:
@@ -358,6 +374,7 @@ class Server:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+            self._stops_loop = True
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
@@ -383,7 +400,9 @@ class Server:
         try:
             try:
                 result = await job.operation.call(self._implementation, job.values)
-            except Exception as error:
+            except BaseException as error:  # as of other methods: what one of them raises must not end the loop
+                if self._ended or self._stops_loop:
+                    raise
                 reply = self._reply_of(job, error, None)
             else:
                 reply = self._reply_of(job, None, result)
