@@ -1,3 +1,3 @@
 """Not part of Spindle: importing this says so."""
 
-raise ImportError("Spindle has no dds.tools: there is `spindle` on the command line: ls, topics, typeof, pub, sub, top, doctor")
+raise ImportError("Spindle has no dds.tools: `spindle` on the command line has ls, topics, typeof, pub, sub, top")
