@@ -245,18 +245,27 @@ def size_max(node: Node, position: int, alignment_max: int) -> int | None:
         count = node.bound if isinstance(node, Sequence) else node.length
         if count is None:
             return None
-        at: int | None = position
+        place = position
         if sequence or node.header:
-            at = align(position, 4) + 4 * (int(sequence) + int(node.header))
-        for _ in range(count):
-            at = size_max(node.element, at, alignment_max) if at is not None else None
-            if at is None:
+            place = align(position, 4) + 4 * (int(sequence) + int(node.header))
+        seen: dict[int, tuple[int, int]] = {}  # position modulo 8 -> elements left there, and where
+        while count:
+            before = seen.setdefault(place % 8, (count, place))
+            if before[0] > count:  # alignment repeats: so does what this many elements take
+                period, size = before[0] - count, place - before[1]
+                place, count = place + count // period * size, count % period
+                seen.clear()
+                if not count:
+                    break
+            after = size_max(node.element, place, alignment_max)
+            if after is None:
                 return None
-        return at
+            place, count = after, count - 1
+        return place
     if isinstance(node, OptionalValue):
         return size_max(node.value, position + 1, alignment_max)
     if isinstance(node, Struct):
-        at = align(position, 4) + 4 if node.delimited else position
+        at: int | None = align(position, 4) + 4 if node.delimited else position
         for _, member in node.members:
             at = size_max(member, at, alignment_max) if at is not None else None
         return at

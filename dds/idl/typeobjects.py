@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import keyword
+import math
 import threading
 import typing
 from typing import Any
@@ -28,6 +29,8 @@ from cyclonedds_idl import (
 from cyclonedds_idl import types as idl_types
 
 MAPPING_BYTES_MAX = 64 << 10  # of a type that another program describes
+MEMBERS_MAX = 4096  # of such a type, those of its members' types counted wherever they stand
+ELEMENTS_MAX = 1 << 20  # the same, with arrays of structs and unions unrolled, as the library does it for keys
 CLASSES_MAX = 256  # types of other programs that are kept
 UNBOUNDED = 2**32 - 1
 RESERVED = {"value", "discriminator"}  # names that a union's class has itself
@@ -163,6 +166,7 @@ class _Builder:
         self._made: dict[bytes, Any] = {}
         self._open: set[bytes] = set()
         self.names: dict[str, Any] = {}
+        self._weights: dict[tuple[bytes, bool], int] = {}  # of struct and union types: members, with those within
 
     def of(self, identifier: bytes) -> Any:
         if identifier in self._made:
@@ -172,11 +176,36 @@ class _Builder:
         if identifier not in self._objects:
             raise ValueError("the description lacks a type that it names")
         complete = self._objects[identifier].complete
+        # Before anything is made: a small description may be of a type with 2**30 members.
+        if self._weight(identifier, False) > MEMBERS_MAX or self._weight(identifier, True) > ELEMENTS_MAX:
+            raise ValueError(f"the type has more than {MEMBERS_MAX:,} members, with those of its members' types, or "
+                             f"{ELEMENTS_MAX:,} with each element of its arrays: types of other programs may have no "
+                             "more")
         self._open.add(identifier)
         made = self._make(identifier, complete)
         self._open.discard(identifier)
         self._made[identifier] = made
         return made
+
+    def _weight(self, identifier: bytes, unrolled: bool) -> int:
+        """Members of a type when each member of a struct or union type stands with its own; `unrolled`: each element of
+        an array of these, too."""
+        place = identifier, unrolled
+        if place not in self._weights:
+            self._weights[place] = 1  # a type that contains itself is not unrolled
+            found = self._objects.get(identifier)
+            complete = None if found is None else found.complete
+            inner, times = ([], 1) if complete is None else _types_in(complete)
+            self._weights[place] = 1 + (times if unrolled else 1) * sum(self._weight_of(one, unrolled) for one in inner)
+        return self._weights[place]
+
+    def _weight_of(self, type_id: Any, unrolled: bool) -> int:
+        times = 1
+        while hasattr(type_id.value, "element_identifier"):
+            times *= math.prod(getattr(type_id.value, "array_bound_seq", ()))
+            type_id = type_id.value.element_identifier
+        found = _serialized(type_id)
+        return self._weight(found, unrolled) * (times if unrolled else 1) if found in self._objects else 1
 
     def _make(self, identifier: bytes, complete: Any) -> Any:
         from cyclonedds_idl._typesupport.DDS import XTypes as xt
@@ -313,6 +342,26 @@ class _Builder:
         _extend(cls, described.bitmask_flags)
         self.names[short] = cls
         return cls
+
+
+def _types_in(complete: Any) -> tuple[list[Any], int]:
+    """TypeIdentifiers of what a type object directly consists of; how many of each, if it is an array."""
+    from cyclonedds_idl._typesupport.DDS import XTypes as xt
+
+    kind = complete.discriminator
+    if kind == xt.TK_STRUCTURE:
+        described = complete.struct_type
+        return [described.header.base_type, *(one.common.member_type_id for one in described.member_seq)], 1
+    if kind == xt.TK_UNION:
+        return [one.common.type_id for one in complete.union_type.member_seq], 1
+    if kind == xt.TK_ALIAS:
+        return [complete.alias_type.body.common.related_type], 1
+    if kind == xt.TK_SEQUENCE:
+        return [complete.sequence_type.element.common.type], 1
+    if kind == xt.TK_ARRAY:
+        array = complete.array_type
+        return [array.element.common.type], math.prod(array.header.common.bound_seq)
+    return [], 1
 
 
 def _wide_bitmask(short: str, name: str, flags: list[str], annotations: dict[str, Any], bound: int) -> Any:

@@ -29,6 +29,37 @@ def test_a_topic_of_a_group_that_makes_no_sense_is_none(said: bytes) -> None:
     assert channel_in(said) is None
 
 
+def test_a_small_description_of_a_huge_type_is_refused_at_once() -> None:
+    """A struct that has another one twice, 13 deep, has 8,191 structs in it: each level doubles them."""
+    from cyclonedds_idl import make_idl_struct
+
+    from dds.idl.typeobjects import class_of, type_info
+
+    cls = make_idl_struct("Level0", "Level0", {"number": int})
+    for level in range(1, 13):
+        cls = make_idl_struct(f"Level{level}", f"Level{level}", {"one": cls, "other": cls})
+    info = type_info(cls)
+    assert info is not None and len(info.mapping) < 2000
+    with pytest.raises(ValueError, match="4,096 members"):
+        class_of(info.identifier, info.mapping)
+
+
+def test_the_room_for_nested_arrays_is_known_at_once() -> None:
+    """Method: 10**12 structs in arrays of arrays, and few enough of them to be counted one by one."""
+    from dds.idl.layout import Array, Node, Primitive, Struct, size_max
+
+    pair = Struct(object, [("wide", Primitive("d")), ("narrow", Primitive("B"))], False)
+
+    def room(*counts: int) -> int | None:
+        element: Node = pair
+        for count in counts:
+            element = Array(element, count, False)
+        return size_max(element, 1, 8)
+
+    assert [room(count) for count in range(1, 40)] == [17 + 16 * (count - 1) for count in range(1, 40)]
+    assert room(10**4, 10**4, 10**4) == 17 + 16 * (10**12 - 1)
+
+
 def numpy_type(description: bytes) -> AnnouncedType:
     return AnnouncedType("numpy", "Fix", description=description)
 
