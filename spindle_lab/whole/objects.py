@@ -125,6 +125,7 @@ class Objects:
     def came(self, held: Held, place: Place) -> None:
         """O1, when a replica has followed the entry at this place."""
         machine = held.conduct.machine
+        held.place = place
         self.groups.add(place[0])
         if machine.why_stopped:
             raise Violation("O1", f"{held} stops: {machine.why_stopped}")
@@ -185,6 +186,8 @@ class Objects:
             if program.held is None or program.held.unsettled():
                 what = "has no replica" if program.held is None else program.held.unsettled()
                 return f"{program.process} {what}"
+        if len({program.held.place for program in expected if program.held is not None}) > 1:
+            return "not all replicas have followed the last entry"
         ids = {program.held.me for program in expected if program.held is not None}
         for program in expected:
             agreed = program.held.conduct.machine.agreed if program.held is not None else None
@@ -220,4 +223,4 @@ class Objects:
             self.world.met("all replicas have all commands in the end")
 
 
-__all__ = ["HISTORY_BYTES", "TOPIC", "Objects", "Port", "Roll", "Told"]
+__all__ = ["HISTORY_BYTES", "TOPIC", "Objects", "Place", "Port", "Roll", "Told"]

@@ -21,7 +21,7 @@ from dds.rpc.peers import at_both_ends
 from spindle.errors import SpindleError
 from spindle.group.position import elsewhere
 from spindle_core.errors import WriteTimeout
-from spindle_lab.whole.objects import HISTORY_BYTES, Objects, Port, Roll
+from spindle_lab.whole.objects import HISTORY_BYTES, Objects, Place, Port, Roll
 from spindle_lab.whole.programs import Program
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Held:
         self.after: Position | None = None
         self.readable = True  # all that its dead node had delivered was read
         self.hears_twice = False  # that its node has gone: a writer and the pump of a Replica may both say so
+        self.place: Place | None = None  # of the last entry that it has followed
         self.group_id = 0  # in whose order its node is
         self.waits_since = 0
 
