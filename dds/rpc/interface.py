@@ -168,13 +168,16 @@ class Thrown:
 
 
 def text_of(error: BaseException) -> str:
-    """What it says; of a KeyError without the quotes."""
+    """What it says, fit for a log or a message: half a surrogate pair is spelled out; of a KeyError without the
+    quotes."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
-        return error.args[0]
-    try:
-        return str(error)
-    except Exception as why:
-        return f"(its text can't be made: {type(why).__name__})"
+        text = error.args[0]
+    else:
+        try:
+            text = str(error)
+        except Exception as why:
+            return f"(its text can't be made: {type(why).__name__})"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Interface:

@@ -76,13 +76,14 @@ class Failing:
 @pytest.mark.parametrize(("method", "error"), [
     ("raise_unset", RpcError), ("raise_mute", RemoteError), ("return_nothing", RpcError),
     ("return_half_a_letter", RpcError), ("cancel", RemoteError), ("leave", RemoteError)])
-def test_a_method_that_fails_oddly_is_answered_and_ends_nothing(participant, method: str, error: type) -> None:
+def test_a_method_that_fails_oddly_is_answered_and_ends_nothing(participant, caplog, method: str, error: type) -> None:
     with Server(participant, Failing()), Client(participant, Failing, timeout=SOON) as client:
         assert client.wait_for_servers()
         with pytest.raises(error) as raised:
             getattr(client, method)()
         assert not isinstance(raised.value, TimeoutError)
         assert client.add(1) == 2 and client.add_later(1) == 2
+    assert caplog.text.encode(), "what is logged can be written to a file"
 
 
 def test_the_loop_of_the_coroutines_may_end_before_the_server(participant) -> None:
