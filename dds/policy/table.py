@@ -169,8 +169,8 @@ def _wrong_service(policy: Any, entity: str) -> str | None:
 
 def _refused_service(policy: Any, entity: str) -> str | None:
     if policy.cleanup_delay:
-        return ("what is kept of an instance goes as soon as it is disposed of and no writer is registered with it, not "
-                "some time later; use a cleanup_delay of 0")
+        return ("what is kept of an instance goes as soon as it is disposed of and no writer is registered with it, "
+                "not some time later; use a cleanup_delay of 0")
     return None
 
 
