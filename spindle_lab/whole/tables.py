@@ -57,11 +57,17 @@ class _Line:
     """One topic, as long as somebody has it."""
 
     def __init__(self, local: LocalTopic, place: Order, kept: list[Said]) -> None:
-        self.model = Lasts(local.spec)
+        self._spec = local.spec
+        self.begin(place, kept)
+
+    def begin(self, place: Order, kept: list[Said]) -> None:
+        """The model has this."""
+        self.model = Lasts(self._spec)
         self.model.restore(kept)
         self.place = place  # up to where the model is
         self.said: dict[Order, Said] = {}  # messages from there on
         self.tables: dict[Order, tuple[Said, ...]] = {place: tuple(self.model.kept)}
+        self.missing = False  # messages that no log has any more
 
     def table_at(self, place: Order) -> tuple[Said, ...] | None:
         """What the model had there; None if it never stood there."""
@@ -105,6 +111,8 @@ class Tables:
         line = self._line(group_id, name, local, place, kept)
         if line is None:
             return
+        if line.missing:
+            line.begin(place, kept)
         expected = line.table_at(place)
         if expected is not None and list(expected) != kept:
             raise Violation("H3", f"{engine.process} keeps {_show(kept)} of topic {name!r} at {place}, and should "
@@ -142,6 +150,7 @@ class Tables:
 
     def _collect(self, group_id: int, name: str) -> None:
         """What has come into the logs of this topic since the last time."""
+        gap, covered = False, False
         for slot in self._world.nodes:
             node = slot.attachments.node if slot.attachments is not None else None
             if node is None or node._view is None or node._view.group_id != group_id:
@@ -149,21 +158,29 @@ class Tables:
             local = node._changes.topics.local.get(name)
             if local is not None and local.log is not None and local.spec.effects:
                 line = self._lines.get((group_id, name))
-                for said in self._records(local):
+                known = self._read.get(local, (None,))[0] is local.log
+                records, overwritten = self._records(local)
+                gap = gap or overwritten
+                covered = covered or (known and bool(records) and not overwritten)
+                for said in records:
                     if line is not None and said.order >= line.place:
                         line.said.setdefault(said.order, said)
+        line = self._lines.get((group_id, name))
+        if line is not None and gap and not covered:
+            line.missing = True
 
-    def _records(self, local: LocalTopic) -> list[Said]:
+    def _records(self, local: LocalTopic) -> tuple[list[Said], bool]:
         log: Any = local.log
         before, position, offset = self._read.get(local, (None, 0, 0))
         if before is not log:
             position = offset = 0
-        view = log.mapping.view()
+        view, gap = log.mapping.view(), False
         tail, found = int.from_bytes(view[TAIL : TAIL + 8], "little"), []
         while position < tail:
             at = RING + (offset if offset < log.capacity else 0)
             where, size, kind, tag, writer, key, sequence, _, _, sender, relay, view_id = RECORD.unpack_from(view, at)
-            if where != position:  # a whole history came between two passes; others have what is lost here
+            if where != position:  # a whole history came between two passes; others may have what is lost here
+                gap = True
                 position, offset = (int.from_bytes(view[one : one + 8], "little") for one in OLDEST)
                 continue
             if kind == JUMP:
@@ -173,7 +190,7 @@ class Tables:
             position, offset = position + stride, at - RING + stride
             found.append(Said((view_id, sequence), key, tag, sender, writer, relay, size))
         self._read[local] = log, position, offset
-        return found
+        return found, gap
 
     # --- late readers
 
