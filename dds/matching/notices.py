@@ -55,6 +55,7 @@ class NoticeLog:
     only_plain = False
     meets_tagged = False
     lost = 0
+    said_ns = 0  # no order says the time here
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
         self._is_over = is_over

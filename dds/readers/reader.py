@@ -454,12 +454,16 @@ class ReaderCore(FastWay):
             raise self._not_now(error) from None
 
     def _await_ring(self, waker: Waker, left_s: float | None, known: int) -> None:
-        """Wait for more messages than were `known`, for `waker`, or so long; others who wait learn of messages."""
+        """Wait for more messages than were `known`, for `waker`, or so long; others who wait learn of messages. Returns
+        if another thread closes the reader: who waits looks again, and finds it so."""
         try:
             rung = self._link.newest.log.wait_or(waker.fd, -1.0 if left_s is None else left_s, known)
         except ForkedChild as error:
             raise DDSNodeLost(str(error)) from None
-        except ValueError as error:  # closed by another thread
+        except ValueError as error:
+            if not self._open:
+                park()
+                return
             raise self._not_now(error) from None
         if rung & 1:
             self._hub.woken(waker)

@@ -236,7 +236,9 @@ def test_strength(two_nodes):
 def test_lifespan(two_nodes):
     ends = Ends(two_nodes)
     ends.writer.set_qos(Qos(Policy.Lifespan(1)))
-    assert ends.send(b"gone at once") == []
+    ends.writer.write(b"gone at once")
+    assert ends.writer.wait_for_acks(LONG)
+    wait_until(lambda: ends.reader.read(1) == [])
     ends.writer.set_qos(Qos(Policy.Lifespan(duration(infinite=True))))
     assert ends.send(b"stays") == [b"stays"]
 

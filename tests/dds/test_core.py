@@ -543,6 +543,23 @@ class TestWaitSets:
         thread.join(10)
         assert caught == [DDSException.DDS_RETCODE_ALREADY_DELETED]
 
+    def test_closing_the_one_reader_that_is_waited_for_ends_no_wait(self, participant):
+        """Goal: it is waited for no more, and the rest goes on. Method: a wait that drives the node by this reader."""
+        reader = DataReader(participant, Topic(participant, "topic", bytes))
+        waitset, guard, found = WaitSet(participant), GuardCondition(participant), []
+        waitset.attach(ReadCondition(reader, ANY))
+        waitset.attach(guard)
+        thread = threading.Thread(target=lambda: found.append(waitset.wait(LONG)), daemon=True)
+        thread.start()
+        wait_until(lambda: waitset._known)
+        reader.close()
+        thread.join(0.2)
+        assert thread.is_alive() and not found
+        reader._await_ring(waitset._waker, 0, 0)  # as one who has looked just before it was closed
+        guard.set(True)
+        thread.join(10)
+        assert found == [1]
+
 
 def test_domain_objects(participant):
     domain = Domain(0)

@@ -67,6 +67,7 @@ class StandInReader:
     start: Position
     continued: bool
     ends: tuple[Position, ...] = ()
+    said_ns: int = 0
 
 
 class StandInNode:

@@ -177,12 +177,12 @@ def test_a_set_that_is_too_large_names_its_limit_and_costs_nobody_anything(parti
     with pytest.raises(DDSException, match=r"nothing of it was sent.*at most 3 samples") as error:
         publisher.end_coherent()
     assert code(error) == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
-    with pytest.raises(DDSSampleTooLarge, match="16384 bytes, of which 50"), publisher.coherent():
-        writers[2].write(bytes(16384 - 49))
-    with pytest.raises(DDSSampleTooLarge, match="16384 bytes, of which 50"):
-        writers[2].write(bytes(16384 - 49))
-    writers[2].write(bytes(16384 - 50))
-    assert [len(one) for _, one in subscriber.take(9)] == [16384 - 50]
+    with pytest.raises(DDSSampleTooLarge, match="16384 bytes, of which 58"), publisher.coherent():
+        writers[2].write(bytes(16384 - 57))
+    with pytest.raises(DDSSampleTooLarge, match="16384 bytes, of which 58"):
+        writers[2].write(bytes(16384 - 57))
+    writers[2].write(bytes(16384 - 58))
+    assert [len(one) for _, one in subscriber.take(9)] == [16384 - 58]
 
 
 def test_readers_that_ask_for_nothing_get_sets_whole_too(participant):
