@@ -217,7 +217,9 @@ class Machine:
             self._look_for_state(entry, timestamp, size)
         joined = entry.origin == self.me and entry.kind == Kind.JOIN and entry.number == self._joins
         self._read = self._read or joined
-        if joined and self.agreed is None:
+        # What we wanted to begin isn't begun if somebody has spoken of an object before that came.
+        vain = entry.origin == self.me and entry.kind == Kind.GENESIS and self._read and self.phase is Phase.READING
+        if (joined or vain) and self.agreed is None:
             self._ask()
         if self.agreed is not None and self._read and (
                 self.phase in (Phase.READING, Phase.WAITING) or (joined and self.phase is Phase.ENTERING)):

@@ -178,6 +178,20 @@ def test_who_has_lost_its_place_begins_no_other_object() -> None:
     assert one.machine.phase is Phase.WAITING and kinds(world).count(Kind.GENESIS) == 1
 
 
+def test_who_begins_an_object_too_late_waits_for_the_one_that_there_is() -> None:
+    """Goal: it doesn't wait for ever for the object that it began in vain. Method: somebody speaks of another object
+    between its joining and its beginning."""
+    world = World(1)
+    one = world.come()
+    join = one.machine.join()
+    assert [Kind(entry.kind) for entry in one.machine.deliver(join, 1, 10).send] == [Kind.GENESIS]
+    command = Entry(Kind.COMMAND, b"o" * 16, b"l" * 16, number=1, name="a")
+    one.machine.deliver(command, 2, 10)
+    genesis = Entry(Kind.GENESIS, one.machine.me, NONE)
+    assert [Kind(entry.kind) for entry in one.machine.deliver(genesis, 3, 10).send] == [Kind.WANT]
+    assert one.machine.phase is Phase.WAITING
+
+
 def test_nobody_is_left_who_has_the_state() -> None:
     world = World(1, keeps=1)
     one = world.come()
