@@ -444,27 +444,28 @@ class ReaderCore(FastWay):
 
     def _arm(self) -> int:
         """Returns how many messages had come by then."""
-        log = self._link.newest.log
-        try:
-            log.arm()
-            return int(log.arrived)
-        except ForkedChild as error:
-            raise DDSNodeLost(str(error)) from None
-        except ValueError as error:  # closed by another thread
-            raise self._not_now(error) from None
+        while True:
+            log = self._link.newest.log
+            try:
+                log.arm()
+                return int(log.arrived)
+            except ForkedChild as error:
+                raise DDSNodeLost(str(error)) from None
+            except ValueError as error:  # closed by another thread: the reader, or this log, after the next one came
+                if not self._open or log is self._link.newest.log:
+                    raise self._not_now(error) from None
 
     def _await_ring(self, waker: Waker, left_s: float | None, known: int) -> None:
         """Wait for more messages than were `known`, for `waker`, or so long; others who wait learn of messages. Returns
-        if another thread closes the reader: who waits looks again, and finds it so."""
+        if another thread closes the reader, or goes on in the next log: who waits looks again, and finds it so."""
         try:
             rung = self._link.newest.log.wait_or(waker.fd, -1.0 if left_s is None else left_s, known)
         except ForkedChild as error:
             raise DDSNodeLost(str(error)) from None
-        except ValueError as error:
+        except ValueError:  # this log is closed
             if not self._open:
                 park()
-                return
-            raise self._not_now(error) from None
+            return
         if rung & 1:
             self._hub.woken(waker)
         if rung & 2:
