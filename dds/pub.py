@@ -43,7 +43,7 @@ from dds.writers.link import WriterLink
 from dds.writers.outlet import through
 from dds.writers.publisher import Publisher
 from dds.writers.statuses import WriterStatuses
-from dds.writers.suspension import Suspension
+from dds.writers.suspension import Source, Suspension
 from dds.writers.vigil import Vigil, lease_of
 from dds.writers.writing import (
     bind_closed_write,
@@ -124,7 +124,7 @@ class DataWriter(WriterStatuses, Generic[T]):
         self._codec = topic._codec_of(policies.offered_representation(self._qos))
         slots = self._wanted_slots or policies.samples_max(self._qos, self._codec.key_of is not None)
         self._suspension = publisher._suspension
-        self._slots = slots or choose_inbox_slots(info.spec.size_max)
+        self._source = Source(self._ref, topic.name, slots or choose_inbox_slots(info.spec.size_max))
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
             self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
             self._inline = of_writer(self._qos).encoded()
@@ -143,7 +143,8 @@ class DataWriter(WriterStatuses, Generic[T]):
             if topic.order or coherence.offered:
                 self._port = self._open_port(publisher, is_shared, slots, farewell)
         self._matches = Matches(self, info.spec.name, True, self._qos, type_of(self._codec), topic._channel)
-        self._closer = functools.partial(_close_writer, self._link, self._runtime, self._matches, self._port)
+        self._closer = functools.partial(
+            _close_writer, self._ref, self._link, self._runtime, self._matches, self._port, self._suspension)
         self._missed = DeadlineMissedStatus()
         self._vigil: Vigil | None = None
         if Vigil.is_needed(self._qos):
@@ -165,10 +166,11 @@ class DataWriter(WriterStatuses, Generic[T]):
             if carrier is None or not carrier.ports:
                 carrier = Carrier.shared(publisher._coherence, self._runtime, spec, self._ref, slots)
                 publisher._carriers[spec.name] = carrier
+            carrier.check_room(self._topic._channel)
         else:
             carrier = Carrier(publisher._coherence)
             carrier.link = self._link
-        return Port(carrier, self._link, self._topic.name, self._topic._channel, farewell, self._timeout_s)
+        return Port(carrier, self._link, self._source, self._topic._channel, farewell, self._timeout_s)
 
     def _present_inbox(self) -> Callable[[], Any]:
         way = self._way  # not the writer itself
@@ -181,9 +183,9 @@ class DataWriter(WriterStatuses, Generic[T]):
         put: Callable[[bytes, int, int | None, int], None] = self._port.put if self._port is not None else (
             lambda data, tag, timestamp, key: write_through(
                 link, data, timestamp, Deadline.after(timeout_s), tag, key))
-        if not self._suspension.is_active:
-            return put
-        return self._suspension.holding(self._ref, self._topic.name, self._slots, link.spec.size_max, put)
+        if self._port is not None or not self._suspension.is_active:
+            return put  # a port holds by itself: whole sets
+        return self._suspension.holding(self._source, link.spec.size_max, put)
 
     def _sayer(self) -> Callable[[bytes, int], None]:
         """What sends a message that isn't a sample, if there is room at once."""
@@ -290,8 +292,6 @@ class DataWriter(WriterStatuses, Generic[T]):
         self._write = bind_closed_write(repr(self))
         if self._shortcut:
             self.write = self._write  # type: ignore[method-assign]
-        if self._open:
-            self._suspension.discard(self._ref)
         super().close()
 
     # --- writing
@@ -582,11 +582,17 @@ class DataWriter(WriterStatuses, Generic[T]):
         self.get_publisher().end_coherent()
 
 
-def _close_writer(link: WriterLink, runtime: Runtime, matches: Matches, port: Port | None) -> None:
-    if port is not None:
-        port.close()
-    link.close()
-    runtime.remove(matches, link.guid)
+def _close_writer(ref: int, link: WriterLink, runtime: Runtime, matches: Matches, port: Port | None,
+                  suspension: Suspension) -> None:
+    def close() -> None:
+        link.close()
+        runtime.remove(matches, link.guid)
+
+    suspension.discard(ref)
+    if port is None:
+        close()
+    else:
+        port.close(close)
 
 
 __all__ = ["DataWriter", "Publisher"]

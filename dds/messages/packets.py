@@ -11,7 +11,10 @@ Each sample in a packet has its own tag and source timestamp, and says which top
 *channel*), and which writer has written it: those of one publisher share one way into the group, see
 `dds.writers.carrier`.
 
-Rules: what is kept aside is bounded, SET_BYTES_MAX for each writer. Nothing here knows a clock. What a packet says is
+Rules: what is kept aside is bounded, SET_BYTES_MAX for each writer and ASIDE_MAX for all: beyond it the set that began
+first is given up. So is what is remembered of the writers that a carrier speaks for: CARRIED_MAX of each carrier,
+ALL_CARRIED_MAX of all; those that were heard last stay. Both follow from the messages since a set's first, or a
+writer's last, so all readers that have got these decide alike. Nothing here knows a clock. What a packet says is
 believed as little as any payload: ValueError for what no writer sends.
 """
 
@@ -23,10 +26,14 @@ from typing import Protocol
 
 from dds.internal import publication_handle
 from dds.messages.inline_qos import lifespan_of
-from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, PACKET, end_tag
+from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, end_tag
 
 SET_BYTES_MAX = 4 << 20  # of a set's samples together; less than a delivery log holds (8 MiB unless configured)
 SET_SAMPLES_MAX = 1 << 16
+ASIDE_MAX = 256 << 20  # bytes of all sets that are not complete, at one reader
+SAMPLE_COSTS = 256  # of these, beside its payload: about what a reader needs for it
+CARRIED_MAX = 1024  # writers of one topic that one carrier speaks for
+ALL_CARRIED_MAX = 1 << 17  # writers of one topic that all carriers speak for
 # When the last lifespan in it is over, UTC ns (0: never); number of the set, place of the packet in it, packets of it.
 HEADER = struct.Struct("<qQII")
 EXPIRY_MAX = (1 << 63) - 1
@@ -165,8 +172,8 @@ def members(payload: bytes, carrier: int, place: int = 0) -> Iterator[tuple[int,
     """What a packet of the writer with the handle `carrier` holds: (channel, mark, member) each, the first with this
     place in its set. ValueError for what no writer sends."""
     for (_, tag, flags, mark, source_ns, channel, writer), data in _pieces(payload):
-        if tag == PACKET:
-            raise ValueError("a packet in a packet")
+        if tag & (LAPSES | DEPARTS):  # PACKET and TIME have the first of these, too
+            raise ValueError(f"a packet has a message with tag {tag}, which stands for itself or is a node's word")
         if writer and not _may_carry(carrier, writer):
             raise ValueError(f"a packet of writer {carrier:#x} has a sample of writer {writer:#x}, which is elsewhere")
         yield channel, mark, Member(data, tag, flags, source_ns, writer or carrier, place)
@@ -174,7 +181,8 @@ def members(payload: bytes, carrier: int, place: int = 0) -> Iterator[tuple[int,
 
 
 def _may_carry(carrier: int, writer: int) -> bool:
-    """A writer speaks for others of its node only; one without a node for others without one."""
+    """A writer speaks for others of its node only; one without a node for others without one. In order groups alone:
+    see Sets."""
     if carrier & RELAYED:
         return writer & RELAYED != 0 and writer < RELAYED << 1
     return writer >> 16 == carrier >> 16
@@ -197,20 +205,29 @@ class _Open:
         self.samples = 0
         self.members: list[Member] = []  # for this reader
 
+    @property
+    def cost(self) -> int:
+        """What counts for ASIDE_MAX, the same at all readers."""
+        return self.bytes + SAMPLE_COSTS * (self.samples + 1)
+
 
 class Sets:
     """The sets of one reader of one topic.
 
-    channel, mark  of the reader's topic in its order group: samples of others are not for it. 0 outside of groups
-    dropped        counts the sets of which not all has come, and none will
+    channel, mark  of the reader's topic in its order group: samples of others are not for it. 0 outside of groups,
+                   where a writer speaks for itself alone
+    dropped        counts the sets of which not all has come, and none will; crowded_out those of them that others took
+                   the room of
     """
 
     def __init__(self, channel: int = 0, mark: int = 0) -> None:
         self.channel = channel
         self.mark = mark
-        self.dropped = 0
-        self._open: dict[int, _Open] = {}  # by their writers' publication handles
-        self._carried: dict[int, dict[int, int]] = {}  # carrier -> writer -> tag of its end
+        self.dropped = self.crowded_out = 0
+        self._open: dict[int, _Open] = {}  # by their writers' publication handles, in the order of their beginnings
+        self._aside = 0  # what they cost
+        self._carried: dict[int, dict[int, int]] = {}  # carrier -> writer -> tag of its end; heard last stands last
+        self._all_carried = 0
 
     def take(self, carrier: int, payload: bytes, info: Info) -> list[Member]:
         """A packet has come from the writer with the handle `carrier`: the samples that count with it, in their order.
@@ -239,16 +256,21 @@ class Sets:
         if place == 0:
             self._drop(carrier)
             current = self._open[carrier] = _Open(number, count)
+            self._aside += current.cost
         if current is None or current.number != number:
             return None  # we were not there when it began, or have given it up
+        before = current.cost
         try:
             if (current.following, current.count) != (place, count):
                 raise _Torn
-            for one, is_own in self._members(carrier, payload, current.samples):
-                current.samples += 1
-                current.bytes += len(one.payload)
-                if is_own:
-                    current.members.append(one)
+            try:
+                for one, is_own in self._members(carrier, payload, current.samples):
+                    current.samples += 1
+                    current.bytes += len(one.payload)
+                    if is_own:
+                        current.members.append(one)
+            finally:
+                self._aside += current.cost - before
             if current.bytes > SET_BYTES_MAX or current.samples > SET_SAMPLES_MAX:
                 raise _Torn
         except _Torn:
@@ -259,29 +281,62 @@ class Sets:
             raise
         current.following += 1
         if current.following < count:
+            while self._aside > ASIDE_MAX:
+                self._drop(next(iter(self._open)))
+                self.crowded_out += 1
             return None
-        del self._open[carrier]
+        self._forget(carrier)
         return current.members
 
     def _members(self, carrier: int, payload: bytes, first: int) -> Iterator[tuple[Member, bool]]:
         for channel, mark, one in members(payload, carrier, first):
+            if not self.channel and one.handle != carrier:
+                raise ValueError(f"a packet of writer {carrier:#x} speaks for writer {one.handle:#x}, and this topic "
+                                 "is in no order group")
             yield one, channel == self.channel and mark == self.mark
 
     def _note_writers(self, carrier: int, found: list[Member]) -> None:
         for one in found:
             if one.handle == carrier:
                 continue
-            carried = self._carried.setdefault(carrier, {})
-            if one.tag & FAREWELL:
-                carried.pop(one.handle, None)
-                if not carried:
-                    del self._carried[carrier]
-            else:
+            carried = self._carried.pop(carrier, {})
+            if carried.pop(one.handle, None) is not None:
+                self._all_carried -= 1
+            if not one.tag & FAREWELL:
                 carried[one.handle] = FAREWELL | end_tag(bool(one.flags & AUTODISPOSES))
+                self._all_carried += 1
+            if carried:
+                self._carried[carrier] = carried
+
+    def surplus(self) -> tuple[int, int] | None:
+        """A writer that is forgotten, because its carrier, or all together, speak for too many: it counts as ended.
+        Its handle, and with which tag it ends; None if there is none. Call it after take() until there is none."""
+        last = next(reversed(self._carried), None)
+        if last is None:
+            return None
+        if len(self._carried[last]) > CARRIED_MAX:
+            return self._forget_carried(last)
+        return self._forget_carried(next(iter(self._carried))) if self._all_carried > ALL_CARRIED_MAX else None
+
+    def _forget_carried(self, carrier: int) -> tuple[int, int]:
+        """The one of this carrier's that was heard first."""
+        carried = self._carried[carrier]
+        writer = next(iter(carried))
+        tag = carried.pop(writer)
+        self._all_carried -= 1
+        if not carried:
+            del self._carried[carrier]
+        return writer, tag
+
+    def _forget(self, carrier: int) -> bool:
+        """The set that this writer has begun is open no more; False if there was none."""
+        known = self._open.pop(carrier, None)
+        if known is not None:
+            self._aside -= known.cost
+        return known is not None
 
     def _drop(self, carrier: int) -> None:
-        if self._open.pop(carrier, None) is not None:
-            self.dropped += 1
+        self.dropped += self._forget(carrier)
 
     def interrupted(self, carrier: int) -> None:
         """Something else has come from this writer: of a set that it had begun nothing more comes."""
@@ -291,20 +346,30 @@ class Sets:
     def ended(self, carrier: int) -> dict[int, int]:
         """This writer has ended: whom else it has spoken for, who have all ended, too; and with which tag."""
         self._drop(carrier)
-        return self._carried.pop(carrier, {})
+        return self._end_of(carrier)
+
+    def _end_of(self, carrier: int) -> dict[int, int]:
+        carried = self._carried.pop(carrier, {})
+        self._all_carried -= len(carried)
+        return carried
 
     def departed(self, node_id: int) -> None:
         """A node has gone with all its writers."""
         for carrier in [one for one in self._open if one >> 16 == node_id]:
             self._drop(carrier)
         for carrier in [one for one in self._carried if one >> 16 == node_id]:
-            del self._carried[carrier]
+            self._end_of(carrier)
 
     @property
     def kept_aside(self) -> int:
         """Bytes of the samples of sets that are not complete, those for other readers included."""
         return sum(one.bytes for one in self._open.values())
 
+    @property
+    def writers_carried(self) -> int:
+        """Whom all carriers speak for, as far as it is remembered."""
+        return self._all_carried
 
-__all__ = ["ROOM", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member", "Sets", "carrier_of", "is_of_set", "member", "members",
-           "cut", "set_number"]
+
+__all__ = ["ASIDE_MAX", "CARRIED_MAX", "ROOM", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member", "Sets", "carrier_of",
+           "cut", "is_of_set", "member", "members", "set_number"]

@@ -24,7 +24,7 @@ from dds.filters.content import Content
 from dds.internal import dds_infinity, publication_handle
 from dds.messages.inline_qos import NOTHING, InlineQos, split
 from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES
-from dds.messages.packets import Member, Sets, carrier_of, is_of_set
+from dds.messages.packets import ASIDE_MAX, Member, Sets, carrier_of, is_of_set
 from dds.policy.policies import deadline_ns
 from dds.qos import Qos
 from dds.readers.ends import Ends
@@ -231,16 +231,23 @@ class Intake(Ends):
             self._begin_group(live)
         if live is not None and live.tag == PACKET and not self._members:
             try:
+                before = self.sets.crowded_out
                 self._members.extend(self.sets.take(carrier_of(live), payload, live))
                 self._arrived[0] = b"", None
+                for _ in range(self.sets.crowded_out - before):
+                    self.refuse(ValueError(f"sets that are not complete have more than {ASIDE_MAX} bytes together, "
+                                           "and the oldest of them is given up"))
             except ValueError as error:
                 self.refuse(error)
         elif live is not None:
             self._admit(payload, live)
+        one = None
         while self._members:
             one = self._members[0]
             self._hear(one.payload, one, one.handle)
             self._members.popleft()
+        while one is not None and (forgotten := self.sets.surplus()) is not None:
+            self._ended_with_carrier(one, *forgotten)
         self._arrived.popleft()
         self._index += 1
 
@@ -272,13 +279,17 @@ class Intake(Ends):
         writer = carrier_of(live)
         if tag & FAREWELL:
             for carried, does in self.sets.ended(writer).items():
-                self.forget_lapse(carried)
-                self._farewell(live, carried, does)
+                self._ended_with_carrier(live, carried, does)
         elif not tag & LAPSES:
             if self.sets.channel:
                 return  # not of any topic of the group
             self.sets.interrupted(writer)
         self._hear(payload, live, writer)
+
+    def _ended_with_carrier(self, live: Any, writer: int, tag: int) -> None:
+        """A writer has ended that others have spoken for."""
+        self.forget_lapse(writer)
+        self._farewell(live, writer, tag)
 
     def _hear(self, payload: bytes, live: Any, writer: int) -> None:
         """What one writer says."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dds.internal import handle_of_writer
 from dds.messages.inline_qos import NOTHING, split
-from dds.messages.operations import ANNOUNCES_QOS, WRITES, handle_of
+from dds.messages.operations import ANNOUNCES_QOS, PACKET, WRITES, handle_of
+from dds.messages.packets import is_of_set, members
 from dds.policy.policies import at_most
 from dds.qos import Policy, Qos
 from dds.status import (
@@ -65,10 +66,16 @@ class ReaderLimits:
     def refuses(self, intake: Admission, index: int, payload: bytes, live: Any) -> bool:
         """True if there is no room for the message with this index in the log. A coherent set is let in whole."""
         instances = intake.instances
-        if live is None or live.tag not in (0, WRITES | ANNOUNCES_QOS) or instances is None:
+        if live is None or instances is None:
             return False
+        tag = live.tag
         try:
-            payload, inline = split(payload) if live.tag else (payload, NOTHING)
+            if tag == PACKET and not is_of_set(payload):  # where nodes keep the last samples, each is in a packet
+                for _, _, one in members(payload, handle_of_writer(live)):
+                    payload, tag = one.payload, one.tag
+            if tag not in (0, WRITES | ANNOUNCES_QOS):
+                return False
+            payload, inline = split(payload) if tag else (payload, NOTHING)
             sample = intake.codec.decode(payload)
             if not intake.standing.reaches(inline.partitions) or handle_of_writer(live) in intake.blocked or (
                     intake.content is not None and not intake.content.of_sample(sample)):

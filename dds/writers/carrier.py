@@ -8,7 +8,8 @@ its lease; it never carries a message. A writer that shares with nobody is its o
 A set is collected here, and sent when the program ends it: readers couldn't have it earlier anyway. So nobody waits for
 a set that is open, a program that dies in its middle has sent nothing of it, and one that goes on at another node takes
 it along. Only the packets of a set that is larger than one can be torn, and then readers forget it
-(`dds.messages.packets`).
+(`dds.messages.packets`). A writer that is closed while it has something in an open set stays in the group until that
+has ended: its part goes with the set, also to another node.
 
 Rules: one thread at a time sends with a carrier, and sends all packets of a set. What a call has not sent when it
 raises is not sent later.
@@ -16,13 +17,15 @@ raises is not sent later.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout
+from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, closed
 from dds.internal import publication_handle
 from dds.messages import packets
 from dds.messages.operations import DISPOSES, FAREWELL, PACKET, UNREGISTERS, handle_of
@@ -30,6 +33,7 @@ from dds.messages.order_groups import Channel
 from dds.waiting.wake import Deadline
 from dds.writers.link import WriterLink
 from dds.writers.outlet import through
+from dds.writers.suspension import Source, Suspension
 from dds.writers.writing import write_through
 
 if TYPE_CHECKING:
@@ -58,16 +62,19 @@ class Said(NamedTuple):
 class Coherence:
     """The coherent set of a publisher, if one is open.
 
-    offered  its readers may count on sets: its Qos says coherent access
+    offered     its readers may count on sets: its Qos says coherent access
+    suspension  of the same publisher: what is said while that lasts is held, and a set as one
     """
 
-    def __init__(self) -> None:
+    def __init__(self, suspension: Suspension) -> None:
         self.offered = False
+        self.suspension = suspension
         self._lock = threading.RLock()
         self._depth = 0
         self._collected: dict[Carrier, list[Said]] = {}
         self._bytes = self._samples = 0
         self._failure: BaseException | None = None
+        self._closings: list[Callable[[], None]] = []  # of writers that are closed, and have a part in the set
 
     @property
     def is_open(self) -> bool:
@@ -107,7 +114,14 @@ class Coherence:
         """Send what was collected, once the outermost set ends. Raises as a write: then nothing of it was sent, or of
         some of several topics that share no order group. DDSException (PRECONDITION_NOT_MET) if none is open, or it
         can't be sent any more."""
-        collected, failure = self._ended()
+        collected, failure, closings = self._ended()
+        try:
+            self._send(collected, failure)
+        finally:
+            for close in closings:
+                close()
+
+    def _send(self, collected: dict[Carrier, list[Said]], failure: BaseException | None) -> None:
         if failure is not None:
             self._give_up(collected)
             raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
@@ -115,7 +129,7 @@ class Coherence:
                                ) from failure
         for carrier in list(collected):
             try:
-                carrier.say(collected[carrier])
+                carrier.say_or_hold(collected[carrier])
             except BaseException:
                 self._give_up(collected)
                 raise
@@ -128,18 +142,29 @@ class Coherence:
             if self._depth > 1:
                 self._depth -= 1
                 return
-        self._give_up(self._ended()[0])
+        collected, _, closings = self._ended()
+        self._give_up(collected)
+        for close in closings:
+            close()
 
-    def _ended(self) -> tuple[dict[Carrier, list[Said]], BaseException | None]:
+    def abandon(self) -> None:
+        """The publisher has ended, and all its writers: nobody could end a set that is open."""
+        with self._lock:
+            self._depth, self._collected = 0, {}
+            closings, self._closings = self._closings, []
+        for close in closings:
+            close()
+
+    def _ended(self) -> tuple[dict[Carrier, list[Said]], BaseException | None, list[Callable[[], None]]]:
         with self._lock:
             if not self._depth:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
                                    "no coherent set is open: begin_coherent() opens one")
             self._depth -= 1
             if self._depth:
-                return {}, None
-            found = self._collected, self._failure
-            self._collected, self._failure = {}, None
+                return {}, None, []
+            found = self._collected, self._failure, self._closings
+            self._collected, self._failure, self._closings = {}, None, []
             self._bytes = self._samples = 0
             return found
 
@@ -148,11 +173,17 @@ class Coherence:
         for carrier, said in collected.items():
             carrier.say_later([one for one in said if one.tag & FAREWELL])  # these writers have ended all the same
 
-    def forget(self, port: Port) -> None:
-        """Its writer has ended, and with it what it has in the set, unless others carry that."""
+    def outlasts(self, port: Port, farewell: Said, close: Callable[[], None]) -> bool:
+        """A writer is closed: True if it has a part in the set that is open. Then that has its `farewell`, too, and
+        close() is called when it has ended."""
         with self._lock:
-            if not port.is_shared:
-                self._collected.pop(port.carrier, None)
+            said = self._collected.get(port.carrier, [])
+            if not any(one.port is port for one in said):
+                return False
+            if farewell.tag:
+                said.append(farewell)
+            self._closings.append(close)
+            return True
 
 
 class _Discarded(Exception):
@@ -208,6 +239,14 @@ class Carrier:
         if self.link.handle.inbox.is_gone:
             self.link.bury()
 
+    def check_room(self, channel: Channel | None) -> None:
+        """Raise DDSException (OUT_OF_RESOURCES) if readers would forget the oldest of its writers for one more."""
+        if sum(one.channel == channel for one in self.ports) >= packets.CARRIED_MAX:
+            raise DDSException(
+                DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
+                f"a publisher has at most {packets.CARRIED_MAX} writers of one topic in an order group (CARRIED_MAX of "
+                "dds.messages.packets): make another publisher for more")
+
     def check_fits(self, said: Said) -> None:
         """Raise DDSSampleTooLarge if no message can hold it."""
         size_max = self.link.spec.size_max
@@ -215,6 +254,27 @@ class Carrier:
             raise DDSSampleTooLarge(
                 f"writing to topic {said.port.name!r}: a message of {len(said.data)} bytes: this topic's size_max is "
                 f"{size_max} bytes, of which {packets.ROOM} say what it is")
+
+    def say_or_hold(self, said: list[Said]) -> None:
+        """As say(), when the publisher isn't suspended any more. Raises as a write."""
+        if not self._holds(said, lambda: self.say(said)):
+            self.say(said)
+
+    def say_plainly_or_hold(self, said: Said) -> None:
+        """As say_plainly(), when the publisher isn't suspended any more. Raises as a write."""
+        if not self._holds([said], lambda: self.say_plainly(said)):
+            self.say_plainly(said)
+
+    def _holds(self, said: list[Said], say: Callable[[], None]) -> bool:
+        suspension = self.coherence.suspension
+        if not suspension.is_active:
+            return False
+        if any(one.port.is_closed and not one.tag & FAREWELL for one in said):
+            raise DDSException(
+                DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                "the publisher is suspended, and a writer with a part in this coherent set is closed: what is held of "
+                "a closed writer is never sent, so nothing of the set is. resume() the publisher before the set ends")
+        return suspension.holds(collections.Counter(one.port.source for one in said), say)
 
     def say(self, said: list[Said]) -> None:
         """All of it, as one set; waits for room as long as its writers may. Raises as a write."""
@@ -266,9 +326,13 @@ class Carrier:
 
     def _send_set(self, said: list[Said], inbox: Any, deadline: Deadline) -> None:
         """One set, from its beginning: the packets that a node which has gone had taken are of a torn one."""
+        link, number = self.link, next(self._numbers) & (1 << 64) - 1
         for port in {one.port for one in said if not one.tag & FAREWELL}:
             port.link.check()
-        link, number = self.link, next(self._numbers) & (1 << 64) - 1
+            if not port.is_at(link):
+                self._wait_for(port)
+        # Who has ended at a node that is gone has ended with it.
+        said = [one for one in said if not one.tag & FAREWELL or one.port.is_at(link)]
         parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max)
         link.torn.add(number)  # if its last packet can't be sent
         for at, part in enumerate(parts):
@@ -277,6 +341,17 @@ class Carrier:
             # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
             key = 1 << 63 | handle_of((number, at))
             inbox.write(part, 0, deadline.wait_s(), PACKET, key)
+
+
+    def _wait_for(self, port: Port) -> None:
+        """This writer is at another node than its carrier, as whose it can't speak there. Raises ConnectionError if the
+        carrier is about to follow, else why the writer has not come along."""
+        if port.link.error is not None:
+            raise port.link.error
+        if self.link.handle.session is self.link.runtime.attachment.session:
+            raise closed("a writer of this set")
+        self.link.bury()
+        raise ConnectionError("the node of the carrier has gone")
 
 
 class _Turn:
@@ -296,15 +371,18 @@ class Port:
     """The way of one writer.
 
     link     the writer's own
+    source   the writer, as a suspended publisher knows it; `name` is that of its topic
     channel  its topic in an order group; None outside of groups: then what is in no set goes as plain messages
     farewell tag of what it says when it ends; 0 = nothing
     """
 
-    def __init__(self, carrier: Carrier, link: WriterLink, name: str, channel: Channel | None, farewell: int,
+    def __init__(self, carrier: Carrier, link: WriterLink, source: Source, channel: Channel | None, farewell: int,
                  timeout_s: float) -> None:
         self.carrier = carrier
         self.link = link
-        self.name = name
+        self.source = source
+        self.name = source.topic
+        self.is_closed = False  # its writer is
         self.channel = channel
         self.is_shared = carrier.is_shared
         self.timeout_s = timeout_s
@@ -327,34 +405,45 @@ class Port:
         self.writers.add(number)
         return number
 
+    def is_at(self, carrier: WriterLink) -> bool:
+        """True if its writer is at the node that the carrier is at."""
+        return self.link.handle.session is carrier.handle.session
+
     def put(self, data: bytes, tag: int, timestamp: int | None, key: int) -> None:
-        """Say something, or collect it if a set is open. Raises as a write."""
+        """Say something, or collect it if a set is open, or hold it if the publisher is suspended. Raises as a
+        write."""
         said = Said(self, data, tag, timestamp or time.time_ns(), key)
         if self.carrier.coherence.collect(self.carrier, said):
             return
         # Where nodes keep the last samples of each instance, what ends one that is in a packet is in a packet, too.
         if self.channel is None and not self.link.spec.effects:
-            self.carrier.say_plainly(said)
+            self.carrier.say_plainly_or_hold(said)
         else:
-            self.carrier.say([said])
+            self.carrier.check_fits(said)
+            self.carrier.say_or_hold([said])
 
     def put_aside(self, data: bytes, tag: int) -> None:
         """Say what is in no set and no sample, if there is room at once. Raises what the inbox raises."""
         self.carrier.say_aside(Said(self, data, tag, time.time_ns()))
 
-    def close(self) -> None:
-        """The writer has ended."""
-        coherence = self.carrier.coherence
+    def close(self, rest: Callable[[], None]) -> None:
+        """The writer has ended, and rest() gives back what else it has: at once, or when the set has ended that it has
+        a part in."""
+        self.is_closed = True
         self.carrier.look()
-        coherence.forget(self)
+        said = Said(self, b"", self._farewell, time.time_ns())
+        if self.carrier.coherence.outlasts(self, said, lambda: self._leave(rest)):
+            return
         if self._farewell and len(self.carrier.ports) > 1:
-            said = Said(self, b"", self._farewell, time.time_ns())
-            if not coherence.collect(self.carrier, said):
-                self.carrier.say_later([said])
+            self.carrier.say_later([said])
+        self._leave(rest)
+
+    def _leave(self, rest: Callable[[], None]) -> None:
         if self in self.carrier.ports:
             self.carrier.ports.remove(self)
             if self.is_shared and not self.carrier.ports:
                 self.carrier.link.close()
+        rest()
 
 
 __all__ = ["Carrier", "Coherence", "Port"]

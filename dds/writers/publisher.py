@@ -32,10 +32,11 @@ class Publisher(Entity):
         if not isinstance(domain_participant, Participant):
             raise TypeError(f"a Publisher is made in a DomainParticipant, not in {domain_participant!r}")
         own = policies.check("Publisher", qos, PublisherQos)
-        self._coherence = Coherence()
-        self._coherence.offered = policies.presentation(own)[1]
-        self._carriers: dict[str, Carrier] = {}  # by order group
         self._suspension = Suspension()
+        self._coherence = Coherence(self._suspension)
+        self._coherence.offered = policies.presentation(own)[1]
+        self._closer = self._coherence.abandon
+        self._carriers: dict[str, Carrier] = {}  # by order group
         self._enter(domain_participant, own, check_listener(listener))
 
     def get_publisher(self) -> Publisher:
@@ -93,6 +94,7 @@ class Publisher(Entity):
     # --- Qos
 
     def _start(self) -> None:
+        self._closer = self._coherence.abandon
         self._coherence.offered = policies.presentation(self._qos)[1]
 
     def _change_qos(self, following: Qos, said: Qos) -> None:

@@ -4,8 +4,8 @@ Why in this process: the node would send what is in a writer's inbox. So what is
 lost with the process; its source timestamps are those of writing.
 
 Rules: what is held is given to the node in the order of writing; the group agrees on the order of several writers, as
-ever. Each writer holds at most as much as its inbox would take. While somebody resumes, others' writes go behind what
-is held.
+ever. A coherent set is held and given as one. Each writer holds at most as much as its inbox would take. While somebody
+resumes, others' writes go behind what is held.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import collections
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dds.exceptions import DDSException, DDSSampleTooLarge
 from dds.waiting.wake import Deadline
@@ -23,15 +23,20 @@ Put = Callable[[bytes, int, "int | None", int], None]  # data, tag, source times
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
-    """One message of the writer with this handle, and what sends it."""
+class Source:
+    """A writer: its handle, its topic, and how many messages it may hold."""
 
     ref: int
-    put: Put
-    data: bytes
-    tag: int
-    timestamp: int
-    key: int
+    topic: str
+    slots: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Held:
+    """What goes out at once: how many messages of each writer, and what sends them."""
+
+    counts: Mapping[Source, int]
+    send: Callable[[], None]
 
 
 class Suspension:
@@ -49,51 +54,63 @@ class Suspension:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "the publisher is suspended already")
             self.is_active = True
 
-    def holding(self, ref: int, topic: str, slots: int, size_max: int, put: Put) -> Put:
-        """A put() for the writer with this handle that holds what it is given, as long as that lasts."""
+    def holding(self, source: Source, size_max: int, put: Put) -> Put:
+        """A put() for this writer that holds what it is given, as long as that lasts."""
         def hold(data: bytes, tag: int, timestamp: int | None, key: int) -> None:
-            with self._changed:
-                if self.is_active:
-                    if len(data) > size_max:
-                        raise DDSSampleTooLarge(
-                            f"writing to topic {topic!r}: a message of {len(data)} bytes is larger than the topic's "
-                            f"size_max of {size_max}")
-                    if self._counts[ref] >= slots:
-                        raise DDSException(
-                            DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
-                            f"writing to topic {topic!r}: the writer has written {slots} samples since its publisher "
-                            "was suspended, as many as may wait for its node (ResourceLimits.max_samples): resume() "
-                            "the publisher earlier, or give the writer a larger limit")
-                    self._held.append(Held(ref, put, bytes(data), tag, timestamp or time.time_ns(), key))
-                    self._counts[ref] += 1
-                    return
-            put(data, tag, timestamp, key)
+            if len(data) > size_max and self.is_active:
+                raise DDSSampleTooLarge(
+                    f"writing to topic {source.topic!r}: a message of {len(data)} bytes is larger than the topic's "
+                    f"size_max of {size_max}")
+            copied, at = bytes(data), timestamp or time.time_ns()
+            if not self.holds({source: 1}, lambda: put(copied, tag, at, key)):
+                put(data, tag, timestamp, key)
 
         return hold
 
+    def holds(self, counts: Mapping[Source, int], send: Callable[[], None]) -> bool:
+        """Keep this until the publisher is resumed; False if it isn't suspended. DDSException (OUT_OF_RESOURCES) if a
+        writer has too much of it."""
+        with self._changed:
+            if not self.is_active:
+                return False
+            for source, count in counts.items():
+                if self._counts[source.ref] + count > source.slots:
+                    raise DDSException(
+                        DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
+                        f"writing to topic {source.topic!r}: the writer has written "
+                        f"{self._counts[source.ref] + count - 1} samples since its publisher was suspended, and "
+                        f"{source.slots} may wait for its node (ResourceLimits.max_samples): resume() the publisher "
+                        "earlier, or give the writer a larger limit")
+            self._held.append(Held(counts, send))
+            self._counts.update({source.ref: count for source, count in counts.items()})
+            return True
+
     def end(self) -> None:
-        """Send all. Raises as the first put() that fails; what it was about and all behind it is held then."""
+        """Send all. Raises as the first that fails; what it was about and all behind it is held then."""
         with self._changed:
             if not self.is_active:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "the publisher is not suspended")
             while self._held:
                 first = self._held[0]
-                first.put(first.data, first.tag, first.timestamp, first.key)
-                self._forget_first()
+                first.send()
+                self._forget(self._held.popleft())
             self.is_active = False
             self._changed.notify_all()
 
-    def _forget_first(self) -> None:
-        first = self._held.popleft()
-        self._counts[first.ref] -= 1
+    def _forget(self, held: Held) -> None:
+        for source, count in held.counts.items():
+            self._counts[source.ref] -= count
         self._changed.notify_all()
 
     def discard(self, ref: int) -> None:
-        """The writer with this handle is closed: what it has held is never sent."""
+        """The writer with this handle is closed: what it has held is never sent, nor is a set that it has a part in."""
         with self._changed:
-            if self._counts.pop(ref, 0):
-                self._held = collections.deque(one for one in self._held if one.ref != ref)
-                self._changed.notify_all()
+            if not self._counts[ref]:
+                return
+            for one in [one for one in self._held if any(source.ref == ref for source in one.counts)]:
+                self._held.remove(one)
+                self._forget(one)
+            del self._counts[ref]
 
     def wait_until_sent(self, ref: int, deadline: Deadline) -> bool:
         """True once nothing of this writer is held; False if that takes too long."""
@@ -103,4 +120,4 @@ class Suspension:
             return self._changed.wait_for(lambda: not self._counts[ref], deadline.left_s())
 
 
-__all__ = ["Suspension"]
+__all__ = ["Source", "Suspension"]

@@ -15,6 +15,7 @@ from dds import (
     DDSTimeout,
     InstanceState,
     Policy,
+    Publisher,
     Qos,
     Topic,
     ViewState,
@@ -166,3 +167,22 @@ def test_what_contradicts_itself(participant):
         with pytest.raises(DDSException) as caught:
             DataReader(participant, topic, qos=contradiction)
         assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
+
+
+def test_where_each_sample_is_in_a_packet(participant):
+    """Nodes that keep the last samples of each instance get those of a publisher with coherent access that way."""
+    coherent = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=True))
+    topic = Topic(participant, "t", Track, Qos(Policy.Durability.TransientLocal, Policy.History.KeepLast(2), QUICK))
+    reader = DataReader(participant, topic, Qos(Policy.History.KeepAll, Policy.ResourceLimits(
+        max_instances=2, max_samples_per_instance=2)))
+    publisher = Publisher(participant, coherent)
+    writer = DataWriter(publisher, topic, Qos(Policy.History.KeepAll))
+    send(writer, *((number, 0) for number in range(5)))
+    assert [one.number for one in reader.read(9)] == [0, 1]
+    assert reader.get_sample_rejected_status().last_reason == REJECTED_BY_INSTANCES_LIMIT
+    assert taken(reader, 1) == [(0, 0)] and [one.number for one in reader.read(9)] == [1, 2]
+    assert taken(reader) == [(1, 0), (2, 0)] and taken(reader) == [(3, 0), (4, 0)]
+    with publisher.coherent():
+        for height in range(3):
+            writer.write(Track(9, height))
+    assert writer.wait_for_acks(LONG) and taken(reader) == [(9, 0), (9, 1), (9, 2)]

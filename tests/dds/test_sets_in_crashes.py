@@ -28,6 +28,8 @@ from dds import (
     Subscriber,
     Topic,
 )
+from dds.writers.carrier import CarrierLink
+from dds.writers.link import WriterLink
 from tests.dds.test_daemons import Program
 from tests.dds.test_remote import beside, remote
 from tests.dds.test_sub import LONG
@@ -250,6 +252,71 @@ def test_a_set_that_is_open_goes_to_the_next_node_as_a_whole(group):
         assert all(one.get_unacknowledged_status().total_count == 0 for one in writers)
         assert {one.sample_info.publication_handle for one in taken[-20:]} == {
             one._instance_handle() for one in writers} <= set(readers[0].matched_pub + readers[1].matched_pub)
+
+
+def test_a_writer_that_is_closed_in_an_open_set_goes_to_the_next_node_with_it(group):
+    """Its part comes with the set, and it has ended behind that; what it had said at the dead node is over anyway."""
+    with DomainParticipant(node_id=2) as other, DomainParticipant(reattach=True) as mine:
+        subscriber, readers = readers_of(other)
+        publisher = Publisher(mine, GROUP)
+        writers = [DataWriter(publisher, one) for one in topics(mine)]
+        write_set(publisher, writers, b"w", 0)
+        assert publisher.wait_for_acks(LONG)
+        with publisher.coherent():
+            for k in range(4):
+                writers[k % 2].write(b"w 1 %d 4" % k)
+            writers[1].close()
+            group[mine.session.node_id - 1].kill()
+            wait_until(lambda: mine.get_node_status().reattached_count == 1, 20)
+        writers[0].write(b"w 2 0 1")
+        assert publisher.wait_for_acks(LONG)
+        taken = take_all(subscriber, lambda samples: samples and samples[-1].startswith(b"w 2"))
+        assert sets_in(taken) == [(b"w", n) for n in range(3)]
+        assert not any(one.get_sample_lost_status().total_count for one in readers)
+        wait_until(lambda: not readers[1].matched_pub)
+
+
+@pytest.mark.parametrize("comes_along", [True, False])
+def test_a_carrier_waits_for_its_writers_at_the_next_node(group, monkeypatch, comes_along):
+    """Method: the carrier follows only when somebody writes meanwhile; or a writer can't be opened at the next node,
+    then its writes say why, and nothing of it comes in a name that nobody has there."""
+    followed = CarrierLink.switch
+    waiting = threading.Event()
+
+    def switch_late(link, session):
+        assert waiting.wait(20)
+        followed(link, session)
+
+    def open_nowhere(link, session):
+        if link is writers[0]._link:
+            raise ValueError("no writer more")
+        return WriterLink._open(link, session)
+
+    with DomainParticipant(node_id=2) as other, DomainParticipant(reattach=True) as mine:
+        subscriber, readers = readers_of(other)
+        publisher = Publisher(mine, GROUP)
+        writers = [DataWriter(publisher, one) for one in topics(mine)]
+        write_set(publisher, writers, b"w", 0)
+        assert publisher.wait_for_acks(LONG)
+        if comes_along:
+            monkeypatch.setattr(CarrierLink, "switch", switch_late)
+        else:
+            monkeypatch.setattr(WriterLink, "switch", lambda link, session: open_nowhere(
+                link, session) if link is writers[0]._link else followed(link, session))
+        group[mine.session.node_id - 1].kill()
+        if comes_along:
+            here = mine.session
+            wait_until(lambda: writers[1]._link.handle.session is not here, 20)
+            threading.Timer(0.05, waiting.set).start()
+        else:
+            wait_until(lambda: mine.get_node_status().reattached_count == 1, 20)
+            with pytest.raises(DDSException, match="no writer more"):
+                writers[0].write(b"never")
+        writers[1].write(b"w 1 0 1")
+        assert publisher.wait_for_acks(LONG) or not comes_along
+        taken = take_all(subscriber, lambda samples: samples and samples[-1].startswith(b"w 1"))
+        assert sets_in(taken) == [(b"w", 0), (b"w", 1)]
+        assert not any(one.get_sample_lost_status().total_count for one in readers)
 
 
 def test_sets_in_doubt_are_reported_with_all_their_samples_each_to_its_writer(runtime_dir):

@@ -7,6 +7,7 @@ Method: embedded nodes; two of them where orders are compared.
 """
 
 import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,8 @@ from dds import (
 )
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
+from dds.messages import packets
+from dds.messages.operations import PACKET
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 
@@ -225,3 +228,41 @@ def test_find_topic_finds_what_is_in_a_group(participant):
     reader = DataReader(participant, found)
     writer.write(Track(1))
     assert writer.wait_for_acks(LONG) and len(reader.take(5)) == 1
+
+
+def test_a_program_that_names_any_writer_costs_readers_a_bounded_memory(participant, monkeypatch):
+    """Method: a raw session speaks for ever new writers in a topic with a key, and for other instances each time."""
+    monkeypatch.setattr(packets, "CARRIED_MAX", 10)
+    track, _, _ = topics(participant)
+    reader = DataReader(participant, track, ALL)
+    publisher = Publisher(participant, GROUP)
+    honest, _ = (DataWriter(publisher, track) for _ in range(2))
+    honest.write(Track(1))
+    liar = participant.session.open_writer("flight")
+    channel = track._channel
+    for n in range(500):
+        name = participant.session.node_id << 16 | 1000 + n
+        payload = honest._codec.encode(Track(2 + n % 3))
+        one = packets.member(payload, 0, 0, channel.mark, time.time_ns(), channel.number, name)
+        liar.inbox.write(packets.cut(n, [one], 1000)[0], 0, 5.0, PACKET)
+    assert liar.inbox.wait_acknowledged(5.0)
+    taken = reader.take(1000)
+    assert len([one for one in taken if not isinstance(one, InvalidSample)]) == 501
+    intake = reader._intake
+    assert intake.sets.writers_carried == 11 and len(intake.instances.writers()) == 11
+    honest.write(Track(1, 2))
+    assert honest.wait_for_acks(LONG) and reader.take(9)[0].height == 2
+    liar.close()  # it has announced no farewell: who it has spoken for is forgotten when others come
+
+
+def test_a_publisher_has_as_many_writers_of_a_topic_as_readers_remember(participant, monkeypatch):
+    monkeypatch.setattr(packets, "CARRIED_MAX", 3)
+    track, note, _ = topics(participant)
+    publisher = Publisher(participant, GROUP)
+    writers = [DataWriter(publisher, track) for _ in range(3)]
+    with pytest.raises(DDSException, match=r"at most 3 writers of one topic.*make another publisher") as raised:
+        DataWriter(publisher, track)
+    assert raised.value.code == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
+    DataWriter(publisher, note).close()
+    writers[0].close()
+    DataWriter(publisher, track).close()

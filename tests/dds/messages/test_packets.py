@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dds.messages import packets
-from dds.messages.operations import DISPOSES, FAREWELL, PACKET, UNREGISTERS
+from dds.messages.operations import DEPARTURE, DISPOSES, FAREWELL, LAPSES, PACKET, REVIVES, TIME, UNREGISTERS
 from dds.messages.packets import HEADER, MEMBER, ROOM, Sets, cut, member
 
 NODE, WRITER, OTHER = 3, 3 << 16 | 7, 3 << 16 | 8
@@ -165,9 +165,87 @@ def test_a_liars_set_is_kept_aside_to_its_limit_only(monkeypatch):
     assert sets.dropped == 1
 
 
+def begin(sets, carriers, first=0):
+    """Each of these writers begins a set, and sends two of its four packets."""
+    for at, carrier in enumerate(carriers):
+        parts = set_of(carrier, [b"%030d" % n for n in range(4)])
+        assert take(sets, parts[:2], first + 2 * at, carrier) == [[], []]
+
+
+def finish(sets, carriers):
+    """The same writers send the rest: whose sets come."""
+    found = [take(sets, set_of(one, [b"%030d" % n for n in range(4)])[2:], carrier=one)[-1] for one in carriers]
+    assert all(len(one) in (0, 4) for one in found)
+    return [carrier for carrier, one in zip(carriers, found, strict=True) if one]
+
+
+def test_what_all_begin_and_nobody_ends_is_kept_aside_to_a_limit(monkeypatch):
+    """The oldest go. Who has come after the first ones decides as those who were there."""
+    monkeypatch.setattr(packets, "ASIDE_MAX", 10 * (2 * 30 + 3 * packets.SAMPLE_COSTS) + 600)
+    carriers = [1 << 62 | n << 16 | 0x8001 for n in range(1, 101)]  # of programs that went without a word
+    there, late = Sets(CHANNEL, MARK), Sets(CHANNEL, MARK)
+    begin(there, carriers)
+    begin(late, carriers[85:])
+    assert there.kept_aside == late.kept_aside == 600
+    assert (there.crowded_out, late.crowded_out) == (90, 5) and there.dropped == 90
+    assert finish(there, carriers[85:]) == finish(late, carriers[85:]) == carriers[90:]
+    assert there.kept_aside == late.kept_aside == there._aside == late._aside == 0
+
+
+@pytest.mark.parametrize("of_them", ["samples", "bytes"])
+def test_sets_of_nothing_cost_something_too(monkeypatch, of_them):
+    monkeypatch.setattr(packets, "ASIDE_MAX", 100 * packets.SAMPLE_COSTS)
+    sets = Sets(CHANNEL, MARK)
+    for n in range(1000):
+        [part] = cut(1, [said(b"")] * 3 if of_them == "samples" else [], 1000) or [HEADER.pack(0, 1, 0, 1)]
+        sets.take(1 << 62 | n << 16 | 0x8001, HEADER.pack(0, 1, 0, 2) + part[HEADER.size:], info(n))
+    assert len(sets._open) == (25 if of_them == "samples" else 100)
+
+
+def test_a_carrier_that_names_whomever_it_likes_is_remembered_to_a_limit(monkeypatch):
+    """Whom it has not spoken for for longest counts as ended; what others have said stays."""
+    monkeypatch.setattr(packets, "CARRIED_MAX", 3)
+    sets, names = Sets(CHANNEL, MARK), [NODE << 16 | n for n in range(100, 140)]
+    sets.take(OTHER, cut(1, [said(b"", writer=names[0] + 1000)], 1000)[0], info(0))
+    forgotten = []
+    for at, name in enumerate([*names, names[-3], names[0]]):
+        sets.take(WRITER, cut(1, [said(b"", writer=name, flags=1)], 1000)[0], info(at))
+        while (one := sets.surplus()) is not None:
+            forgotten.append(one)
+        assert sets.writers_carried <= 4
+    tag = FAREWELL | UNREGISTERS | DISPOSES
+    assert forgotten == [(one, tag) for one in [*names[:-3], names[-2]]]
+    assert list(sets.ended(WRITER)) == [names[-1], names[-3], names[0]] and sets.writers_carried == 1
+    sets.departed(NODE)
+    assert sets.writers_carried == 0
+
+
+def test_so_are_all_carriers_together(monkeypatch):
+    monkeypatch.setattr(packets, "ALL_CARRIED_MAX", 20)
+    sets, forgotten = Sets(CHANNEL, MARK), []
+    for n in range(50):
+        members = [said(b"", writer=1 << 62 | 7 << 16 | 2 * n + k) for k in range(2)]
+        sets.take(1 << 62 | n << 16 | 0x8001, cut(1, members, 1000)[0], info(n))
+        while (one := sets.surplus()) is not None:
+            forgotten.append(one[0] & 0xFFFF)
+    assert sets.writers_carried == 20 and forgotten == list(range(80)) and len(sets._carried) == 10
+
+
+def test_outside_of_groups_a_writer_speaks_for_itself():
+    """Else whoever may write could pass for any writer of his node."""
+    sets = Sets()
+    for parts in (cut(1, [said(b"a", mark=0, channel=0), said(b"b", mark=0, channel=0, writer=OTHER)], 1000),
+                  cut(1, [said(bytes(9), mark=0, channel=0, writer=OTHER)] * 9, ROOM + 30)):
+        with pytest.raises(ValueError, match="in no order group"):
+            take(sets, parts)
+    [[one]] = take(sets, cut(2, [said(b"a", mark=0, channel=0, writer=WRITER)], 1000))
+    assert one == b"a" and sets.kept_aside == 0
+
+
 NONSENSE = [
     b"", bytes(HEADER.size - 1), HEADER.pack(0, 1, 0, 0), HEADER.pack(0, 1, 2, 2), HEADER.pack(0, 1, 0, 1) + b"x",
     HEADER.pack(0, 1, 0, 1) + said(b"abc")[:-1], HEADER.pack(0, 1, 0, 1) + said(b"", PACKET),
+    *(HEADER.pack(0, 1, 0, 1) + said(b"", tag) for tag in (LAPSES, REVIVES, TIME, DEPARTURE)),
     HEADER.pack(0, 1, 0, 1) + said(b"", writer=4 << 16 | 7), HEADER.pack(0, 1, 0, 1) + said(b"", writer=1 << 62 | 5)]
 
 

@@ -7,11 +7,14 @@ Method: a program that writes whatever it likes to both topics, while a client a
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
 from dds import DataReader, DataWriter, Policy, Qos, Topic
 from dds.idl.codec import codec_of
+from dds.messages import packets
+from dds.messages.operations import PACKET
 from dds.rpc import Client, Server
 from dds.rpc.messages import NOBODY, Announcement, Code, Reply, Request
 from tests.dds.rpc.services import Pumps
@@ -66,6 +69,28 @@ def test_nobody_asks_in_the_name_of_another_client(scene) -> None:
     strange.write(Request(stranger.id, 1, server.id, 1 << 40, note.signature, "note", note.arguments.encode(("end",))))
     wait_until(lambda: pumps.noted == ["end"])
     assert client.divide(1.0, 1.0) == 1.0 and pumps.carried_out == 1 and not waiting.done()
+
+
+def test_nobody_passes_for_another_writer(scene) -> None:
+    """Method: packets (`dds.messages.packets`) that name the server's own writer, and the client's."""
+    participant, pumps, server, client = scene
+    waiting = client.wait.future()
+    wait_until(lambda: pumps.carried_out == 1)
+    (call,) = client._core._calls._calls.values()
+    note = client._interface.operations["note"]
+    for topic, handle, message in (
+            ("Pumps_Reply", server._writer._instance_handle(),
+             Reply(client._core.id, call.number, Code.OK, "", b"\0\7\0\0\5\0\0\0mine\0")),
+            ("Pumps_Request", client._core._writer._instance_handle(),
+             Request(client._core.id, 1000, server.id, 1 << 40, note.signature, "note",
+                     note.arguments.encode(("forged",))))):
+        forged = packets.member(codec_of(type(message)).encode(message), 0, 0, 0, time.time_ns(), 0, handle)
+        inbox = participant.session.open_writer(topic).inbox
+        inbox.write(packets.cut(1, [forged], 2000)[0], 0, 5.0, PACKET)
+        assert inbox.wait_acknowledged(5.0)
+    assert client.add(1) == 2 and not waiting.done() and not pumps.noted
+    pumps.gate.set()
+    assert waiting.result(20) == "open"
 
 
 def test_any_bytes_harm_nobody(scene) -> None:

@@ -365,3 +365,42 @@ def test_participants_find_a_carrier_no_writer(participant):
     assert len(readers[0].matched_pub) == 1
     assert len([one for one in participant.session.endpoints("flight") if one.is_writer]) == len(writers)
     assert isinstance(participant, DomainParticipant)
+
+
+@pytest.mark.parametrize("grouped", [True, False], ids=["of a group", "alone"])
+def test_what_a_writer_has_in_a_set_goes_with_it_though_the_writer_is_closed(participant, grouped):
+    """Also if it was the only one of its publisher, or another one takes its place within the set."""
+    topic = Topic(participant, "t", Track, order="o" if grouped else "")
+    reader, publisher = DataReader(participant, topic, ALL), Publisher(participant, GROUP if grouped else TOPIC)
+    writer = DataWriter(publisher, topic)
+    with publisher.coherent():
+        writer.write(Track(1, 1))
+        writer.close()
+        other = DataWriter(publisher, topic)
+        other.write(Track(2, 2))
+        assert reader.take(9) == []
+    assert other.wait_for_acks(LONG)
+    taken = []
+    wait_until(lambda: taken.extend(reader.take(9)) or len(taken) == 3)
+    assert [(type(one), (one.key_sample if isinstance(one, InvalidSample) else one).number) for one in taken] == [
+        (Track, 1), (InvalidSample, 1), (Track, 2)] or isinstance(taken[2], InvalidSample)
+    wait_until(lambda: len(reader.matched_pub) == 1)
+    other.close()
+    wait_until(lambda: len(reader.matched_pub) == 0)
+
+
+@pytest.mark.parametrize("what", ["publisher", "participant"])
+def test_what_is_closed_with_an_open_set_takes_all_along(two_nodes, what):
+    here, far = two_nodes
+    reader, publisher = DataReader(here, Topic(here, "t", Track, order="o"), ALL), Publisher(far, GROUP)
+    topic = Topic(far, "t", Track, order="o")
+    writers = [DataWriter(publisher, topic) for _ in range(2)]
+    wait_until(lambda: len(reader.matched_pub) == 2)
+    publisher.begin_coherent()
+    for one in writers:
+        one.write(Track(1))
+    writers[0].close()
+    assert len(reader.matched_pub) == 2
+    (publisher if what == "publisher" else far).close()
+    wait_until(lambda: len(reader.matched_pub) == 0)
+    assert reader.take(9) == []

@@ -1,9 +1,10 @@
 """Publisher.suspend() and resume(), and StatusCondition.
 
-Goal: what is written meanwhile goes out at resume, once, of each writer in order, and no more than the limit is held;
-a status condition triggers for the statuses that it is asked for. Method: one embedded node.
+Goal: what is written meanwhile goes out at resume, once, of each writer in order, a coherent set as one, and no more
+than the limit is held; a status condition triggers for the statuses that it is asked for. Method: one embedded node.
 """
 
+import gc
 import threading
 import time
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from dds import (
 )
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
+from dds.waiting import reaper
 from tests.dds.test_sub import LONG
 
 MS = duration(milliseconds=1)
@@ -169,3 +171,92 @@ class TestStatusConditions:
                 call()
             assert caught.value.code == DDSException.DDS_RETCODE_ALREADY_DELETED
         assert participant.children == [] or condition not in participant.children
+
+
+GROUP = Qos(Policy.PresentationAccessScope.Group(coherent_access=True, ordered_access=True))
+TOPIC = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=True))
+
+
+class TestSets:
+    @pytest.mark.parametrize("grouped", [True, False], ids=["of a group", "alone"])
+    def test_a_set_is_held_and_sent_as_one(self, participant, grouped):
+        """Also one that was open when its publisher was suspended, or that ends after it was resumed."""
+        topic = Topic(participant, "t", bytes, order="o" if grouped else "")
+        publisher = Publisher(participant, GROUP if grouped else TOPIC)
+        reader, writer = DataReader(participant, topic), DataWriter(publisher, topic)
+        publisher.suspend()
+        with publisher.coherent():
+            writer.write(b"1")
+            writer.write(b"2")
+        assert reader.take(9) == [] and not writer.wait_for_acks(MS)
+        publisher.begin_coherent()
+        writer.write(b"3")
+        publisher.resume()
+        assert writer.publisher is publisher and sorted(reader.take(9)) == [b"1", b"2"]
+        writer.write(b"4")
+        publisher.suspend()
+        writer.write(b"5")
+        publisher.end_coherent()
+        assert reader.take(9) == []
+        writer.write(b"6")
+        publisher.resume()
+        assert writer.wait_for_acks(LONG)
+        taken = reader.take(9)
+        assert taken == [b"3", b"4", b"5", b"6"]
+        assert len({one.sample_info.sequence for one in taken[:3]}) == 1
+        assert taken[3].sample_info.sequence != taken[0].sample_info.sequence
+
+    def test_a_set_counts_for_the_limits_of_its_writers(self, participant):
+        topic = Topic(participant, "t", bytes, order="o")
+        publisher = Publisher(participant, GROUP)
+        writer = DataWriter(publisher, topic, Qos(Policy.ResourceLimits(max_samples=3)))
+        reader = DataReader(participant, topic)
+        publisher.suspend()
+        for fits in (True, False):
+            publisher.begin_coherent()
+            writer.write(b"1")
+            writer.write(b"2")
+            if fits:
+                publisher.end_coherent()
+                continue
+            with pytest.raises(DDSException, match=r"ResourceLimits.max_samples.*resume\(\)") as caught:
+                publisher.end_coherent()
+            assert caught.value.code == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
+        writer.write(b"3")
+        publisher.resume()
+        assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"1", b"2", b"3"]
+
+    def test_a_held_set_goes_with_any_of_its_writers(self, participant):
+        topic = Topic(participant, "t", bytes, order="o")
+        publisher = Publisher(participant, GROUP)
+        writers, reader = [DataWriter(publisher, topic) for _ in range(2)], DataReader(participant, topic)
+        publisher.suspend()
+        with publisher.coherent():
+            for one in writers:
+                one.write(b"never")
+        publisher.begin_coherent()
+        for one in writers:
+            one.write(b"nor this")
+        writers[0].close()
+        with pytest.raises(DDSException, match="a closed writer is never sent") as caught:
+            publisher.end_coherent()
+        assert caught.value.code == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
+        publisher.resume()
+        writers[1].write(b"after")
+        assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"after"]
+
+
+def test_a_forgotten_writer_takes_what_it_has_held_along(participant):
+    """Else nobody could resume the publisher any more."""
+    publisher = Publisher(participant)
+    topic = Topic(participant, "t", bytes)
+    writer, other = DataWriter(publisher, topic), DataWriter(publisher, topic)
+    reader = DataReader(participant, topic)
+    publisher.suspend()
+    writer.write(b"1")
+    other.write(b"2")
+    del writer
+    gc.collect()
+    reaper.flush()
+    publisher.resume()
+    assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"2"]
