@@ -388,7 +388,8 @@ class Intake(Ends):
     def _instance_of(self, payload: bytes) -> tuple[Instance | None, Any]:
         """The instance of a sample, None if `content` keeps the sample out; and the sample, None if it wasn't decoded.
 
-        Its key alone says which instance it is: whether the rest can be decoded shows when somebody takes it.
+        Its key alone says which instance it is: whether the rest can be decoded shows when somebody takes it. Unless it
+        has a say about the samples that follow: no garbage owns an instance, or is its latest news.
         """
         sample = None
         if self.content is not None:
@@ -398,6 +399,8 @@ class Intake(Ends):
                 passes = self.content.of_sample(sample)
             if not passes:
                 return None, None
+        if sample is None and (self.standing.exclusive or self.standing.by_source):
+            sample = self._of_type(payload)
         if self.instances is None:
             return self.single, sample
         found: Instance | None = self.instances.table.find(payload)

@@ -20,6 +20,8 @@ from dds import DataReader, DataWriter, DomainParticipant, Policy, Qos, Topic
 from dds.exceptions import DDSException
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
+from dds.messages.inline_qos import InlineQos
+from dds.messages.operations import ANNOUNCES_QOS, WRITES
 from dds.util import duration
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon
@@ -32,6 +34,12 @@ EXCLUSIVE = Qos(Policy.Ownership.Exclusive)
 class Track(IdlStruct):
     number: int
     key("number")
+    height: int = 0
+
+
+@dataclass
+class Plain(IdlStruct):
+    number: int
     height: int = 0
 
 
@@ -329,3 +337,20 @@ def test_all_nodes_of_the_owner_die(runtime_dir, tmp_path, keyed, exclusive):
                 wait_until(lambda n=life: stays.get_node_status().reattached_count == n + 1, 20)
     finally:
         daemon.stop()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_what_is_no_sample_owns_nothing(participant, keyed):
+    """Method: a raw session says that it is the strongest, in front of beginnings of a sample."""
+    topic = Topic(participant, "topic", Track if keyed else Plain, qos=EXCLUSIVE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    settled(writer, topic.data_type(1, 1))
+    assert heights(reader) == [1]
+    liar, good = participant.session.open_writer("topic").inbox, topic._codec.encode(topic.data_type(1, 5))
+    for size in range(len(good)):
+        liar.write(good[:size] + InlineQos(strength=99).encoded(), 0, 5.0, WRITES | ANNOUNCES_QOS)
+    assert liar.wait_acknowledged(5.0)
+    settled(writer, topic.data_type(1, 2))
+    assert heights(reader) == [2]
+    assert reader.get_sample_lost_status().total_count == len(good)
+    assert reader.get_sample_filtered_status().total_count == 0

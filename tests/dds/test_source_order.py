@@ -163,3 +163,20 @@ def test_a_writer_that_closes_ends_what_it_alone_has_written(participant):
     assert [read_as(each) for each in samples] == [(1, 10), (2, 20), (2, 21)]
     assert read_as(end) == (1, None) and end.sample_info.instance_state == InstanceState.NotAliveDisposed
     assert samples[-1].sample_info.instance_state == InstanceState.Alive
+
+
+def test_what_is_no_sample_is_no_news(participant):
+    """Method: a raw session sends beginnings of a sample, from the far future."""
+    topic = Topic(participant, "topic", Track, qos=BY_SOURCE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    writer.write(Track(1, 1))
+    settled(writer)
+    assert [one.height for one in reader.take(9)] == [1]
+    liar, good = participant.session.open_writer("topic").inbox, topic._codec.encode(Track(1, 5))
+    for size in range(len(good)):
+        liar.write(good[:size], time.time_ns() + 10 * AHEAD_MAX_NS, 5.0)
+    assert liar.wait_acknowledged(5.0)
+    writer.write(Track(1, 2))
+    settled(writer)
+    assert [one.height for one in reader.take(9)] == [2]
+    assert reader.get_sample_lost_status().total_count == len(good)
