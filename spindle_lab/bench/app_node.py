@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from spindle_lab.bench import pacing
-from spindle_lab.bench.app_ports import Port, open_port
+from spindle_lab.bench.app_ports import READER, WRITER, Port, open_port
 from spindle_lab.bench.channel import Channel
 from spindle_lab.bench.tally import Tally, fill_rows, make_payloads, monotonic_ns
 from spindle_lab.bench.worker import cpu_s
@@ -50,7 +50,7 @@ class Publisher:
                 self.delayed()
             elif self.single:
                 self.one_by_one()
-            elif self.in_place:
+            elif self.in_place and self.port.writes_arrays:
                 self.arrays()
             else:
                 self.batches()
@@ -133,6 +133,16 @@ def receive_paced(port: Port, tally: Tally, over: threading.Event, most: int) ->
                 break
 
 
+def publish_alone(publisher: Publisher) -> dict[str, Any]:
+    """The measured part of a process that only publishes."""
+    cpu_before_s = cpu_s()
+    start_ns = monotonic_ns()
+    publisher.run()
+    if publisher.error is not None:
+        raise publisher.error
+    return {"start_ns": start_ns, "cpu_s": cpu_s() - cpu_before_s, "sent": publisher.sent}
+
+
 def await_matched(port: Port, config: dict[str, Any]) -> None:
     """Until all readers and writers of the run are members. Raises TimeoutError."""
     # The idle topics are opened first, and each of them takes a few views of the group.
@@ -142,7 +152,7 @@ def await_matched(port: Port, config: dict[str, Any]) -> None:
         if time.monotonic() > until:
             raise TimeoutError(
                 f"not all of {config['nodes']} readers and {config['n_senders']} writers were there "
-                f"after {timeout_s:g} s, but {port.session.topics()} in {port.session.view()}"
+                f"after {timeout_s:g} s, but {port.found()}"
             )
         time.sleep(POLL_S)
 
@@ -162,14 +172,17 @@ def work(channel: Channel, config: dict[str, Any]) -> None:
 
 def measure(port: Port, config: dict[str, Any]) -> dict[str, Any]:
     """The measured part. Returns what multicast.assemble() wants of a node."""
-    tally = Tally(config["counts"])
     over = threading.Event()
     publisher = Publisher(port, config, over)
+    if config["part"] == WRITER:
+        return publish_alone(publisher)
+    tally = Tally(config["counts"])
     thread = threading.Thread(target=publisher.run, name="publisher", daemon=True)
     counters_before = port.counters()
     cpu_before_s = cpu_s()
     start_ns = monotonic_ns()
-    if publisher.count:
+    publishes = publisher.count and config["part"] != READER
+    if publishes:
         thread.start()
     watchdog = threading.Timer(config["timeout_s"], over.set)
     watchdog.daemon = True
@@ -185,7 +198,7 @@ def measure(port: Port, config: dict[str, Any]) -> dict[str, Any]:
     counters = port.counters()
     over.set()
     watchdog.cancel()
-    if publisher.count:
+    if publishes:
         thread.join(5.0)
     if publisher.error is not None:
         raise publisher.error

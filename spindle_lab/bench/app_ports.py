@@ -11,17 +11,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from spindle_lab.bench.options import PEERS
+
 if TYPE_CHECKING:
     from spindle.client import Session
     from spindle.config.settings import NodeConfig
 
 TOPIC = "bench"
 IDLE_WINDOW = 16  # slots of a topic in which nobody writes
+BOTH, READER, WRITER = "both", "reader", "writer"  # what a process is of its node
 EACH_MAX = 64  # samples taken at a time where they are wanted one by one
 
 
 class Port(abc.ABC):
     """One application's writer and reader."""
+
+    writes_arrays = False  # write_many() takes an array of records
 
     @abc.abstractmethod
     def write(self, payload: bytes) -> None:
@@ -49,6 +54,10 @@ class Port(abc.ABC):
         topics = {topic.spec.name: topic for topic in self.session.topics()}
         found = topics.get(TOPIC)
         return found is not None and len(found.members) == readers and len(found.senders) == writers
+
+    def found(self) -> str:
+        """Who is there, for an error's text."""
+        return f"{self.session.topics()} in {self.session.view()}"
 
     def take_rows(self, n: int, account: Callable[[Any], None]) -> int:
         """Has up to n samples accounted in place, as an array of bytes of shape (count, size); returns how many."""
@@ -100,6 +109,11 @@ def node_config(config: dict[str, Any]) -> NodeConfig:
 
 
 def open_port(config: dict[str, Any]) -> Port:
+    """The port of the API that is to be measured."""
+    if config["api"] in PEERS:
+        from spindle_lab.bench.peer_ports import peer_port
+
+        return peer_port(config)
     return (DdsPort if config["api"] == "dds" else SessionPort)(config)
 
 
@@ -184,6 +198,7 @@ class DdsPort(Port):
         if config["in_place"]:
             import numpy as np
 
+            self.writes_arrays = True
             record = np.dtype([("data", "u1", (config["size"],))])
             topic = Topic(self.participant, TOPIC, record, qos, window=config["window"])
             self.record = record

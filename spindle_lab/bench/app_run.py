@@ -15,8 +15,10 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from spindle_lab.bench.app_ports import BOTH, READER, WRITER
 from spindle_lab.bench.crew import BenchFailed, Crew, play, worker_environment
-from spindle_lab.bench.options import MulticastOptions
+from spindle_lab.bench.options import PEERS, MulticastOptions
+from spindle_lab.bench.peer_ports import check_peer, clean_up
 
 DAEMON_READY_TIMEOUT_S = 60.0
 
@@ -154,6 +156,12 @@ def run_apps(options: MulticastOptions) -> list[dict[str, Any]]:
     """One run; what each application reports, with its daemon's CPU time added."""
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         runtime_dir = Path(directory)
+        if options.api in PEERS:
+            check_peer(options.api)
+            try:
+                return run_crew(options, runtime_dir)
+            finally:
+                clean_up(directory)
         if not options.daemon:
             return run_crew(options, runtime_dir)
         with Daemons(runtime_dir, options.nodes, daemon_settings(options)) as daemons:
@@ -161,11 +169,21 @@ def run_apps(options: MulticastOptions) -> list[dict[str, Any]]:
 
 
 def run_crew(options: MulticastOptions, runtime_dir: Path, daemons: Daemons | None = None) -> list[dict[str, Any]]:
-    config = {**options.worker_config(), "runtime_dir": str(runtime_dir)}
-    with Crew("app", [{**config, "rank": rank} for rank in range(options.nodes)]) as crew:
+    config = {**options.worker_config(), "runtime_dir": str(runtime_dir), "part": READER if options.apart else BOTH}
+    configs = [{**config, "rank": rank} for rank in range(options.nodes)]
+    names = [f"node {rank}" for rank in range(options.nodes)]
+    if options.apart:
+        configs += [{**config, "rank": rank, "part": WRITER} for rank in range(options.n_senders)]
+        names += [f"publisher of node {rank}" for rank in range(options.n_senders)]
+    with Crew("app", configs, names) as crew:
         used = [daemon.cpu_s() for daemon in daemons.members] if daemons else []
-        done = play(crew, options.timeout_s)
+        played = play(crew, options.timeout_s)
+        done = played[: options.nodes]
         for rank, before_s in enumerate(used):
             assert daemons is not None
             done[rank]["daemon_cpu_s"] = daemons.members[rank].cpu_s() - before_s
+    for rank, publisher in enumerate(played[options.nodes :]):
+        done[rank]["start_ns"] = min(done[rank]["start_ns"], publisher["start_ns"])
+        done[rank]["cpu_s"] += publisher["cpu_s"]
+        done[rank]["sent"] = publisher["sent"]
     return done

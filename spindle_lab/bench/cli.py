@@ -96,7 +96,7 @@ def flat(result: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def check(result: dict[str, Any]) -> None:
     """Exit code 1 when what was measured wasn't right."""
-    unordered = result.get("level") == "unordered"
+    unordered = not result.get("ordered", True)
     if result.get("lost") or result.get("corrupt") or (result.get("order_identical") is False and not unordered):
         click.echo(
             "messages were lost, torn or not in the same order on all nodes: these numbers don't count", err=True
@@ -307,6 +307,25 @@ def keyed(rounds: int, keys: int, instances: int, as_json: bool) -> None:
     show(failing_clearly(lambda: keyed_module.run(rounds, keys, instances)), as_json)
 
 
+@bench.command()
+@click.option("--repeat", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each, in turns.")
+@click.option("--quick", is_flag=True, help="Each once, with few messages: does it work at all?")
+@json_option
+def peers(repeat: int, quick: bool, as_json: bool) -> None:
+    """The DDS API in Python beside iceoryx2 and cyclonedds-python, where they are installed: rates and latencies.
+
+    All processes publish and receive everything and read every byte. Takes two minutes.
+    """
+    from dataclasses import asdict, replace
+
+    from spindle_lab.bench import lines
+    from spindle_lab.bench import peers as peers_module
+
+    plan = lines.QUICK if quick else replace(lines.Plan(), repeat=repeat)
+    found = failing_clearly(lambda: {"lines": peers_module.section(plan)})["lines"]
+    click.echo(results.as_json([asdict(line) for line in found]) if as_json else peers_module.text_of(found))
+
+
 @bench.command("idle-topics")
 @nodes_option
 @size_option
@@ -409,8 +428,8 @@ def failover(kills: int, stops: int, joins: int, as_json: bool, **options: Any) 
     "--only",
     "sections",
     multiple=True,
-    help="A section: machine, core, tcp, switches, delays, dds, types, latency, idle, startup; repeatable. "
-    "[default: all]",
+    help="A section: machine, core, tcp, switches, delays, dds, types, peers, latency, idle, idle-topics, failover, "
+    "startup; repeatable. [default: all]",
 )
 @click.option(
     "--markdown",
@@ -426,12 +445,13 @@ def suite(quick: bool, repeat: int, sections: tuple[str, ...], markdown_path: st
     """
     from pathlib import Path
 
+    from spindle_lab.bench import lines
     from spindle_lab.bench import suite as suite_module
 
     for name in sections:
         if name not in suite_module.SECTIONS:
             raise click.UsageError(f"unknown section {name!r}: one of {', '.join(suite_module.SECTIONS)}")
-    plan = suite_module.QUICK if quick else suite_module.Plan(repeat=repeat)
+    plan = lines.QUICK if quick else lines.Plan(repeat=repeat)
     result = suite_module.run(plan, sections, lambda text: click.echo(f"measuring: {text}", err=True))
     text = suite_module.markdown(result)
     if markdown_path:

@@ -85,6 +85,7 @@ def assemble(options: MulticastOptions, done: Sequence[dict[str, Any]]) -> dict[
             merge_counts(tally["latency_ns_counts"] for tally in tallies),
             max(tally["latency_max_ns"] for tally in tallies),
         ),
+        "ordered": options.ordered,
         "order_identical": len(hashes) == 1 and not any(tally["misordered"] for tally in tallies),
         "order_hash": tallies[0]["order_hash"],
         "lost": lost,

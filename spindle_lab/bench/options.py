@@ -16,7 +16,10 @@ NODES_MAX = 64
 IDLE_TOPICS_MAX = 250  # of the 255 that a group may have
 SENDERS = ("all", "half", "one")
 DELAYED = ("none", "one", "half", "silent")
-APIS = ("core", "session", "dds")  # session: spindle.client, which the DDS API stands on
+# Other systems behind the same loops (peer_ports.py), by the package that each needs.
+PEERS = {"cyclonedds": "cyclonedds", "iceoryx2": "iceoryx2", "iceoryx2-polling": "iceoryx2"}
+APIS = ("core", "session", "dds", *PEERS)  # session: spindle.client, which the DDS API stands on
+IN_PLACE_APIS = ("dds", "iceoryx2", "iceoryx2-polling")
 FABRICS = ("shm", "tcp", "verbs")
 LEVELS = ("unordered", "atomic", "volatile", "logged")
 DEFAULT_BYTES = 1_500_000_000  # of payload delivered at each node in a core run: under a second
@@ -93,14 +96,26 @@ class MulticastOptions:
             raise OptionError("applications of a daemon use --api dds (or session)")
         if self.single and self.api == "core":
             raise OptionError("--single is about samples of an API: add --api dds (or session)")
-        if self.in_place and (self.api != "dds" or self.single or self.pace_per_s):
-            raise OptionError("--in-place is about arrays of records: add --api dds, and neither --single nor a rate")
+        if self.in_place and (self.api not in IN_PLACE_APIS or self.single or self.pace_per_s):
+            raise OptionError("--in-place is about batches: add --api dds (or iceoryx2), no --single, no rate")
+        if self.api in PEERS and (self.daemon or self.delayed != "none" or self.fabric != "shm" or self.idle_topics):
+            raise OptionError(f"{self.api} runs in processes of one host, without a daemon, delays or idle topics")
         if self.delayed != "none" and self.n_senders < 2:
             raise OptionError(f"one sender can't be delayed beside others: --senders all, not {self.senders}")
 
     @property
     def n_senders(self) -> int:
         return senders_count(self.senders, self.nodes)
+
+    @property
+    def ordered(self) -> bool:
+        """All nodes are to see the same order."""
+        return self.api not in PEERS and self.level != "unordered"
+
+    @property
+    def apart(self) -> bool:
+        """Publisher and subscriber of a node are processes of their own (IceoryxPort says why)."""
+        return self.api.startswith("iceoryx2")
 
     @property
     def n_delayed(self) -> int:
@@ -140,6 +155,7 @@ class MulticastOptions:
             "switches": list(parse_switches(self.switches)),
             "counts": self.counts(),
             "n_senders": self.n_senders,
+            "part": "both",  # of its node: BOTH of app_ports
             "patience": self.patience,
             "sample_every": self.sample_every or (1 if self.pace_per_s else flood),
         }

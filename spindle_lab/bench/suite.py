@@ -14,105 +14,40 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from spindle_lab.bench import codecs, doorbell, failover, idle, idle_topics, keyed, limit, memcpy, multicast, startup
+from spindle_lab.bench import (
+    codecs,
+    doorbell,
+    failover,
+    idle,
+    idle_topics,
+    keyed,
+    limit,
+    memcpy,
+    multicast,
+    peers,
+    startup,
+)
 from spindle_lab.bench.crew import BenchFailed
+from spindle_lab.bench.lines import (
+    COMMAND,
+    HEADER,
+    KB,
+    TEN_KB,
+    Line,
+    Plan,
+    alternate,
+    checked,
+    command_of,
+    rate_line,
+)
 from spindle_lab.bench.options import SWITCHES, MulticastOptions
 from spindle_lab.bench.results import markdown_table, median_run, rate_text
 
-COMMAND = "spindle bench"
-KB = 1024
-TEN_KB = 10 * 1024
 QUIET_SHARE = 0.05  # of all cores, used by others: more, and nothing measured means much
-
-
-@dataclass
-class Line:
-    """One row of the table. met: None where nothing is promised."""
-
-    what: str
-    value: str
-    target: str = ""
-    met: bool | None = None
-    command: str = ""
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    def cells(self) -> tuple[str, ...]:
-        met = {None: "", True: "yes", False: "no"}[self.met]
-        return self.what, self.value, self.target, met, f"`{self.command}`" if self.command else ""
-
-
-HEADER = ("what", "measured", "wanted", "met", "command")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long everything takes."""
-
-    repeat: int = 5
-    scale: float = 1.0  # of message counts
-    idle_s: float = 5.0
-
-
-QUICK = Plan(repeat=1, scale=0.2, idle_s=1.0)
-
-
-def command_of(options: MulticastOptions, repeat: int, *, with_limit: bool = False) -> str:
-    """The command line of a run with these options."""
-    words = [COMMAND, "latency" if options.pace_per_s else "multicast"]
-    plain = MulticastOptions(senders="one", pace_per_s=1000.0) if options.pace_per_s else MulticastOptions()
-    for name, value in asdict(options).items():
-        if value == getattr(plain, name) or name in ("count", "node_options", "pace_per_s"):
-            continue
-        words.append(f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}"))
-    if with_limit:
-        words.append("--limit")
-    if repeat > 1:
-        words.append(f"--repeat {repeat}")
-    return " ".join(words)
-
-
-def alternate(plan: Plan, runs: Sequence[MulticastOptions]) -> list[dict[str, Any]]:
-    """Each of the runs in turn, `repeat` times round; the median run of each, with right results only.
-
-    Raises BenchFailed when one of them lost something or disagreed on the order.
-    """
-    results: list[list[dict[str, Any]]] = [[] for _ in runs]
-    for _ in range(plan.repeat):
-        for place, options in enumerate(runs):
-            scaled = replace(options, count=max(100, int(options.messages_each * plan.scale)))
-            results[place].append(checked(multicast.run_once(scaled)))
-    return [median_run(found) for found in results]
-
-
-def checked(result: dict[str, Any]) -> dict[str, Any]:
-    unordered = result["level"] == "unordered"
-    if result["lost"] or result["corrupt"] or not (result["order_identical"] or unordered):
-        raise BenchFailed(
-            f"{result['lost']} messages lost, {result['corrupt']} torn, "
-            f"order {'identical' if result['order_identical'] else 'different'}: this is a defect"
-        )
-    return result
-
-
-def rate_line(what: str, result: dict[str, Any], command: str, wanted: float = 0.0) -> Line:
-    rate = result["messages_per_s"]
-    return Line(
-        what,
-        f"{rate_text(rate)}/s, {result['bytes_per_s'] / 1e9:.2f} GB/s; latency {latency_text(result)}",
-        f"at least {rate_text(wanted)}/s" if wanted else "",
-        rate >= wanted if wanted else None,
-        command,
-        result,
-    )
-
-
-def latency_text(result: dict[str, Any]) -> str:
-    found = result["latency_us"]
-    return f"p50 {found['p50']:g}, p99 {found['p99']:g} us"
 
 
 # ---- the sections -----------------------------------------------------------------------------------------------
@@ -416,6 +351,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Plan], list[Line]]]] = {
     "delays": ("Silent and delayed senders", delay_section),
     "dds": ("DDS API in Python", dds_section),
     "types": ("Types and keys", types_section),
+    "peers": ("Beside other systems", peers.section),
     "latency": ("Latency at a paced rate", latency_section),
     "idle": ("Idle", idle_section),
     "idle-topics": ("Idle topics", idle_topics_section),

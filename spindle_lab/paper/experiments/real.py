@@ -23,9 +23,10 @@ from spindle.group.topics import choose_window
 from spindle_core.engine import SubgroupSpec
 from spindle_core.switches import Switches
 from spindle_lab.bench import multicast
+from spindle_lab.bench.lines import checked
 from spindle_lab.bench.options import SWITCHES, MulticastOptions, parse_switches
 from spindle_lab.bench.results import markdown_table, rate_text
-from spindle_lab.bench.suite import busy_share, checked
+from spindle_lab.bench.suite import busy_share
 from spindle_lab.paper import measure
 from spindle_lab.paper.cluster import Cluster, Outcome, Sender, Upcall
 from spindle_lab.paper.parameters import Parameters

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from spindle.rdma.devices import sysfs_devices
-from spindle_lab.bench import multicast, suite
+from spindle_lab.bench import lines, multicast, suite
 from spindle_lab.bench.cli import bench
 from spindle_lab.bench.options import MulticastOptions
 from spindle_lab.bench.reach import offer_to
@@ -115,7 +115,7 @@ def test_commands_of_the_suite_parse() -> None:
         MulticastOptions(delayed="one"),
         MulticastOptions(senders="one", pace_per_s=1000.0, api="dds"),
     ):
-        words = suite.command_of(options, 5).split()[2:]
+        words = lines.command_of(options, 5).split()[2:]
         command = bench.commands[words[0]]
         context = command.make_context(words[0], words[1:])
         assert context.params["repeat"] == 5
@@ -124,14 +124,14 @@ def test_commands_of_the_suite_parse() -> None:
 def test_suite_table_survives_a_failing_section(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: one figure that can't be measured is a line that says so. Method: two sections, of which one raises."""
 
-    def fails(plan: suite.Plan) -> list[suite.Line]:
+    def fails(plan: lines.Plan) -> list[lines.Line]:
         raise suite.BenchFailed("node 0 failed:\ndetails")
 
-    def works(plan: suite.Plan) -> list[suite.Line]:
-        return [suite.Line("a", "1/s", "at least 1/s", True, "spindle bench a")]
+    def works(plan: lines.Plan) -> list[lines.Line]:
+        return [lines.Line("a", "1/s", "at least 1/s", True, "spindle bench a")]
 
     monkeypatch.setattr(suite, "SECTIONS", {"bad": ("Bad", fails), "good": ("Good", works)})
-    result = suite.run(suite.QUICK)
+    result = suite.run(lines.QUICK)
     assert (result["met"], result["promised"]) == (1, 2)
     text = suite.markdown(result)
     assert "| Bad | failed: node 0 failed: |" in text
