@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from spindle_lab.bench.options import PEERS
-
 if TYPE_CHECKING:
     from spindle.client import Session
     from spindle.config.settings import NodeConfig
@@ -106,15 +104,6 @@ def node_config(config: dict[str, Any]) -> NodeConfig:
         **config["patience"],
         **config["node_options"],
     )
-
-
-def open_port(config: dict[str, Any]) -> Port:
-    """The port of the API that is to be measured."""
-    if config["api"] in PEERS:
-        from spindle_lab.bench.peer_ports import peer_port
-
-        return peer_port(config)
-    return (DdsPort if config["api"] == "dds" else SessionPort)(config)
 
 
 class SessionPort(Port):

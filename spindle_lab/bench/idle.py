@@ -63,7 +63,7 @@ def run(nodes: int = 3, seconds: float = 5.0, fabric: str = "shm") -> dict[str, 
 def work(channel: Channel, config: dict[str, Any]) -> None:
     """One application: takes part in a short flood, then only looks at its node's counters when told to."""
     from spindle_lab.bench.app_node import await_matched, measure
-    from spindle_lab.bench.app_ports import open_port
+    from spindle_lab.bench.open_port import open_port
     from spindle_lab.bench.worker import cpu_s
 
     port = open_port(config)

@@ -243,7 +243,3 @@ class IceoryxPort(PeerPort):
 
     def close(self) -> None:
         """Nothing: what it has left behind goes with the run."""
-
-
-def peer_port(config: dict[str, Any]) -> Port:
-    return (CyclonePort if config["api"] == "cyclonedds" else IceoryxPort)(config)
