@@ -150,8 +150,8 @@ class Coherence:
     def abandon(self) -> None:
         """The publisher has ended, and all its writers: nobody could end a set that is open."""
         with self._lock:
-            self._depth, self._collected = 0, {}
-            closings, self._closings = self._closings, []
+            self._depth = 0
+            _, _, closings = self._take()
         for close in closings:
             close()
 
@@ -163,10 +163,14 @@ class Coherence:
             self._depth -= 1
             if self._depth:
                 return {}, None, []
-            found = self._collected, self._failure, self._closings
-            self._collected, self._failure, self._closings = {}, None, []
-            self._bytes = self._samples = 0
-            return found
+            return self._take()
+
+    def _take(self) -> tuple[dict[Carrier, list[Said]], BaseException | None, list[Callable[[], None]]]:
+        """What there is of the set, which is empty then."""
+        found = self._collected, self._failure, self._closings
+        self._collected, self._failure, self._closings = {}, None, []
+        self._bytes = self._samples = 0
+        return found
 
     @staticmethod
     def _give_up(collected: dict[Carrier, list[Said]]) -> None:
@@ -247,28 +251,30 @@ class Carrier:
                 f"a publisher has at most {packets.CARRIED_MAX} writers of one topic in an order group (CARRIED_MAX of "
                 "dds.messages.packets): make another publisher for more")
 
-    def check_fits(self, said: Said) -> None:
-        """Raise DDSSampleTooLarge if no message can hold it."""
+    def check_fits(self, said: Said, room: int = packets.ROOM) -> None:
+        """Raise DDSSampleTooLarge if no message can hold it, and so many bytes that say what it is."""
         size_max = self.link.spec.size_max
-        if len(said.data) + packets.ROOM > size_max:
+        if len(said.data) + room > size_max:
             raise DDSSampleTooLarge(
                 f"writing to topic {said.port.name!r}: a message of {len(said.data)} bytes: this topic's size_max is "
-                f"{size_max} bytes, of which {packets.ROOM} say what it is")
+                f"{size_max} bytes" + (f", of which {room} say what it is" if room else ""))
 
     def say_or_hold(self, said: list[Said]) -> None:
         """As say(), when the publisher isn't suspended any more. Raises as a write."""
-        if not self._holds(said, lambda: self.say(said)):
+        if not self._holds(said, lambda: self.say(said), packets.ROOM):
             self.say(said)
 
     def say_plainly_or_hold(self, said: Said) -> None:
         """As say_plainly(), when the publisher isn't suspended any more. Raises as a write."""
-        if not self._holds([said], lambda: self.say_plainly(said)):
+        if not self._holds([said], lambda: self.say_plainly(said), 0):
             self.say_plainly(said)
 
-    def _holds(self, said: list[Said], say: Callable[[], None]) -> bool:
+    def _holds(self, said: list[Said], say: Callable[[], None], room: int) -> bool:
         suspension = self.coherence.suspension
         if not suspension.is_active:
             return False
+        for one in said:
+            self.check_fits(one, room)  # nobody could resume() with what no message can hold
         if any(one.port.is_closed and not one.tag & FAREWELL for one in said):
             raise DDSException(
                 DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
@@ -341,7 +347,6 @@ class Carrier:
             # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
             key = 1 << 63 | handle_of((number, at))
             inbox.write(part, 0, deadline.wait_s(), PACKET, key)
-
 
     def _wait_for(self, port: Port) -> None:
         """This writer is at another node than its carrier, as whose it can't speak there. Raises ConnectionError if the
@@ -419,7 +424,6 @@ class Port:
         if self.channel is None and not self.link.spec.effects:
             self.carrier.say_plainly_or_hold(said)
         else:
-            self.carrier.check_fits(said)
             self.carrier.say_or_hold([said])
 
     def put_aside(self, data: bytes, tag: int) -> None:

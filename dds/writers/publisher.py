@@ -94,7 +94,6 @@ class Publisher(Entity):
     # --- Qos
 
     def _start(self) -> None:
-        self._closer = self._coherence.abandon
         self._coherence.offered = policies.presentation(self._qos)[1]
 
     def _change_qos(self, following: Qos, said: Qos) -> None:

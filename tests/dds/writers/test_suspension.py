@@ -99,7 +99,9 @@ class TestSuspending:
         assert writer.wait_for_acks(LONG)
         timer.join()
 
-    def test_what_is_held_goes_with_its_writer(self, participant):
+    @pytest.mark.parametrize("forgotten", [False, True], ids=["closed", "forgotten"])
+    def test_what_is_held_goes_with_its_writer(self, participant, forgotten):
+        """Else nobody could resume the publisher any more."""
         publisher = Publisher(participant)
         topic = Topic(participant, "t", bytes)
         writer, other = DataWriter(publisher, topic), DataWriter(publisher, topic)
@@ -107,7 +109,12 @@ class TestSuspending:
         publisher.suspend()
         writer.write(b"1")
         other.write(b"2")
-        writer.close()
+        if forgotten:
+            del writer
+            gc.collect()
+            reaper.flush()
+        else:
+            writer.close()
         publisher.resume()
         assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"2"]
 
@@ -226,6 +233,19 @@ class TestSets:
         publisher.resume()
         assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"1", b"2", b"3"]
 
+    @pytest.mark.parametrize(("qos", "order"), [(TOPIC, ""), (GROUP, "o")], ids=["alone", "of a group"])
+    def test_a_sample_that_no_message_can_hold_is_not_held(self, participant, qos, order):
+        """Nobody could resume the publisher with it."""
+        topic = Topic(participant, "t", bytes, size_max=200, order=order)
+        publisher = Publisher(participant, qos)
+        reader, writer = DataReader(participant, topic), DataWriter(publisher, topic)
+        publisher.suspend()
+        with pytest.raises(DDSSampleTooLarge, match="size_max"):
+            writer.write(bytes(1 << 20))
+        writer.write(bytes(3))
+        publisher.resume()
+        assert publisher.wait_for_acks(LONG) and reader.take(9) == [bytes(3)]
+
     def test_a_held_set_goes_with_any_of_its_writers(self, participant):
         topic = Topic(participant, "t", bytes, order="o")
         publisher = Publisher(participant, GROUP)
@@ -244,19 +264,3 @@ class TestSets:
         publisher.resume()
         writers[1].write(b"after")
         assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"after"]
-
-
-def test_a_forgotten_writer_takes_what_it_has_held_along(participant):
-    """Else nobody could resume the publisher any more."""
-    publisher = Publisher(participant)
-    topic = Topic(participant, "t", bytes)
-    writer, other = DataWriter(publisher, topic), DataWriter(publisher, topic)
-    reader = DataReader(participant, topic)
-    publisher.suspend()
-    writer.write(b"1")
-    other.write(b"2")
-    del writer
-    gc.collect()
-    reaper.flush()
-    publisher.resume()
-    assert publisher.wait_for_acks(LONG) and reader.take(9) == [b"2"]
