@@ -14,9 +14,10 @@ import time
 from typing import Any
 
 from spindle_lab.bench import pacing
-from spindle_lab.bench.app_ports import READER, WRITER, Port
+from spindle_lab.bench.app_ports import Port
 from spindle_lab.bench.channel import Channel
 from spindle_lab.bench.open_port import open_port
+from spindle_lab.bench.options import READER, WRITER
 from spindle_lab.bench.tally import Tally, fill_rows, make_payloads, monotonic_ns
 from spindle_lab.bench.worker import cpu_s
 

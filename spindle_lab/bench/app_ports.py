@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 TOPIC = "bench"
 IDLE_WINDOW = 16  # slots of a topic in which nobody writes
-BOTH, READER, WRITER = "both", "reader", "writer"  # what a process is of its node
 EACH_MAX = 64  # samples taken at a time where they are wanted one by one
 
 

@@ -15,9 +15,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from spindle_lab.bench.app_ports import BOTH, READER, WRITER
 from spindle_lab.bench.crew import BenchFailed, Crew, play, worker_environment
-from spindle_lab.bench.options import PEERS, MulticastOptions
+from spindle_lab.bench.options import PEERS, WRITER, MulticastOptions
 from spindle_lab.bench.peer_ports import check_peer, clean_up
 
 DAEMON_READY_TIMEOUT_S = 60.0
@@ -169,7 +168,7 @@ def run_apps(options: MulticastOptions) -> list[dict[str, Any]]:
 
 
 def run_crew(options: MulticastOptions, runtime_dir: Path, daemons: Daemons | None = None) -> list[dict[str, Any]]:
-    config = {**options.worker_config(), "runtime_dir": str(runtime_dir), "part": READER if options.apart else BOTH}
+    config = {**options.worker_config(), "runtime_dir": str(runtime_dir)}
     configs = [{**config, "rank": rank} for rank in range(options.nodes)]
     names = [f"node {rank}" for rank in range(options.nodes)]
     if options.apart:

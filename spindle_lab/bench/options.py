@@ -21,6 +21,7 @@ PEERS = {"cyclonedds": "cyclonedds", "iceoryx2": "iceoryx2", "iceoryx2-polling":
 APIS = ("core", "session", "dds", *PEERS)  # session: spindle.client, which the DDS API stands on
 IN_PLACE_APIS = ("dds", "iceoryx2", "iceoryx2-polling")
 FABRICS = ("shm", "tcp", "verbs")
+BOTH, READER, WRITER = "both", "reader", "writer"  # what a process is of its node
 LEVELS = ("unordered", "atomic", "volatile", "logged")
 DEFAULT_BYTES = 1_500_000_000  # of payload delivered at each node in a core run: under a second
 SAMPLE_EVERY_FLOOD = 64  # one message in so many carries its time of filling
@@ -155,7 +156,7 @@ class MulticastOptions:
             "switches": list(parse_switches(self.switches)),
             "counts": self.counts(),
             "n_senders": self.n_senders,
-            "part": "both",  # of its node: BOTH of app_ports
+            "part": READER if self.apart else BOTH,
             "patience": self.patience,
             "sample_every": self.sample_every or (1 if self.pace_per_s else flood),
         }

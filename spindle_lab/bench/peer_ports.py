@@ -21,20 +21,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spindle_lab.bench.app_ports import TOPIC, WRITER, Port
+from spindle_lab.bench.app_ports import TOPIC, Port
 from spindle_lab.bench.crew import BenchFailed
-from spindle_lab.bench.options import PEERS
+from spindle_lab.bench.options import PEERS, WRITER
 
 QUEUE_MESSAGES = 256  # of each reader for each writer (iceoryx2)
 SENDER_BYTE = 6  # of a message: the lower byte of its sender
 SHARED_MEMORY = Path("/dev/shm")
 
 
+def missing(api: str) -> str:
+    """What to install for this peer, as a text for people; empty if it is there."""
+    package = PEERS[api]
+    return "" if importlib.util.find_spec(package) else f"not installed in this environment: pip install {package}"
+
+
 def check_peer(api: str) -> None:
     """Raises BenchFailed unless the package of this API is installed."""
-    package = PEERS[api]
-    if importlib.util.find_spec(package) is None:
-        raise BenchFailed(f"{api} is not installed in this environment: pip install {package}")
+    if why := missing(api):
+        raise BenchFailed(f"{api} is {why}")
 
 
 def packages(*names: str) -> list[Any]:

@@ -5,12 +5,11 @@ Every process publishes and receives everything, reads every byte, and hashes th
 order over all writers at all nodes. What each peer is asked to do is in peer_ports.py.
 
 Rules: the systems take turns, run by run, with fewer messages for the slower ones; the median run counts. A peer's run
-that lost something, or did not come to its end, is left out, and the line says how many there were.
+that lost something, or did not come to its end in TIMEOUT_S, is left out, and the line says how many there were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from spindle_lab.bench import multicast
 from spindle_lab.bench.crew import BenchFailed
 from spindle_lab.bench.lines import KB, TEN_KB, Line, Plan, checked, command_of, latency_text, rate_line
 from spindle_lab.bench.options import PEERS, MulticastOptions
-from spindle_lab.bench.peer_ports import check_peer
+from spindle_lab.bench.peer_ports import missing
 from spindle_lab.bench.results import median_run
 
 TIMEOUT_S = 20.0  # of a peer's run: it takes about a second, or doesn't end
@@ -48,31 +47,22 @@ PACED: tuple[tuple[str, MulticastOptions], ...] = tuple(
 
 def section(plan: Plan) -> list[Line]:
     """The lines of the suite's section; peers that aren't installed have a line that says so."""
-    missing = [Line(api, str(why)) for api, why in absent()]
     lines = []
     for size in (KB, TEN_KB):
-        ways = [(what, replace(options, size=size)) for what, options in WAYS if present(options)]
+        ways = [(what, replace(options, size=size)) for what, options in WAYS if is_there(options)]
         found = take_turns(plan, ways)
         for what, options in ways:
             lines.append(rate_of(f"{what}, {size} bytes", options, found[what], plan.repeat))
         say_who_leads(lines[-len(ways) :], ways, found)
-    ways = [(what, options) for what, options in PACED if present(options)]
+    ways = [(what, options) for what, options in PACED if is_there(options)]
     found = take_turns(plan, ways)
     for what, options in ways:
         lines.append(latency_of(f"{what}, 1 KB at 1,000/s, one way", options, found[what], plan.repeat))
-    return lines + missing
+    return lines + [Line(api, missing(api)) for api in PEERS if missing(api)]
 
 
-def absent() -> Iterator[tuple[str, BenchFailed]]:
-    for api in PEERS:
-        try:
-            check_peer(api)
-        except BenchFailed as error:
-            yield api, error
-
-
-def present(options: MulticastOptions) -> bool:
-    return options.api not in {api for api, _ in absent()}
+def is_there(options: MulticastOptions) -> bool:
+    return options.api not in PEERS or not missing(options.api)
 
 
 def take_turns(plan: Plan, ways: list[tuple[str, MulticastOptions]]) -> dict[str, list[dict[str, Any]]]:
@@ -81,6 +71,8 @@ def take_turns(plan: Plan, ways: list[tuple[str, MulticastOptions]]) -> dict[str
     for _ in range(plan.repeat):
         for what, options in ways:
             scaled = replace(options, count=max(100, int(count_of(options) * plan.scale)))
+            if options.api in PEERS:
+                scaled = replace(scaled, timeout_s=TIMEOUT_S)
             try:
                 found[what].append(checked(multicast.run_once(scaled)))
             except BenchFailed:
@@ -110,14 +102,14 @@ def latency_of(what: str, options: MulticastOptions, runs: list[dict[str, Any]],
     command = command_of(options, repeat)
     if not runs:
         return Line(what, f"none of {repeat} runs delivered everything", command=command)
-    found = sorted(runs, key=lambda run: run["latency_us"]["p50"])[(len(runs) - 1) // 2]
+    found = median_run([{**run, "p50_us": run["latency_us"]["p50"]} for run in runs], "p50_us")
     busiest = max([*found["cpu_share"]["applications"], *found["cpu_share"]["daemons"]])
     return Line(what, f"{latency_text(found)}; busiest process {busiest:.0%} of a core{failures(runs, repeat)}",
                 command=command, figures=found)  # fmt: skip
 
 
 def failures(runs: list[dict[str, Any]], repeat: int) -> str:
-    return f"; {repeat - len(runs)} of {repeat} runs lost messages" if len(runs) < repeat else ""
+    return f"; {repeat - len(runs)} of {repeat} runs did not deliver everything" if len(runs) < repeat else ""
 
 
 def say_who_leads(lines: list[Line], ways: list[tuple[str, MulticastOptions]],

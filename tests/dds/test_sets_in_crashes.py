@@ -7,6 +7,7 @@ Method: real daemons that are killed, under writers of sets that are several mes
 says which set it is of, its place there, and how many the set has.
 """
 
+import contextlib
 import itertools
 import os
 import signal
@@ -231,14 +232,21 @@ def test_readers_go_on_in_sets_over_the_death_of_their_node(group):
         assert all(one.get_reattached_status().gap_count == 0 for one in readers)
 
 
-def test_a_set_that_is_open_goes_to_the_next_node_as_a_whole(group):
-    """Method: the node is killed between two writes of the set; nothing had been sent, so nothing is in doubt."""
+@contextlib.contextmanager
+def moving_publisher():
+    """A publisher that goes on at the next node, and has sent a set by its writers of each topic; readers elsewhere."""
     with DomainParticipant(node_id=2) as other, DomainParticipant(reattach=True) as mine:
         subscriber, readers = readers_of(other)
         publisher = Publisher(mine, GROUP)
         writers = [DataWriter(publisher, one) for one in topics(mine)]
         write_set(publisher, writers, b"w", 0)
         assert publisher.wait_for_acks(LONG)
+        yield mine, publisher, writers, subscriber, readers
+
+
+def test_a_set_that_is_open_goes_to_the_next_node_as_a_whole(group):
+    """Method: the node is killed between two writes of the set; nothing had been sent, so nothing is in doubt."""
+    with moving_publisher() as (mine, publisher, writers, subscriber, readers):
         with publisher.coherent():
             for k in range(20):
                 writers[k % 2].write(b"w 1 %d 20" % k)
@@ -256,12 +264,7 @@ def test_a_set_that_is_open_goes_to_the_next_node_as_a_whole(group):
 
 def test_a_writer_that_is_closed_in_an_open_set_goes_to_the_next_node_with_it(group):
     """Its part comes with the set, and it has ended behind that; what it had said at the dead node is over anyway."""
-    with DomainParticipant(node_id=2) as other, DomainParticipant(reattach=True) as mine:
-        subscriber, readers = readers_of(other)
-        publisher = Publisher(mine, GROUP)
-        writers = [DataWriter(publisher, one) for one in topics(mine)]
-        write_set(publisher, writers, b"w", 0)
-        assert publisher.wait_for_acks(LONG)
+    with moving_publisher() as (mine, publisher, writers, subscriber, readers):
         with publisher.coherent():
             for k in range(4):
                 writers[k % 2].write(b"w 1 %d 4" % k)
@@ -280,7 +283,7 @@ def test_a_writer_that_is_closed_in_an_open_set_goes_to_the_next_node_with_it(gr
 def test_a_carrier_waits_for_its_writers_at_the_next_node(group, monkeypatch, comes_along):
     """Method: the carrier follows only when somebody writes meanwhile; or a writer can't be opened at the next node,
     then its writes say why, and nothing of it comes in a name that nobody has there."""
-    followed = CarrierLink.switch
+    followed = WriterLink.switch
     waiting = threading.Event()
 
     def switch_late(link, session):
@@ -290,19 +293,13 @@ def test_a_carrier_waits_for_its_writers_at_the_next_node(group, monkeypatch, co
     def open_nowhere(link, session):
         if link is writers[0]._link:
             raise ValueError("no writer more")
-        return WriterLink._open(link, session)
+        followed(link, session)
 
-    with DomainParticipant(node_id=2) as other, DomainParticipant(reattach=True) as mine:
-        subscriber, readers = readers_of(other)
-        publisher = Publisher(mine, GROUP)
-        writers = [DataWriter(publisher, one) for one in topics(mine)]
-        write_set(publisher, writers, b"w", 0)
-        assert publisher.wait_for_acks(LONG)
+    with moving_publisher() as (mine, publisher, writers, subscriber, readers):
         if comes_along:
             monkeypatch.setattr(CarrierLink, "switch", switch_late)
         else:
-            monkeypatch.setattr(WriterLink, "switch", lambda link, session: open_nowhere(
-                link, session) if link is writers[0]._link else followed(link, session))
+            monkeypatch.setattr(WriterLink, "switch", open_nowhere)
         group[mine.session.node_id - 1].kill()
         if comes_along:
             here = mine.session

@@ -35,11 +35,17 @@ def writer(participant, name, data_type, qos=None):
     return DataWriter(participant, Topic(participant, name, data_type), qos)
 
 
-def test_nobody_answers_for_a_server(scene) -> None:
-    participant, pumps, _, client = scene
+def call_under_way(pumps, client):
+    """The future of a call that the server carries out, and what the client knows of it."""
     waiting = client.wait.future()
     wait_until(lambda: pumps.carried_out == 1)
     (call,) = client._core._calls._calls.values()
+    return waiting, call
+
+
+def test_nobody_answers_for_a_server(scene) -> None:
+    participant, pumps, _, client = scene
+    waiting, call = call_under_way(pumps, client)
     forged = Reply(client._core.id, call.number, Code.OK, "", b"\0\7\0\0\5\0\0\0mine\0")
     plain = writer(participant, "Pumps_Reply", Reply)
     # ... nor one that says that it is a server, even the same one: that one is not where the call was sent.
@@ -55,9 +61,7 @@ def test_nobody_answers_for_a_server(scene) -> None:
 def test_nobody_asks_in_the_name_of_another_client(scene) -> None:
     """Else the victim might take the answer to a question that it has not asked."""
     participant, pumps, server, client = scene
-    waiting = client.wait.future()
-    wait_until(lambda: pumps.carried_out == 1)
-    (call,) = client._core._calls._calls.values()
+    waiting, call = call_under_way(pumps, client)
     add = client._interface.operations["add"]
     request = Request(client._core.id, call.number, server.id, 1 << 40, add.signature, "add",
                       add.arguments.encode((20, 22)))
@@ -74,9 +78,7 @@ def test_nobody_asks_in_the_name_of_another_client(scene) -> None:
 def test_nobody_passes_for_another_writer(scene) -> None:
     """Method: packets (`dds.messages.packets`) that name the server's own writer, and the client's."""
     participant, pumps, server, client = scene
-    waiting = client.wait.future()
-    wait_until(lambda: pumps.carried_out == 1)
-    (call,) = client._core._calls._calls.values()
+    waiting, call = call_under_way(pumps, client)
     note = client._interface.operations["note"]
     for topic, handle, message in (
             ("Pumps_Reply", server._writer._instance_handle(),
