@@ -1,0 +1,1 @@
+"""Memory of other nodes that outlives views, reached one-sidedly; and messages."""

@@ -1,0 +1,541 @@
+"""Regions for Python: who registers memory, reaches that of others, and posts requests for it.
+
+`Regions` is what one node, or one program, has of its own and of others. Parts (shm, tcp, verbs, sim) add ways to peers
+to it. The hot path is C (flights): whoever drives posts lists from nogil code, or by `Regions.post`.
+
+Rules: one thread at a time drives an object and its parts. Memory that peers may use, or that a request on its way is
+for, stays mapped as long.
+"""
+import errno
+import select
+import struct
+from collections import deque
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from spindle_core.fabric.regions.flights cimport abandon, end_peer, post
+from spindle_core.memory cimport Mapping
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+STATUS_NAMES = ("done", "cut", "ended", "range", "refused", "after")
+ASKER_SIZE = 1024
+REQUESTS_IN_LIST = LIST_MAX
+REQUESTS_TO_PEER = FLIGHTS_MAX
+PEERS = PEERS_MAX
+INLINE_SIZE = REQUEST_INLINE_MAX
+MESSAGE_SIZE = MESSAGE_SIZE_MAX
+MESSAGES_WAITING = MESSAGES_WAITING_MAX
+
+GRANT = struct.Struct("<QQIIQ")          # key, size in bytes, rights, and of a device: its key, and the address
+WHY = {
+    errno.ENOENT: "there is no such region, or it was forgotten",
+    errno.EACCES: "the grant doesn't allow it: a region is open to reads, and to one peer's writes or to atomics",
+    errno.ERANGE: f"it goes beyond the region, or more than {REQUEST_SIZE_MAX} bytes or none, or an atomic isn't on 8"
+                  " bytes",
+    errno.EFAULT: "this node's memory for it is not known to the way to that peer",
+    errno.EINVAL: f"a list is of 1 to {LIST_MAX} requests, all for one peer",
+}
+
+
+cdef class Asker:
+    """Where the completions of one user's requests go. `size`: completions that have room, a power of two.
+
+    ValueError for a size below that of two lists, or no power of two.
+    """
+
+    def __cinit__(self, size=ASKER_SIZE):
+        if size < 2 * LIST_MAX or size & (size - 1) or size > 1 << 24:
+            raise ValueError(f"{size} completions: must be a power of two of at least {2 * LIST_MAX}")
+        memset(&self.state, 0, sizeof(self.state))
+        self.state.ring = <done_t *>calloc(size, sizeof(done_t))
+        if self.state.ring == NULL:
+            raise MemoryError()
+        self.state.capacity = size
+
+    def take(self):
+        """Completions so far: [(cookie, status name, value found, peer), ...]. Who drives takes them."""
+        cdef done_t *d
+        found = []
+        while self.state.tail < self.state.head:
+            d = &self.state.ring[self.state.tail & (self.state.capacity - 1)]
+            found.append((d.cookie, STATUS_NAMES[d.status], d.value, d.peer))
+            self.state.tail += 1
+        return found
+
+    @property
+    def waiting(self):
+        """Completions that are still to come, at most."""
+        return self.state.promised
+
+    def __dealloc__(self):
+        free(self.state.ring)
+
+
+cdef class RequestList:
+    """Requests for one peer, in the order in which they shall happen. To be filled, posted, cleared, and used again.
+
+    Of each request: the region's number, the offset there in bytes, a cookie that comes back with its completion, and
+    whether it is signalled (the last one of a list always is). ValueError where memory of this node doesn't fit.
+    """
+
+    def __cinit__(self):
+        self.n = 0
+        self.memories = []
+
+    def clear(self):
+        self.n = 0
+        self.memories = []
+
+    def __len__(self):
+        return self.n
+
+    cdef request_t *add(self, uint32_t kind, region, offset, length, cookie, signalled) except NULL:
+        cdef request_t *q = &self.requests[self.n]
+        if self.n == LIST_MAX:
+            raise ValueError(f"{LIST_MAX} requests in a list are the limit")
+        memset(q, 0, sizeof(request_t))
+        q.kind = kind
+        q.flags = REQUEST_SIGNALLED if signalled else 0
+        q.region = region
+        q.offset = offset
+        q.length = length
+        q.cookie = cookie
+        self.n += 1
+        return q
+
+    cdef char *place(self, Mapping memory, offset, length, bint written) except NULL:
+        if memory.base == NULL or (written and not memory.writable):
+            raise ValueError("what is read goes into memory that is mapped for writing")
+        if not 0 <= offset <= memory.size or length > memory.size - offset:
+            raise ValueError(f"{length} bytes at {offset} don't fit a mapping of {memory.size}")
+        self.memories.append(memory)
+        return memory.base + <uint64_t>offset
+
+    def read(self, region, offset, length, Mapping into not None, into_offset=0, *, cookie=0, signalled=False):
+        """Reads `length` bytes of the region into memory of this node."""
+        cdef char *local = self.place(into, into_offset, length, True)
+        self.add(REQUEST_READ, region, offset, length, cookie, signalled).local = local
+
+    def write(self, region, offset, length, Mapping source not None, source_offset=0, *, cookie=0, signalled=False):
+        """Writes `length` bytes of memory of this node into the region. More than INLINE_SIZE bytes must stay as they
+        are until it completes."""
+        cdef char *local = self.place(source, source_offset, length, False)
+        self.add(REQUEST_WRITE, region, offset, length, cookie, signalled).local = local
+
+    def compare_swap(self, region, offset, uint64_t expected, uint64_t desired, *, cookie=0, signalled=False,
+                     Mapping found=None, found_offset=0):
+        """Sets the word to `desired` if it is `expected`. The word found comes with the completion; and lies in `found`
+        when that, or a later one, has come."""
+        cdef char *local = NULL if found is None else self.place(found, found_offset, 8, True)
+        cdef request_t *q = self.add(REQUEST_SWAP, region, offset, 8, cookie, signalled)
+        q.local = local
+        q.first = expected
+        q.second = desired
+
+    def fetch_add(self, region, offset, uint64_t value, *, cookie=0, signalled=False, Mapping found=None,
+                  found_offset=0):
+        """Adds to the word; what it was before is told as in compare_swap."""
+        cdef char *local = NULL if found is None else self.place(found, found_offset, 8, True)
+        cdef request_t *q = self.add(REQUEST_ADD, region, offset, 8, cookie, signalled)
+        q.local = local
+        q.first = value
+
+
+cdef class Part:
+    """A way to peers. Its subclasses connect them."""
+
+    def __init__(self, Regions regions not None, str name not None):
+        self.name = name
+        self.regions = regions
+        regions.add_part(self)
+
+    cdef uint32_t take_peer(self) except? 0xFFFFFFFF:
+        """A free number for a peer of this part. ConnectionError if there is none."""
+        cdef uint32_t i
+        cdef peer_t *p
+        for i in range(<uint32_t>PEERS_MAX):
+            p = &self.regions.state.peers[i]
+            if p.part == NULL:
+                if p.flights == NULL:
+                    p.flights = <flight_t *>calloc(FLIGHTS_MAX, sizeof(flight_t))
+                if p.flights == NULL:
+                    raise MemoryError()
+                p.part = &self.table
+                p.posted = p.sent = p.done = 0
+                p.cut = p.failed = 0
+                return i
+        raise ConnectionError(f"{PEERS_MAX} peers are connected: the limit")
+
+    @property
+    def wait_fd(self):
+        """Readable when progress() has something to do; -1: never."""
+        return -1
+
+    def give_up(self, uint32_t peer):
+        """Frees what a peer that was cut had here."""
+
+    def why(self, uint32_t reason):
+        """In words, why a connection is over."""
+        return f"reason {reason}"
+
+    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
+        """Lets peers use a region of this node."""
+
+    def remove_memory(self, uint64_t key):
+        """From here on nothing that a peer asks of this key begins."""
+
+    def busy(self, Mapping memory):
+        """Something that has begun still reads or fills this memory."""
+        return False
+
+    def know(self, Mapping memory):
+        """Requests may use this memory of this node."""
+
+    def remote(self, uint64_t key, Mapping memory):
+        """(device's key, address) for the grant."""
+        return 0, 0
+
+    def close(self):
+        """Ends all connections. Idempotent."""
+
+
+cdef class Regions:
+    """Memory of this node that others may use, and of others that this node may."""
+
+    def __cinit__(self):
+        cdef uint32_t i
+        self.state = <regions_t *>calloc(1, sizeof(regions_t))
+        if self.state == NULL:
+            raise MemoryError()
+        self.memories = {}
+        self.ending = []
+        self.reached = {}
+        self.versions = {}
+        self.parts = []
+        self.flying = [deque() for _ in range(PEERS_MAX)]
+        self.free_keys = list(range(KEYS_MAX - 1, -1, -1))
+        self.free_reached = list(range(REACHED_MAX - 1, -1, -1))
+        for i in range(<uint32_t>KEYS_MAX):
+            self.state.memories[i].writer = NO_PEER
+
+    # ---- parts and peers ----
+
+    def add_part(self, Part part not None):
+        """For parts. ValueError where atomics that peers were promised would not be atomic any more."""
+        parts = [*self.parts, part]
+        if not atomic_together(parts) and any(self.rights_of(key) & RIGHT_ATOMIC for key in self.memories):
+            raise ValueError(f"regions are open to atomics, and those of {part.name} are not atomic against others")
+        for key, view in self.memories.items():
+            part.add_memory(key, view.obj, self.rights_of(key))
+        self.parts = parts
+
+    def part_of(self, peer):
+        """Name of the way to a peer. ConnectionError if it isn't connected."""
+        return self.part(peer).name
+
+    cdef Part part(self, peer):
+        cdef Part part
+        if 0 <= peer < PEERS_MAX:
+            for part in self.parts:
+                if self.state.peers[<uint32_t>peer].part == &part.table:
+                    return part
+        raise ConnectionError(f"there is no peer {peer}")
+
+    def cut(self, peer):
+        """Ends everything with one peer; what is on the way to it completes as cut. Its number is free after
+        `forget_peer`. Idempotent."""
+        self.part(peer)
+        end_peer(self.state, peer, 0)
+
+    def failures(self):
+        """{peer: why its connection is over}, without those that were cut here."""
+        return {i: self.part(i).why(self.state.peers[<uint32_t>i].failed) for i in range(PEERS_MAX)
+                if self.state.peers[<uint32_t>i].part != NULL and self.state.peers[<uint32_t>i].failed}
+
+    def forget_peer(self, uint32_t peer):
+        """Frees the number of a peer, cut first if it wasn't; its regions are reached no more, and what it was granted
+        is open to nobody's writes."""
+        cdef uint32_t i
+        part = self.part(peer)
+        end_peer(self.state, peer, 0)
+        part.give_up(peer)
+        for i in range(<uint32_t>REACHED_MAX):
+            if self.state.reached[i].rights and self.state.reached[i].peer == peer:
+                self.forget(<uint64_t>self.state.reached[i].uses << 32 | i)
+        for i in range(<uint32_t>KEYS_MAX):
+            if self.state.memories[i].writer == peer:
+                self.state.memories[i].writer = NO_PEER
+                self.state.memories[i].rights &= ~<uint32_t>RIGHT_WRITE
+        self.flying[peer].clear()
+        self.state.peers[peer].part = NULL
+
+    @property
+    def atomic_with_owner(self):
+        """Atomics of every part are atomic against those of the owner's processor."""
+        return all([(<Part>one).table.capabilities & ATOMIC_WITH_OWNER for one in self.parts])
+
+    # ---- own memory ----
+
+    def register(self, Mapping memory not None, *, writer=None, bint atomics=False, bint with_owner=False):
+        """Opens memory to peers: all may read it; `writer` alone may write it, or all may change words by `atomics`.
+        Returns its key, which never comes back. `with_owner`: the owner changes words itself, by its processor's
+        atomics.
+
+        ValueError for both at once, for a writer that isn't connected, where atomics are not as asked for, or KEYS_MAX
+        regions.
+        """
+        cdef uint32_t place
+        cdef memory_t *m
+        if writer is not None and atomics:
+            raise ValueError("a region is open to the writes of one peer or to the atomics of all, not to both")
+        if memory.base == NULL or not memory.writable and (atomics or writer is not None):
+            raise ValueError("memory that peers change must be mapped for writing")
+        if writer is not None:
+            self.part(writer)
+        if atomics and not atomic_together(self.parts):
+            raise ValueError("atomics of these ways are not atomic against each other: "
+                             + ", ".join(part.name for part in self.parts))
+        if atomics and with_owner and not self.atomic_with_owner:
+            raise ValueError("this device's atomics are not atomic against those of the processor")
+        if not self.free_keys:
+            raise ValueError(f"{KEYS_MAX} registered regions are the limit")
+        place = self.free_keys.pop()
+        version = self.versions.get(place, 0) + 1
+        key = <uint64_t>place | <uint64_t>version << 32
+        rights = RIGHT_READ | (RIGHT_ATOMIC if atomics else 0) | (0 if writer is None else RIGHT_WRITE)
+        added = []
+        try:
+            for part in self.parts:
+                part.add_memory(key, memory, rights)
+                added.append(part)
+        except BaseException:
+            self.free_keys.append(place)
+            for part in added:
+                part.remove_memory(key)
+            raise
+        self.versions[place] = version
+        self.memories[key] = memory.view()                 # keeps it mapped
+        m = &self.state.memories[place]
+        m.base = memory.base
+        m.size = memory.size
+        m.version = version
+        m.writer = NO_PEER if writer is None else writer
+        m.rights = rights
+        return key
+
+    cdef uint32_t rights_of(self, uint64_t key):
+        return self.state.memories[place_of(key)].rights
+
+    def deregister(self, uint64_t key):
+        """Ends a key: what has not begun fails from here on. KeyError if it isn't one."""
+        cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
+        view = self.memories.pop(key)
+        m.rights = 0
+        m.writer = NO_PEER
+        for part in self.parts:
+            part.remove_memory(key)
+        self.ending.append(view)
+        if m.version < 0xFFFFFFFF:
+            self.free_keys.append(place_of(key))
+
+    def idle(self, Mapping memory not None):
+        """No request that has begun reads or fills this memory any more, and no key names it."""
+        if any(view.obj is memory for view in self.memories.values()):
+            return False
+        if any(part.busy(memory) for part in self.parts):
+            return False
+        self.ending = [view for view in self.ending if view.obj is not memory]
+        return True
+
+    def grant(self, uint64_t key, peer):
+        """What `peer` needs to reach this region: bytes, to be told it in confidence. KeyError, ConnectionError."""
+        cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
+        part = self.part(peer)
+        view = self.memories[key]
+        rights = m.rights if m.writer == peer else m.rights & ~<uint32_t>RIGHT_WRITE
+        return GRANT.pack(key, m.size, rights, *part.remote(key, view.obj))
+
+    # ---- memory of others ----
+
+    def reach(self, peer, grant, Mapping memory=None):
+        """Makes a region of a peer reachable; returns its number here. `memory`: it, mapped, where the way is `shm`.
+
+        ValueError where the grant or the mapping makes no sense, or REACHED_MAX regions are reached already.
+        """
+        cdef reached_t *reached
+        if len(grant) != GRANT.size:
+            raise ValueError(f"a grant has {GRANT.size} bytes, not {len(grant)}")
+        key, size, rights, remote_key, remote = GRANT.unpack(grant)
+        if not rights & RIGHT_READ or rights & ~<uint32_t>(RIGHT_READ | RIGHT_WRITE | RIGHT_ATOMIC) or (
+                rights & RIGHT_WRITE and rights & RIGHT_ATOMIC):
+            raise ValueError(f"no grant gives rights {rights}")
+        part = self.part(peer)
+        if part.name == "shm":
+            if memory is None or memory.size < size or memory.base == NULL:
+                raise ValueError(f"a region of this host must be mapped, all {size} bytes of it")
+            if rights != RIGHT_READ and not memory.writable:
+                raise ValueError("a region that this node may change must be mapped for writing")
+        if not self.free_reached:
+            raise ValueError(f"{REACHED_MAX} reached regions are the limit")
+        place = self.free_reached.pop()
+        reached = &self.state.reached[<uint32_t>place]
+        reached.key = key
+        reached.size = size
+        reached.peer = peer
+        reached.rights = rights
+        reached.remote_key = remote_key
+        reached.remote = remote
+        reached.base = NULL if memory is None else memory.base
+        number = <uint64_t>reached.uses << 32 | <uint64_t>place
+        self.reached[number] = None if memory is None else memory.view()
+        return number
+
+    def forget(self, number):
+        """The region is reached no more, by this number; what is on the way goes on. KeyError if it wasn't.
+
+        Its place is used again when nothing for it is on the way.
+        """
+        cdef reached_t *reached = &self.state.reached[<uint64_t>number & 0xFFFFFFFF]
+        view = self.reached.pop(number)
+        reached.rights = 0
+        reached.uses += 1
+        behind = self.state.peers[reached.peer].posted
+        self.flying[reached.peer].append((behind, (view,), <uint64_t>number & 0xFFFFFFFF))
+        self.land(reached.peer)
+
+    cdef int land(self, uint32_t peer) except -1:
+        """Lets go of what requests needed that have completed."""
+        cdef peer_t *p = &self.state.peers[peer]
+        flying = self.flying[peer]
+        while flying and flying[0][0] <= p.done:
+            _, _, place = flying.popleft()
+            if place >= 0:
+                self.free_reached.append(place)
+        return 0
+
+    # ---- requests and messages ----
+
+    def post(self, Asker asker not None, RequestList requests not None):
+        """Posts a list, whole. BlockingIOError where there is no room for it: drive, take completions, try again;
+        ConnectionError if its peer is gone; ValueError, with the request's index, where one is wrong."""
+        cdef uint32_t bad = 0, peer
+        cdef int status
+        for memory in requests.memories:
+            for part in self.parts:
+                part.know(memory)
+        status = post(self.state, &asker.state, requests.requests, requests.n, &bad)
+        if status == -errno.EAGAIN:
+            raise BlockingIOError(errno.EAGAIN, f"at most {FLIGHTS_MAX} requests are on the way to a peer, and"
+                                                f" {asker.state.capacity} completions wait to be taken")
+        if status == -errno.EPIPE:
+            raise ConnectionError("the connection to that peer is over")
+        if status < 0:
+            raise ValueError(f"request {bad}: {WHY[-status]}")
+        peer = self.state.reached[requests.requests[0].region & 0xFFFFFFFF].peer
+        self.flying[peer].append((self.state.peers[peer].posted, (asker, *requests.memories), -1))
+        self.land(peer)
+
+    def abandon(self, Asker asker not None):
+        """Nobody takes the completions of `asker` any more; its requests on the way go on."""
+        abandon(self.state, &asker.state)
+
+    def send(self, peer, data):
+        """A message. BlockingIOError while MESSAGES_WAITING bytes were not received, ValueError beyond MESSAGE_SIZE,
+        ConnectionError if the peer is gone."""
+        cdef Py_buffer buffer
+        cdef int status
+        part = self.part(peer)
+        if self.state.peers[<uint32_t>peer].cut:
+            raise ConnectionError("the connection to that peer is over")
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            if buffer.len > MESSAGE_SIZE_MAX:
+                raise ValueError(f"a message of {buffer.len} bytes: {MESSAGE_SIZE_MAX} at most")
+            status = part.table.send(part.table.self, peer, <char *>buffer.buf, <uint32_t>buffer.len)
+        finally:
+            PyBuffer_Release(&buffer)
+        if status == -errno.EAGAIN:
+            raise BlockingIOError(errno.EAGAIN, f"{MESSAGES_WAITING_MAX} bytes of messages wait for that peer")
+        if status < 0:
+            raise ConnectionError("the connection to that peer is over")
+
+    def receive(self):
+        """(peer, bytes) of the next message, or None; of each peer in turns."""
+        cdef uint32_t i, peer
+        cdef int size
+        cdef peer_t *p
+        for i in range(<uint32_t>PEERS_MAX):
+            peer = (self.state.receive_next + i) % PEERS_MAX
+            p = &self.state.peers[peer]
+            if p.part == NULL or p.cut:
+                continue
+            size = p.part.waiting(p.part.self, peer)
+            if size < 0:
+                continue
+            self.state.receive_next = peer + 1
+            data = PyBytes_FromStringAndSize(NULL, size)
+            p.part.receive(p.part.self, peer, PyBytes_AS_STRING(data), size)
+            return peer, data
+        return None
+
+    def progress(self):
+        """Takes what has come and sends what waits; returns how much that was."""
+        cdef Part part
+        cdef int total = 0
+        for part in self.parts:
+            if part.table.progress != NULL:
+                total += part.table.progress(part.table.self)
+        return total
+
+    def wait(self, double timeout_s):
+        """Blocks until there is something to drive, or `timeout_s` seconds; True if there may be."""
+        cdef Part part
+        poll = select.poll()
+        for part in self.parts:
+            if part.wait_fd >= 0:
+                poll.register(part.wait_fd, select.POLLIN)
+            if part.table.sleep != NULL:
+                part.table.sleep(part.table.self)
+        try:
+            if self.progress() or self.has_message():
+                return True
+            rung = bool(poll.poll(timeout_s * 1000))
+            self.progress()
+            return rung
+        finally:
+            for part in self.parts:
+                if part.table.wake != NULL:
+                    part.table.wake(part.table.self)
+
+    cdef bint has_message(self):
+        cdef uint32_t i
+        cdef peer_t *p
+        for i in range(<uint32_t>PEERS_MAX):
+            p = &self.state.peers[i]
+            if p.part != NULL and not p.cut and p.part.waiting(p.part.self, i) >= 0:
+                return True
+        return False
+
+    def close(self):
+        """Ends all connections. Idempotent."""
+        for i in range(PEERS_MAX):
+            if self.state.peers[<uint32_t>i].part != NULL:
+                self.forget_peer(i)
+        for part in self.parts:
+            part.close()
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        if self.state != NULL:
+            for i in range(<uint32_t>PEERS_MAX):
+                free(self.state.peers[i].flights)
+            free(self.state)
+
+
+def atomic_together(parts):
+    """Atomics of these parts are atomic against each other: there is one, or the owner's processor does them all."""
+    return len(parts) <= 1 or all([(<Part>one).table.capabilities & ATOMIC_WITH_OWNER for one in parts])
