@@ -69,10 +69,8 @@ def sanitizer_flags() -> tuple[list[str], list[str]]:
 
 # Modules that need a library besides Python's: the start of their names, the library, a program that needs it, and what
 # to install. Nothing imports them unless they are chosen.
-OPTIONAL = {
-    "spindle_core.fabric.verbs": (
-        "ibverbs", "#include <infiniband/verbs.h>\nint main(void) { return ibv_fork_init(); }", "libibverbs-dev"),
-}
+VERBS = ("ibverbs", "#include <infiniband/verbs.h>\nint main(void) { return ibv_fork_init(); }", "libibverbs-dev")
+OPTIONAL = {"spindle_core.fabric.verbs": VERBS, "spindle_core.fabric.regions.verbs": VERBS}
 
 
 @cache

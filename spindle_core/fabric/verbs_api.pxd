@@ -42,6 +42,7 @@ cdef extern from "infiniband/verbs.h" nogil:
 
     const int IBV_WR_RDMA_WRITE
     const int IBV_WR_RDMA_WRITE_WITH_IMM
+    const int IBV_WR_SEND
     const int IBV_WR_SEND_WITH_IMM
     const int IBV_WR_RDMA_READ
     const int IBV_WR_ATOMIC_CMP_AND_SWP

@@ -27,6 +27,7 @@ cdef class VerbsDevice:
 
     cdef int choose_gid(self, int gid_index) except -1
     cdef ibv_mr *add_region(self, void *base, uint64_t size, int access) except NULL
+    cdef void end_region(self, ibv_mr *region)
     cdef ibv_qp *make_queue_pair(self, ibv_cq *send_cq, ibv_cq *receive_cq, uint32_t sends, uint32_t receives,
                                  uint32_t *inline_max) except NULL
     cdef int connect(self, ibv_qp *qp, uint32_t there, uint32_t packet, address, ack_timeout, retries) except -1

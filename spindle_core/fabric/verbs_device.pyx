@@ -170,7 +170,7 @@ cdef class VerbsDevice:
         return max(1, min(READS_MAX, self.limits.max_qp_rd_atom, self.limits.max_qp_init_rd_atom))
 
     cdef ibv_mr *add_region(self, void *base, uint64_t size, int access) except NULL:
-        """Registers memory until this object goes."""
+        """Registers memory until end_region(), or this object goes."""
         cdef ibv_mr *region
         cdef void *longer
         if self.n_regions == self.regions_max:
@@ -189,6 +189,16 @@ cdef class VerbsDevice:
         self.regions[self.n_regions] = region
         self.n_regions += 1
         return region
+
+    cdef void end_region(self, ibv_mr *region):
+        """Ends a registration, and with it its keys."""
+        cdef uint32_t i
+        for i in range(self.n_regions):
+            if self.regions[i] == region:
+                self.n_regions -= 1
+                self.regions[i] = self.regions[self.n_regions]
+                ibv_dereg_mr(region)
+                return
 
     cdef ibv_qp *make_queue_pair(self, ibv_cq *send_cq, ibv_cq *receive_cq, uint32_t sends, uint32_t receives,
                                  uint32_t *inline_max) except NULL:

@@ -38,7 +38,8 @@ NOT_HERE_CODE = 77  # of a command that needs guests, where there are none
 
 # Of which guests take what they import with them.
 FABRIC = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/fabric/test_verbs_stranger.py")
-TESTS = (*FABRIC, "tests/spindle_core/test_over_verbs.py")
+REGIONS = "tests/spindle_core/fabric/regions/test_verbs.py"
+TESTS = (*FABRIC, REGIONS, "tests/spindle_core/test_over_verbs.py")
 PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
 SYSTEM_PYTHON = "/usr/bin/python3"
 TESTS_DOCTOR = ("tests/spindle/rdma/test_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
@@ -138,6 +139,11 @@ STEPS = (
         "core", "one order across views over verbs; posts for each message",
         (pytest_command("core", "tests/spindle_core/test_over_verbs.py"),),
         180, judge_tests, share="b",
+    ),
+    Step(
+        "regions", "memory that outlives views: requests, chains, messages, ends",
+        (pytest_command("regions", REGIONS),),
+        240, judge_tests, share="b",
     ),
     Step(
         "doctor", "devices through pyverbs and from /sys; what the doctor says of them",
