@@ -14,6 +14,50 @@ cdef extern from "layout.h" nogil:
     const int SLOT_DATA, SLOT_NULL, SLOT_RELAYED
     const int LOG_DATA, LOG_JUMP
 
+    const uint32_t POST_RING_OFFSET
+    const uint64_t LINK_MAGIC
+    const uint32_t LINK_REQUESTS_MAX, LINK_DONES_MAX, LINK_BOX_SIZE
+
+    cdef struct post_page:
+        uint64_t sent
+        uint64_t taken
+
+    cdef struct link_request:
+        uint8_t kind
+        uint8_t flags
+        uint16_t left
+        uint32_t length
+        uint32_t region
+        uint32_t buffer
+        uint64_t offset
+        uint64_t buffer_offset
+        uint64_t first
+        uint64_t second
+        uint64_t cookie
+
+    cdef struct link_user_page:
+        uint64_t magic
+        uint64_t submitted
+        uint64_t dones_taken
+        uint64_t messages_taken
+        link_request requests[256]
+
+    cdef struct link_done:
+        uint64_t cookie
+        uint64_t value
+        uint64_t from_ "from"
+        uint32_t status
+        uint32_t kind
+
+    cdef struct link_pool_page:
+        uint64_t magic
+        uint64_t taken
+        uint64_t dones
+        uint64_t messages
+        uint64_t broken
+        link_done ring[512]
+        char box[1 << 18]
+
     cdef struct row_header:
         uint64_t magic
         uint32_t layout_version

@@ -267,4 +267,74 @@ struct cursor_start {
 };
 #define CURSOR_START_OFFSET 64u
 
+/* ---- regions: messages between nodes of one host ------------------------------------------------------------------- */
+
+/* Written by the node that sends; the ring of bytes follows at POST_RING_OFFSET. */
+#define POST_RING_OFFSET 4096u
+struct post_page {
+    uint64_t sent;             /* bytes put into the ring */
+    uint64_t reserved0[7];
+    uint64_t taken;            /* bytes taken of the peer's ring */
+    uint64_t reserved1[7];
+};
+_Static_assert(sizeof(struct post_page) == 2 * CACHE_LINE, "two lines");
+
+/* ---- links: between a program and the pool of its host ------------------------------------------------------------- */
+
+#define LINK_MAGIC 0x314b4e4c444e5053ull     /* "SPNDLNK1" */
+#define LINK_REQUESTS_MAX 256u
+#define LINK_DONES_MAX 512u
+#define LINK_BOX_SIZE (1u << 18)             /* bytes of messages that were not taken */
+
+/* One line. The program writes it; the pool reads it once, and trusts nothing in it. */
+struct link_request {
+    uint8_t kind;
+    uint8_t flags;
+    uint16_t left;             /* requests behind it in its list */
+    uint32_t length;           /* bytes */
+    uint32_t region;           /* handle, from the pool */
+    uint32_t buffer;           /* handle of the program's own memory */
+    uint64_t offset;           /* bytes from the region's start; of a message to a port: the port */
+    uint64_t buffer_offset;    /* bytes from the buffer's start */
+    uint64_t first;            /* expected, or what is added */
+    uint64_t second;           /* desired */
+    uint64_t cookie;
+    uint64_t reserved;
+};
+_Static_assert(sizeof(struct link_request) == CACHE_LINE, "one line");
+
+/* Written by the program alone. */
+struct link_user_page {
+    uint64_t magic;
+    uint64_t submitted;        /* requests; guards them */
+    uint64_t reserved0[6];
+    uint64_t dones_taken;
+    uint64_t messages_taken;   /* bytes of the box */
+    uint64_t reserved1[6];
+    struct link_request requests[LINK_REQUESTS_MAX];
+};
+_Static_assert(offsetof(struct link_user_page, requests) == 2 * CACHE_LINE, "two lines");
+
+struct link_done {
+    uint64_t cookie;
+    uint64_t value;            /* what an atomic found; bytes of a message that was received into a buffer */
+    uint64_t from;             /* of such a message: who sent it */
+    uint32_t status;
+    uint32_t kind;             /* of the request */
+};
+_Static_assert(sizeof(struct link_done) == 32, "two in a line");
+
+/* Written by the pool alone; the program maps it for reading. */
+struct link_pool_page {
+    uint64_t magic;
+    uint64_t taken;            /* requests */
+    uint64_t dones;            /* guards them */
+    uint64_t messages;         /* bytes put into the box; guards them */
+    uint64_t broken;           /* not 0: why this link is over */
+    uint64_t reserved0[3];
+    struct link_done ring[LINK_DONES_MAX];
+    char box[LINK_BOX_SIZE];   /* each message with its length and who sent it before it */
+};
+_Static_assert(offsetof(struct link_pool_page, ring) == CACHE_LINE, "one line");
+
 #endif

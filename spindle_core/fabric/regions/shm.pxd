@@ -2,23 +2,14 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.fabric.regions.regions cimport PEERS_MAX, Part, regions_t
-from spindle_core.layout cimport bell_page
+from spindle_core.layout cimport bell_page, post_page
 from spindle_core.memory cimport Mapping
-
-
-# What a node has for one peer, in memory that it alone writes: the messages that it sends, and how far it has taken
-# those of the peer.
-cdef struct post_page_t:
-    uint64_t sent                # bytes put into the ring, which follows on the next page
-    uint64_t reserved0[7]
-    uint64_t taken               # bytes taken of the peer's ring
-    uint64_t reserved1[7]
 
 
 cdef struct shm_way_t:
     const uint32_t *versions     # of the peer's keys; NULL: not connected
-    post_page_t *mine
-    const post_page_t *theirs
+    post_page *mine              # messages to this peer, and how far its own were taken
+    const post_page *theirs
     const bell_page *bell
     int bell_fd
     uint64_t rung                # for which of its sleeps it was rung last

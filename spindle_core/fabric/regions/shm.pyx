@@ -32,6 +32,7 @@ from spindle_core.fabric.regions.flights cimport done
 from spindle_core.fabric.regions.regions cimport (
     ATOMIC_WITH_OWNER,
     KEYS_MAX,
+    MESSAGE_SIZE_MAX,
     MESSAGES_WAITING_MAX,
     REQUEST_ADD,
     REQUEST_AFTER,
@@ -48,14 +49,12 @@ from spindle_core.fabric.regions.regions cimport (
     place_of,
 )
 from spindle_core.fabric.regions.words cimport copy_words
-from spindle_core.layout cimport BELL_MAGIC, bell_page
+from spindle_core.layout cimport BELL_MAGIC, POST_RING_OFFSET, bell_page, post_page
 from spindle_core.memory cimport Mapping
 
-RING_AT = 4096                   # bytes: the ring begins on a page of its own
 
-
-cdef inline char *ring_of(const post_page_t *page) noexcept nogil:
-    return <char *>page + 4096
+cdef inline char *ring_of(const post_page *page) noexcept nogil:
+    return <char *>page + POST_RING_OFFSET
 
 
 cdef inline uint32_t carry_out(const shm_way_t *way, const flight_t *f, uint64_t *found) noexcept nogil:
@@ -108,7 +107,7 @@ cdef int shm_send(void *self, uint32_t peer, const char *data, uint32_t length) 
     # SYNC POINT: message reuse. Pairs with shm_receive(): the peer is done with these bytes before it counts them.
     if sent + boxed(length) - u64_load_acquire(&way.theirs.taken) > MESSAGES_WAITING_MAX:
         return -EAGAIN
-    put_message(ring_of(way.mine), sent, data, length)
+    put_message(ring_of(way.mine), MESSAGES_WAITING_MAX, sent, data, length)
     # SYNC POINT: message. Pairs with shm_waiting(): the message before the count.
     u64_store_release(&way.mine.sent, sent + boxed(length))
     fence_store_load()
@@ -118,13 +117,14 @@ cdef int shm_send(void *self, uint32_t peer, const char *data, uint32_t length) 
 
 cdef int shm_waiting(void *self, uint32_t peer) noexcept nogil:
     cdef shm_way_t *way = &(<shm_part_t *>self).ways[peer]
-    return next_length(ring_of(way.theirs), u64_load_relaxed(&way.mine.taken), u64_load_acquire(&way.theirs.sent))
+    return next_length(ring_of(way.theirs), MESSAGES_WAITING_MAX, u64_load_relaxed(&way.mine.taken),
+                       u64_load_acquire(&way.theirs.sent), MESSAGE_SIZE_MAX)
 
 
 cdef void shm_receive(void *self, uint32_t peer, char *into, uint32_t length) noexcept nogil:
     cdef shm_way_t *way = &(<shm_part_t *>self).ways[peer]
     cdef uint64_t taken = u64_load_relaxed(&way.mine.taken)
-    take_at(ring_of(way.theirs), taken + HEAD_SIZE, into, length)
+    take_at(ring_of(way.theirs), MESSAGES_WAITING_MAX, taken + HEAD_SIZE, into, length)
     u64_store_release(&way.mine.taken, taken + boxed(length))
 
 
@@ -186,7 +186,7 @@ cdef class ShmPart(Part):
     @staticmethod
     def make_post():
         """What one peer needs of this node: memory for messages to it. Only this node can write it."""
-        cdef Mapping page = Mapping.create("spindle-post", RING_AT + MESSAGES_WAITING_MAX)
+        cdef Mapping page = Mapping.create("spindle-post", POST_RING_OFFSET + MESSAGES_WAITING_MAX)
         page.seal_writes()
         return page
 
@@ -200,8 +200,8 @@ cdef class ShmPart(Part):
         cdef shm_way_t *way
         cdef uint32_t peer
         try:
-            if mine.size < RING_AT + MESSAGES_WAITING_MAX or theirs.size < mine.size:
-                raise ValueError(f"memory for messages has {RING_AT + MESSAGES_WAITING_MAX} bytes")
+            if mine.size < POST_RING_OFFSET + MESSAGES_WAITING_MAX or theirs.size < mine.size:
+                raise ValueError(f"memory for messages has {POST_RING_OFFSET + MESSAGES_WAITING_MAX} bytes")
             if not mine.writable or keys.size < KEYS_MAX * sizeof(uint32_t):
                 raise ValueError("this is no page of keys, or the own memory for messages is not mapped for writing")
             if bell.size < sizeof(bell_page) or (<bell_page *>bell.base).magic != BELL_MAGIC:
@@ -211,8 +211,8 @@ cdef class ShmPart(Part):
             os.close(bell_fd)
             raise
         way = &self.state.ways[peer]
-        way.mine = <post_page_t *>mine.base
-        way.theirs = <post_page_t *>theirs.base
+        way.mine = <post_page *>mine.base
+        way.theirs = <post_page *>theirs.base
         way.bell = <bell_page *>bell.base
         way.bell_fd = bell_fd
         way.rung = 0

@@ -17,6 +17,7 @@ from spindle_core.events cimport c_close
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, put_message, take_at
 from spindle_core.fabric.regions.regions cimport (
     ATOMIC_WITH_OWNER,
+    MESSAGE_SIZE_MAX,
     MESSAGES_WAITING_MAX,
     PEERS_MAX,
     REQUEST_ENDED,
@@ -118,7 +119,7 @@ cdef int tcp_send(void *self, uint32_t peer, const char *data, uint32_t length) 
     if length <= REQUEST_INLINE_MAX:
         attach(o, data, length)
     else:
-        put_message(w.outbox, w.out_head, data, length)
+        put_message(w.outbox, MESSAGES_WAITING_MAX, w.out_head, data, length)
         (<frame_t *>o.head).length = length
         o.data = w.outbox + at
         o.length = length if length < first else first
@@ -132,13 +133,13 @@ cdef int tcp_send(void *self, uint32_t peer, const char *data, uint32_t length) 
 
 cdef int tcp_waiting(void *self, uint32_t peer) noexcept nogil:
     cdef tcp_way_t *w = &(<tcp_part_t *>self).ways[peer]
-    return next_length(w.inbox, w.in_tail, w.in_head)
+    return next_length(w.inbox, MESSAGES_WAITING_MAX, w.in_tail, w.in_head, MESSAGE_SIZE_MAX)
 
 
 cdef void tcp_receive(void *self, uint32_t peer, char *into, uint32_t length) noexcept nogil:
     cdef tcp_part_t *s = <tcp_part_t *>self
     cdef tcp_way_t *w = &s.ways[peer]
-    take_at(w.inbox, w.in_tail + HEAD_SIZE, into, length)
+    take_at(w.inbox, MESSAGES_WAITING_MAX, w.in_tail + HEAD_SIZE, into, length)
     w.in_tail += boxed(length)
     # Half of the room is told of before the peer has to wait for it; and what is told waits in the queue once.
     if w.in_tail - w.in_told >= TELL_AFTER and put(w, FRAME_TAKEN, w.in_tail, NULL, 0) != NULL:

@@ -173,7 +173,7 @@ cdef bint begin_message(tcp_way_t *w, uint32_t length) noexcept nogil:
     cdef uint64_t head = length
     if length > MESSAGE_SIZE_MAX or boxed(length) > MESSAGES_WAITING_MAX - (w.in_head - w.in_tail):
         return False
-    put_at(w.inbox, w.in_head, <char *>&head, HEAD_SIZE)
+    put_at(w.inbox, MESSAGES_WAITING_MAX, w.in_head, <char *>&head, HEAD_SIZE)
     w.lands = LANDS_IN_BOX
     w.box_at = w.in_head + HEAD_SIZE
     w.remaining = length
@@ -215,7 +215,7 @@ cdef bint take_frame(tcp_part_t *s, uint32_t peer, const frame_t *frame, const c
             return False
         if not whole:
             return True
-        put_at(w.inbox, w.box_at, data, length)
+        put_at(w.inbox, MESSAGES_WAITING_MAX, w.box_at, data, length)
         w.remaining = 0
         return landed(s, peer)
     if kind != FRAME_TAKEN or length or number > w.out_head or number < w.out_tail:
@@ -227,7 +227,7 @@ cdef bint take_frame(tcp_part_t *s, uint32_t peer, const frame_t *frame, const c
 cdef void land(tcp_way_t *w, const char *data, uint64_t n) noexcept nogil:
     """The next bytes of the payload go to their place."""
     if w.lands == LANDS_IN_BOX:
-        put_at(w.inbox, w.box_at, data, n)
+        put_at(w.inbox, MESSAGES_WAITING_MAX, w.box_at, data, n)
         w.box_at += n
     elif w.lands != LANDS_NOWHERE:
         memcpy(w.into, data, n)

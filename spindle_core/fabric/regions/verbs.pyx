@@ -24,6 +24,7 @@ from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, pu
 from spindle_core.fabric.regions.regions cimport (
     ATOMIC_WITH_OWNER,
     CARRIES_LATER,
+    MESSAGE_SIZE_MAX,
     MESSAGES_WAITING_MAX,
     PEERS_MAX,
     REQUEST_INLINE_MAX,
@@ -104,7 +105,7 @@ cdef int verbs_send(void *self, uint32_t peer, const char *data, uint32_t length
     cdef verbs_way_t *w = &s.ways[peer]
     if boxed(length) > MESSAGES_WAITING_MAX - (w.out_head - w.out_tail):
         return -EAGAIN
-    put_message(w.outbox, w.out_head, data, length)
+    put_message(w.outbox, MESSAGES_WAITING_MAX, w.out_head, data, length)
     w.out_head += boxed(length)
     hand_over(s, peer)
     return 0
@@ -112,13 +113,13 @@ cdef int verbs_send(void *self, uint32_t peer, const char *data, uint32_t length
 
 cdef int verbs_waiting(void *self, uint32_t peer) noexcept nogil:
     cdef verbs_way_t *w = &(<verbs_part_t *>self).ways[peer]
-    return next_length(w.inbox, w.in_tail, w.in_head)
+    return next_length(w.inbox, MESSAGES_WAITING_MAX, w.in_tail, w.in_head, MESSAGE_SIZE_MAX)
 
 
 cdef void verbs_receive(void *self, uint32_t peer, char *into, uint32_t length) noexcept nogil:
     cdef verbs_part_t *s = <verbs_part_t *>self
     cdef verbs_way_t *w = &s.ways[peer]
-    take_at(w.inbox, w.in_tail + HEAD_SIZE, into, length)
+    take_at(w.inbox, MESSAGES_WAITING_MAX, w.in_tail + HEAD_SIZE, into, length)
     w.in_tail += boxed(length)
     hand_over(s, peer)           # the peer may wait to be told
 

@@ -121,7 +121,7 @@ cdef bint next_message(verbs_way_t *w) noexcept nogil:
     cdef uint64_t head
     if w.out_cut == w.out_head:
         return False
-    take_at(w.outbox, w.out_cut, <char *>&head, HEAD_SIZE)
+    take_at(w.outbox, MESSAGES_WAITING_MAX, w.out_cut, <char *>&head, HEAD_SIZE)
     w.out_total = <uint32_t>head
     w.out_message_end = w.out_cut + boxed(w.out_total)
     w.out_cut += HEAD_SIZE
@@ -147,7 +147,7 @@ cdef void fill_piece(verbs_part_t *s, uint32_t peer, uint32_t n, bint credit) no
         length = w.out_message_end - w.out_cut
         if length > PIECE_MAX - sizeof(piece_t):
             length = (PIECE_MAX - sizeof(piece_t)) & ~<uint64_t>7
-        take_at(w.outbox, w.out_cut, bytes + sizeof(piece_t), length)
+        take_at(w.outbox, MESSAGES_WAITING_MAX, w.out_cut, bytes + sizeof(piece_t), length)
         w.out_cut += length
         w.pieces_sent += 1
         if w.out_cut == w.out_message_end:

@@ -112,7 +112,7 @@ cdef bint take_piece(verbs_way_t *w, const char *bytes, uint64_t length) noexcep
         head = piece.total
         if piece.total > MESSAGE_SIZE_MAX or boxed(piece.total) > MESSAGES_WAITING_MAX - (w.in_head - w.in_tail):
             return False
-        put_at(w.inbox, w.in_head, <char *>&head, HEAD_SIZE)
+        put_at(w.inbox, MESSAGES_WAITING_MAX, w.in_head, <char *>&head, HEAD_SIZE)
         w.in_message = 1
         w.in_total = piece.total
         w.in_filled = w.in_head + HEAD_SIZE
@@ -121,7 +121,7 @@ cdef bint take_piece(verbs_way_t *w, const char *bytes, uint64_t length) noexcep
         return False
     if length > w.in_message_end - w.in_filled:
         return False
-    put_at(w.inbox, w.in_filled, bytes + sizeof(piece_t), length)
+    put_at(w.inbox, MESSAGES_WAITING_MAX, w.in_filled, bytes + sizeof(piece_t), length)
     w.in_filled += length
     if w.in_filled == w.in_message_end:
         w.in_message = 0

@@ -199,11 +199,12 @@ class RegionConformance:
         a, b = nodes = self.make_nodes(2)
         memory = Mapping.create("owned", 4096)
         _, region = b.open(memory, a, atomics=True)
-        asker, requests, posted = Asker(128), RequestList(), 0
-        for _ in range(10):
-            requests.fetch_add(region, 0, 1)
-        taken = 0
+        asker, posted = Asker(128), 0
+        taken: list[int] = []
         for _ in range(2000):
+            requests = RequestList()
+            for k in range(10):
+                requests.fetch_add(region, 0, 1, cookie=posted if k == 9 else 2**63)
             try:
                 a.regions.post(asker, requests)
                 posted += 1
@@ -212,9 +213,9 @@ class RegionConformance:
                 self.pump(nodes)
                 if posted >= 300:
                     break
-                taken += len(asker.take())
-        taken += len(self.completions(nodes, asker, posted - taken)) if posted > taken else 0
-        assert taken == posted >= 300 and word(memory) == 10 * posted
+                taken += [one[0] for one in asker.take()]
+        taken += [one[0] for one in self.completions(nodes, asker, posted - len(taken))]
+        assert taken == list(range(posted)) and posted >= 300 and word(memory) == 10 * posted
 
     def test_short_ranges_tear_no_word(self):
         """Aligned words in short writes and reads are whole, though two threads look and write all the time."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spindle_core.fabric.regions.regions import Asker, RequestList
+from spindle_core.fabric.regions.regions import REQUESTS_IN_LIST, REQUESTS_TO_PEER, Asker, RequestList
 from spindle_core.fabric.regions.sim import SimPart, SimWorld
 from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions.conformance import RegionConformance, put_word, word
@@ -189,6 +189,53 @@ def test_a_key_that_ends_in_the_middle_of_a_write():
     a.world.run()
     assert bytes(memory.view()[0:640]) == b"\1" * 256 + bytes(384)
     assert [one[:2] for one in asker.take()] == [(4, "ended")]
+
+
+def test_exactly_so_many_requests_are_on_the_way():
+    """Lists of 64, only the last of each signalled: the sixteenth fills the way to the peer, the next is refused whole,
+    and all that was posted happens once."""
+    a, b = make_nodes(2)
+    words, region = opened(a, b, atomics=True)
+    asker, requests = Asker(4096), RequestList()
+    for _ in range(REQUESTS_IN_LIST):
+        requests.fetch_add(region, 0, 1)
+    for _ in range(REQUESTS_TO_PEER // REQUESTS_IN_LIST):
+        a.regions.post(asker, requests)
+    with pytest.raises(BlockingIOError):
+        a.regions.post(asker, requests)
+    a.world.run()
+    assert len(asker.take()) == REQUESTS_TO_PEER // REQUESTS_IN_LIST and word(words) == REQUESTS_TO_PEER
+    a.regions.post(asker, requests)
+
+
+def test_each_failure_has_its_place_among_the_completions():
+    """Lists of two on a region that has ended: each completes twice. As many are taken on as have room for that, and
+    no completion is lost."""
+    a, b = make_nodes(2)
+    _, region = opened(a, b, atomics=True)
+    b.regions.deregister(next(iter(b.opened)))
+    asker, cookie = Asker(128), 0
+    with pytest.raises(BlockingIOError):
+        for cookie in range(0, 1000, 2):
+            requests = RequestList()
+            requests.fetch_add(region, 0, 1, cookie=cookie)
+            requests.fetch_add(region, 0, 1, cookie=cookie + 1)
+            a.regions.post(asker, requests)
+    a.world.run()
+    assert cookie == 128
+    assert [one[:2] for one in asker.take()] == [(k, "after" if k % 2 else "ended") for k in range(128)]
+
+
+def test_who_is_abandoned_gets_nothing():
+    """Completions of an asker that has gone go nowhere, even if its memory is still there."""
+    a, b = make_nodes(2)
+    words, region = opened(a, b, atomics=True)
+    asker, requests = Asker(), RequestList()
+    requests.fetch_add(region, 0, 1)
+    a.regions.post(asker, requests)
+    a.regions.abandon(asker)
+    a.world.run()
+    assert asker.take() == [] and word(words) == 1
 
 
 @pytest.mark.parametrize("seed", range(60))
