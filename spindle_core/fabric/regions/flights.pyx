@@ -227,7 +227,7 @@ cdef uint32_t allowed(const regions_t *r, uint32_t peer, uint32_t kind, uint64_t
     m = &r.memories[place_of(key)]
     if m.rights == 0 or m.version != key >> 32:
         return REQUEST_ENDED
-    if not m.rights & right or (right == RIGHT_WRITE and m.writer != peer):
+    if not m.rights & right or (right == RIGHT_WRITE and m.writer != r.peers[peer].identity):
         return REQUEST_REFUSED
     if offset > m.size or length > m.size - offset or (right == RIGHT_ATOMIC and (offset & 7 or length != 8)):
         return REQUEST_RANGE

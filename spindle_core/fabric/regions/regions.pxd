@@ -5,8 +5,8 @@ shall use a region is told its key, and whatever else its way there needs, by it
 the region under a number of its own, until it forgets it or the key ends.
 
 - One rule carries all: a plain write goes only into memory of which a grant names its writer the only one; every word
-  that several change is changed by compare-and-swap or fetch-and-add. So a region is open to reads, and either to the
-  writes of one peer or to the atomics of all, never to both.
+  that several change is changed by compare-and-swap or fetch-and-add. Two connections to one node are one writer. So a
+  region is open to reads, and either to the writes of one peer or to the atomics of all, never to both.
 - Requests are handed over as lists, at most LIST_MAX for one peer. A list is posted whole or not at all: each request
   is checked first (number, right, range, alignment, room), so that no mistake reaches what users share.
 - The requests to one peer happen in the order posted, also across lists: a read behind a compare-and-swap sees what
@@ -113,7 +113,7 @@ cdef struct memory_t:
     uint64_t size                # bytes
     uint32_t version             # of its place among the keys: grows with each use
     uint32_t rights              # of peers; 0: the place is free
-    uint32_t writer              # the peer that may write; NO_PEER: none
+    uint64_t writer              # identity of the peers that may write; 0: none
 
 
 # A region of a peer that this node may use.
@@ -163,6 +163,7 @@ cdef struct peer_t:
     uint64_t posted, sent, done  # numbers of requests
     uint32_t cut                 # nothing is exchanged any more
     uint32_t failed              # why the connection is over, in words of its part; 0 while it isn't
+    uint64_t identity            # who it is: connections to the same one may have the same; never 0
 
 
 cdef struct regions_t:
@@ -170,6 +171,7 @@ cdef struct regions_t:
     memory_t memories[KEYS_MAX]
     reached_t reached[REACHED_MAX]
     uint32_t receive_next        # peer whose messages are looked at next
+    uint64_t strangers           # peers without an identity of their own, so far
 
 
 cdef inline uint32_t place_of(uint64_t key) noexcept nogil:
@@ -209,7 +211,7 @@ cdef class Regions:
     cdef regions_t *state
     cdef dict memories           # key: a view of its memory, which keeps it mapped as long as peers may use it
     cdef list ending             # views of memory whose keys have ended, until idle() finds nothing in it
-    cdef dict reached            # number: a view of the memory that is mapped for it, or None
+    cdef readonly dict reached   # number: a view of the memory that is mapped for it, or None
     cdef dict versions           # place of a key: how often it was used
     cdef list free_keys, free_reached
     cdef readonly list parts

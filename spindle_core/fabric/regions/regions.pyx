@@ -167,6 +167,8 @@ cdef class Part:
                 p.part = &self.table
                 p.posted = p.sent = p.done = 0
                 p.cut = p.failed = 0
+                self.regions.state.strangers += 1
+                p.identity = <uint64_t>1 << 63 | self.regions.state.strangers
                 return i
         raise ConnectionError(f"{PEERS_MAX} peers are connected: the limit")
 
@@ -207,7 +209,6 @@ cdef class Regions:
     """Memory of this node that others may use, and of others that this node may."""
 
     def __cinit__(self):
-        cdef uint32_t i
         self.state = <regions_t *>calloc(1, sizeof(regions_t))
         if self.state == NULL:
             raise MemoryError()
@@ -219,8 +220,6 @@ cdef class Regions:
         self.flying = [deque() for _ in range(PEERS_MAX)]
         self.free_keys = list(range(KEYS_MAX - 1, -1, -1))
         self.free_reached = list(range(REACHED_MAX - 1, -1, -1))
-        for i in range(<uint32_t>KEYS_MAX):
-            self.state.memories[i].writer = NO_PEER
 
     # ---- parts and peers ----
 
@@ -266,12 +265,24 @@ cdef class Regions:
         for i in range(<uint32_t>REACHED_MAX):
             if self.state.reached[i].rights and self.state.reached[i].peer == peer:
                 self.forget(<uint64_t>self.state.reached[i].uses << 32 | i)
-        for i in range(<uint32_t>KEYS_MAX):
-            if self.state.memories[i].writer == peer:
-                self.state.memories[i].writer = NO_PEER
-                self.state.memories[i].rights &= ~<uint32_t>RIGHT_WRITE
         self.flying[peer].clear()
         self.state.peers[peer].part = NULL
+        identity = self.state.peers[peer].identity
+        for i in range(<uint32_t>PEERS_MAX):
+            if self.state.peers[i].part != NULL and self.state.peers[i].identity == identity:
+                return           # the same one is connected by another way
+        for i in range(<uint32_t>KEYS_MAX):
+            if self.state.memories[i].writer == identity:
+                self.state.memories[i].writer = 0
+                self.state.memories[i].rights &= ~<uint32_t>RIGHT_WRITE
+
+    def identify(self, peer, uint64_t identity):
+        """Says who is at the other end of a connection: all with one identity, from 1 to 2**63 - 1, are one writer.
+        Before it is granted anything; ValueError."""
+        if not 0 < identity < <uint64_t>1 << 63:
+            raise ValueError(f"identity {identity}: must be between 1 and 2**63 - 1")
+        self.part(peer)
+        self.state.peers[<uint32_t>peer].identity = identity
 
     @property
     def atomic_with_owner(self):
@@ -323,7 +334,7 @@ cdef class Regions:
         m.base = memory.base
         m.size = memory.size
         m.version = version
-        m.writer = NO_PEER if writer is None else writer
+        m.writer = 0 if writer is None else self.state.peers[<uint32_t>writer].identity
         m.rights = rights
         return key
 
@@ -335,12 +346,17 @@ cdef class Regions:
         cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
         view = self.memories.pop(key)
         m.rights = 0
-        m.writer = NO_PEER
+        m.writer = 0
         for part in self.parts:
             part.remove_memory(key)
         self.ending.append(view)
         if m.version < 0xFFFFFFFF:
             self.free_keys.append(place_of(key))
+
+    def memory_of(self, uint64_t key):
+        """The memory that is registered under this key, or None."""
+        view = self.memories.get(key)
+        return None if view is None else view.obj
 
     def idle(self, Mapping memory not None):
         """No request that has begun reads or fills this memory any more, and no key names it."""
@@ -356,8 +372,20 @@ cdef class Regions:
         cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
         part = self.part(peer)
         view = self.memories[key]
-        rights = m.rights if m.writer == peer else m.rights & ~<uint32_t>RIGHT_WRITE
+        rights = m.rights
+        if m.writer != self.state.peers[<uint32_t>peer].identity:
+            rights &= ~<uint32_t>RIGHT_WRITE
         return GRANT.pack(key, m.size, rights, *part.remote(key, view.obj))
+
+    def whole_grant(self, uint64_t key):
+        """The grant with all rights, also the one writer's: for who tells each peer its own. KeyError."""
+        cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
+        view = self.memories[key]
+        remote = (0, 0)
+        for part in self.parts:
+            if (found := part.remote(key, view.obj)) != (0, 0):
+                remote = found
+        return GRANT.pack(key, m.size, m.rights, *remote)
 
     # ---- memory of others ----
 

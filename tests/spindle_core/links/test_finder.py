@@ -1,0 +1,245 @@
+"""Regions are found by name in one read, used under a lease, and given back by their owner only when nobody can touch
+them any more (spindle_core/links/{exports,finder}.py)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from spindle_core.links.exports import GRACE_NS, LEASE_NS, Exports
+from spindle_core.links.finder import Finder
+from spindle_core.memory import Mapping
+from tests.spindle_core.fabric.regions.conformance import word
+from tests.spindle_core.links.hosts import Host, Program, make_hosts, world_of
+
+MS = 1_000_000
+
+
+@pytest.fixture(params=["sim", "tcp", "shm"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+class Stage:
+    """Hosts that offer regions and find those of others; `now_ns` is their time."""
+
+    def __init__(self, kind: str, n: int) -> None:
+        self.hosts, self.now_ns = make_hosts(kind, n), 0
+        self.world = world_of(self.hosts)
+        self.exports = {host: Exports(host.pool) for host in self.hosts}
+        self.finders = {host: Finder(host.pool, host.id, self.mapper(host)) for host in self.hosts}
+        self.given_back: list[Mapping] = []
+        for host in self.hosts:
+            for other in self.hosts:
+                if other is not host:
+                    grant = other.node.regions.grant(self.exports[other].key, other.node.number(host.node))
+                    memory = host.node.mapped(other.node, self.exports[other].directory.memory)
+                    self.finders[host].add_node(other.id, grant, memory)
+
+    def mapper(self, host: Host) -> Any:
+        def mapping_of(node: int, key: int) -> Mapping | None:
+            owner = next(other for other in self.hosts if other.id == node)
+            memory = owner.node.regions.memory_of(key)
+            return None if memory is None else host.node.mapped(owner.node, memory)
+
+        return mapping_of
+
+    def run(self, ms: int = 1, land: bool = True) -> None:
+        for _ in range(ms):
+            self.now_ns += MS
+            for host in self.hosts:
+                host.pool.run(self.now_ns)
+                self.finders[host].advance(self.now_ns)
+                self.given_back += self.exports[host].advance(self.now_ns)
+            if self.world is not None and land:
+                self.world.run()
+
+    def open(self, program: Program, name: str) -> tuple[int, str]:
+        found: list[tuple[int, str]] = []
+        self.finders[program.host].open(program.link, name, self.now_ns, lambda *how: found.append(how))
+        for _ in range(2000):
+            if found:
+                return found[0]
+            self.run()
+        raise AssertionError("not found in time")
+
+    def add(self, program: Program, handle: int, cookie: int = 0) -> tuple:
+        program.user.fetch_add(handle, 0, 1, cookie=cookie)
+        program.user.submit()
+        for _ in range(5000):
+            if found := program.user.take():
+                return found[0][:2]
+            self.run()
+        raise AssertionError("not done in time")
+
+
+def test_a_region_is_found_by_its_name(kind):
+    """The first open reads the owner's directory once; those that follow within the lease read nothing; what isn't
+    there and a node that isn't known say so."""
+    stage = Stage(kind, 3)
+    a, b, c = stage.hosts
+    words = Mapping.create("words", 4096)
+    stage.exports[b].offer("the words", words, atomics=True)
+    programs = [Program(a, b) for _ in range(5)]
+    for k, program in enumerate(programs):
+        handle, why = stage.open(program, "the words")
+        assert why == "" and stage.add(program, handle) == (0, "done") and word(words) == k + 1
+    assert stage.finders[a].reads == 1
+    assert stage.open(programs[0], "other words") == (-1, f"node {b.id} offers no region 'other words'")
+    assert stage.open(Program(a, c), "the words")[0] == -1
+    found: list[Any] = []
+    stage.finders[a].look_up(999, "the words", stage.now_ns, lambda *how: found.append(how))
+    assert found == [(None, "there is no connection to node 999")]
+    with pytest.raises(ValueError, match="64"):
+        stage.open(programs[0], "x" * 65)
+
+
+def test_many_who_ask_at_once_share_a_read(kind):
+    """A hundred links ask for one name before the first answer has come: at most two reads, and each link gets it."""
+    stage = Stage(kind, 2)
+    a, b = stage.hosts
+    stage.exports[b].offer("words", Mapping.create("words", 4096), atomics=True)
+    links = [a.pool.open_link(b.id) for _ in range(100)]
+    found: list[Any] = []
+    for link in links:
+        stage.finders[a].open(link, "words", stage.now_ns, lambda *how: found.append(how))
+    while len(found) < 100:
+        stage.run()
+    assert found == [(0, "")] * 100 and stage.finders[a].reads <= 2
+
+
+def test_only_the_writer_may_write(kind):
+    """The node that the owner names may, another one finds the region and may read it."""
+    stage = Stage(kind, 3)
+    a, b, c = stage.hosts
+    owned = Mapping.create("owned", 4096)
+    stage.exports[c].offer("owned", owned, writer=a.id)
+    for host, status in ((a, "done"), (b, "wrong")):
+        program = Program(host, c)
+        handle, _ = stage.open(program, "owned")
+        program.memory.view()[0:8] = b"%8d" % host.id
+        program.user.write(handle, 0, 8, program.buffer)
+        program.user.submit()
+        stage.run(50)
+        assert [one[1] for one in program.user.take()] == [status]
+        program.user.read(handle, 0, 8, program.buffer, 16)
+        program.user.submit()
+        stage.run(50)
+        assert [one[1] for one in program.user.take()] == ["done"]
+        assert bytes(program.memory.view()[16:24]) == b"%8d" % a.id
+    with pytest.raises(ConnectionError, match="77"):
+        stage.exports[c].offer("more", Mapping.create("more", 4096), writer=77)
+    with pytest.raises(ValueError, match="owned"):
+        stage.exports[c].offer("owned", owned)
+
+
+def test_leases_are_renewed_while_somebody_uses_the_region(kind):
+    """Five seconds of use: about one read of the directory each second, and no request fails."""
+    stage = Stage(kind, 2)
+    a, b = stage.hosts
+    words = Mapping.create("words", 4096)
+    stage.exports[b].offer("words", words, atomics=True)
+    program = Program(a, b)
+    handle, _ = stage.open(program, "words")
+    for k in range(100):
+        assert stage.add(program, handle, k) == (k, "done")
+        stage.run(50)
+    assert word(words) == 100 and 5 <= stage.finders[a].reads <= 8
+
+
+def test_a_region_that_ends(kind):
+    """Nobody finds it from then on; who has found it uses it until the lease ends, and not beyond; then the memory is
+    given back, not before; a region of the same name is another one, and the old handle never reaches it."""
+    stage = Stage(kind, 2)
+    a, b = stage.hosts
+    words = Mapping.create("words", 4096)
+    stage.exports[b].offer("words", words, atomics=True)
+    program, late = Program(a, b), Program(a, b)
+    handle, _ = stage.open(program, "words")
+    assert stage.add(program, handle) == (0, "done")
+    due = stage.exports[b].end("words", stage.now_ns)
+    assert due == stage.now_ns + LEASE_NS + GRACE_NS and stage.exports[b].next_ns == due
+    again = Mapping.create("again", 4096)
+    stage.exports[b].offer("words", again, atomics=True)
+    assert stage.add(program, handle) == (0, "done") and word(words) == 2
+    stage.run(1000)
+    assert stage.add(program, handle) == (0, "ended")
+    assert stage.given_back == []
+    stage.run(1100)
+    assert stage.given_back == [words] and word(words) == 2 and stage.exports[b].next_ns == 2**63 - 1
+    new, why = stage.open(late, "words")
+    assert why == "" and stage.add(late, new) == (0, "done") and word(again) == 1
+    assert stage.add(program, handle) == (0, "ended") and word(again) == 1
+
+
+def test_a_node_that_goes_is_forgotten(kind):
+    """Lookups of it say so, also those on the way; links to others find what they look for."""
+    stage = Stage(kind, 3)
+    a, b, c = stage.hosts
+    for host in (b, c):
+        stage.exports[host].offer("words", Mapping.create("words", 4096), atomics=True)
+    link, found = a.pool.open_link(b.id), []
+    stage.finders[a].open(link, "words", stage.now_ns, lambda *how: found.append(how))
+    stage.finders[a].remove_node(b.id)
+    a.pool.remove_connection(a.node.number(b.node))
+    assert found == [(-1, f"node {b.id} has gone")]
+    program = Program(a, c)
+    handle, _ = stage.open(program, "words")
+    assert stage.add(program, handle) == (0, "done")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_nothing_is_touched_after_deregistration_and_lease(seed):
+    """Simulated network, any order of landing, delays of up to half a second: programs open, use and forget regions
+    that their owner offers and ends again and again. Memory that was given back is filled with a pattern, which nobody
+    ever changes; each request completes once; what was `done` is in the sums."""
+    rng = random.Random(seed)
+    stage = Stage("sim", 3)
+    a, b, c = stage.hosts
+    world = stage.world
+    assert world is not None
+    programs = [Program(host, c) for host in (a, a, b)]
+    handles: dict[Program, int] = {}
+    live: dict[str, Mapping] = {}
+    done = dict.fromkeys(programs, 0)
+    asked = dict.fromkeys(programs, 0)
+    filled: list[Mapping] = []
+    ended: list[Mapping] = []
+    late: dict[Any, int] = {}
+    for _ in range(600):
+        stage.run(rng.choice([1, 5, 20]), land=False)
+        for memory in stage.given_back:
+            memory.view()[0:8] = b"\xee" * 8
+            filled.append(memory)
+        stage.given_back = []
+        # Each direction lands now and then, never later than half a second after what was posted first.
+        for way in world.waiting:
+            since = late.setdefault(way, stage.now_ns)
+            if rng.random() < 0.2 or stage.now_ns - since > 400 * MS:
+                world.land(*way)
+                world.answer(*way)
+                late.pop(way)
+        if not live and rng.random() < 0.5:
+            live["words"] = Mapping.private(4096)
+            stage.exports[c].offer("words", live["words"], atomics=True)
+        elif live and rng.random() < 0.03:
+            stage.exports[c].end("words", stage.now_ns)
+            ended.append(live.pop("words"))
+        program = rng.choice(programs)
+        if program not in handles and rng.random() < 0.3:
+            stage.finders[program.host].open(
+                program.link, "words", stage.now_ns,
+                lambda handle, _why, program=program: handles.setdefault(program, handle) if handle >= 0 else None)
+        elif program in handles and program.user.waiting < 50:
+            program.user.fetch_add(handles[program], 0, 1)
+            program.user.submit()
+            asked[program] += 1
+        for program in programs:
+            for _, status, _ in program.user.take():
+                done[program] += 1
+                if status == "ended" and program in handles:
+                    stage.finders[program.host].close(program.link, handles.pop(program))
+        assert all(bytes(memory.view()[0:8]) == b"\xee" * 8 for memory in filled)
+    assert sum(done.values()) > 50 and len(filled) > 0
