@@ -5,8 +5,8 @@ Why: on the shared connection a request waits behind those of everybody else, la
 memory and its making, so there are few. A link notices nothing of all this but its speed, since it moves with its order
 kept.
 
-Sans-IO: advance() looks at what links have done since the last look, and says what to make and what to give up. Making a
-connection takes its time somewhere else; `made` or `not_made` says how that went.
+Sans-IO: advance() looks at what links have done since the last look, and says what to make and what to give up. Making
+a connection takes its time somewhere else; `made` or `not_made` says how that went.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TIMES_MORE = 2  # so many times more than the least used one, to take its place
 
 @dataclass(frozen=True)
 class Wish:
-    """`make`: a connection to this node is wanted (0: none); `give_up`: that connection has no links any more and can be
-    closed (-1: none)."""
+    """`make`: a connection to this node is wanted (0: none); `give_up`: that connection has no links any more and can
+    be closed (-1: none)."""
 
     make: int = 0
     give_up: int = -1
