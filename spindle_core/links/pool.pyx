@@ -204,7 +204,7 @@ cdef class Link:
 
 
 cdef class Pool:
-    """Links over what `regions` is connected to. `mapping_of(peer, key)`: memory of a peer of this host, mapped, or
+    """Links over what `regions` is connected to; its parts are there before. `mapping_of(peer, key)`: memory of a peer of this host, mapped, or
     None while it isn't; for long messages on a host."""
 
     def __cinit__(self):
@@ -248,6 +248,7 @@ cdef class Pool:
     def remove_connection(self, uint32_t peer):
         """A connection is given up: with requests on the way these complete as cut, and its links are broken. Move
         them before, if the node is there."""
+        cdef Link link
         node = self.state.node_of[peer]
         if node:
             self.nodes[node].remove(peer)
@@ -255,7 +256,12 @@ cdef class Pool:
                 del self.nodes[node]
             self.state.node_of[peer] = 0
         self.regions.cut(peer)
-        self.tidy()
+        for link in self.links.values():
+            if link.state.peer == peer:
+                look_after(self.state, &link.state)        # now: its number may be another connection's soon
+            elif link.state.state == LINK_MOVING and link.state.next_peer == peer:
+                link.state.state = LINK_OPEN               # it stays where it is
+                link.state.waits = 0
         self.regions.forget_peer(peer)
 
     def connections(self, uint64_t node):
@@ -353,7 +359,7 @@ cdef class Pool:
                 leases.append((link, e.what))
             elif e.kind == ERRAND_SEND:
                 self.send_long(link)
-            else:
+            elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
         self.finish_fetches()
         for link in list(self.links.values()):

@@ -14,6 +14,7 @@ import pytest
 from spindle_core.links import pool as pools
 from spindle_core.links.user import PAGE_SIZES, REQUESTS_WAITING, LinkUser
 from spindle_core.memory import Mapping
+from tests.spindle_core.fabric.regions import test_shm, test_sim, test_tcp
 from tests.spindle_core.fabric.regions.conformance import put_word, word
 from tests.spindle_core.links.hosts import Program, make_hosts, step, until, world_of
 
@@ -387,19 +388,23 @@ def test_a_long_message_goes_straight_into_posted_memory(kind):
 
 # ---- connections ---------------------------------------------------------------------------------------------------
 
-def test_a_link_moves_with_its_order_kept(kind):
-    """While requests and messages flow, the link goes to another connection and back, many times: each completion comes
-    once and in order, sums are exact, messages come in order, and its regions are reached over the new connection."""
-    from tests.spindle_core.fabric.regions import test_shm, test_sim, test_tcp
-
-    a, b = hosts = make_hosts(kind, 2)
-    shared = a.pool.connections(b.id)[0]
+def second_connection(kind, a, b):
+    """Connects two hosts once more, as one of them wants it; its number there."""
     numbers = a.node.numbers[b.node], b.node.numbers[a.node]
     {"sim": test_sim, "tcp": test_tcp, "shm": test_shm}[kind].connect(a.node, b.node)
     own = a.node.numbers[b.node]
     a.pool.add_connection(b.id, own)
     b.pool.add_connection(a.id, b.node.numbers[a.node])
     a.node.numbers[b.node], b.node.numbers[a.node] = numbers
+    return own
+
+
+def test_a_link_moves_with_its_order_kept(kind):
+    """While requests and messages flow, the link goes to another connection and back, many times: each completion comes
+    once and in order, sums are exact, messages come in order, and its regions are reached over the new connection."""
+    a, b = hosts = make_hosts(kind, 2)
+    shared = a.pool.connections(b.id)[0]
+    own = second_connection(kind, a, b)
     assert a.pool.connections(b.id) == [shared, own] and own != shared
     program, server, bystander = Program(a, b), Program(b, None), Program(a, b)
     b.pool.bind(server.link, 3)
@@ -463,6 +468,35 @@ def test_a_connection_that_ends_breaks_its_links_alone(kind):
     assert a.pool.connections(b.id) == []
     with pytest.raises(ConnectionError, match=str(b.id)):
         a.pool.open_link(b.id)
+
+
+def test_a_number_that_another_connection_gets(kind):
+    """A connection is given up while a link is on it, and another one moves there; at once a new connection, to another
+    node, gets its number. The first link is broken and reaches nothing more, the other stays where it was."""
+    a, b, c = hosts = make_hosts(kind, 3)
+    own = second_connection(kind, a, b)
+    on_it, moving = Program(a, b), Program(a, b)
+    words, others = Mapping.create("words", 4096), Mapping.create("others", 4096)
+    region = on_it.reach(b, words, atomics=True)
+    also = moving.open(b, next(iter(b.node.opened)))
+    a.pool.move(on_it.link, own)
+    until(hosts, lambda: on_it.link.peer == own)
+    key = c.node.regions.register(others, atomics=True)
+    c.node.opened[key] = others
+    moving.user.fetch_add(also, 0, 1, cookie=1)
+    moving.user.submit()
+    a.pool.run(0)
+    a.pool.move(moving.link, own)
+    a.pool.run(0)
+    a.pool.remove_connection(own)
+    assert second_connection(kind, a, c) == own
+    on_it.user.fetch_add(region, 0, 1, cookie=2)
+    on_it.user.submit()
+    moving.user.fetch_add(also, 0, 1, cookie=3)
+    moving.user.submit()
+    assert [one[:2] for one in completions(hosts, moving, 2)] == [(1, "done"), (3, "done")]
+    assert "connection" in on_it.user.broken and moving.link.peer == a.pool.connections(b.id)[0]
+    assert word(words) == 2 and word(others) == 0
 
 
 def test_limits_are_told(kind):
