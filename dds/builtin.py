@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,12 @@ from dds.matching.directory import PARTICIPANTS, READERS, TOPICS, WRITERS, Direc
 from dds.matching.notices import NoticeLog
 from dds.policy import policies
 from dds.qos import DataReaderQos, Policy, Qos
-from dds.status import ReattachedStatus
+from dds.readers.source import LogSource
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.waiting import reaper
 from dds.waiting.wake import Hub
+from spindle.group.position import Position
 
 if TYPE_CHECKING:
     from dds.codecs.types import KeyBytes
@@ -112,28 +114,30 @@ BuiltinTopicDcpsSubscription = BuiltinTopic("DCPSSubscription", DcpsEndpoint, RE
 """The readers; samples are DcpsEndpoint. A builtin reader is seen by those of its own participant only."""
 
 
-class _Source:
-    """Where a builtin reader's samples come from; in place of `dds.readers.link.ReaderLink`."""
+class _Notices:
+    """The news of a builtin reader as a log at whatever node there is."""
 
-    error = None
-    later = ()
+    start = Position(0, 0, 0)
+    ends = ()
+    continued = True
 
     def __init__(self, runtime: Runtime, log: NoticeLog) -> None:
         self._runtime = runtime
         self.log = log
-        self.status = ReattachedStatus()
-        self.handle = self.newest = self
 
     @property
     def session(self) -> Session:
         return self._runtime.session
 
-    @property
-    def hopeful(self) -> bool:
-        return self._runtime.attachment.hopeful
+    def close(self) -> None:
+        self.log.close()
 
-    def change(self, endpoint: bytes) -> None:
-        pass  # nobody else hears of it
+
+class _NoticeSource(LogSource):
+    """Where a builtin reader's samples come from: one log, which outlives nodes."""
+
+    def _take_in_place(self) -> None:
+        pass  # its log has no memory that samples could be taken from
 
 
 class BuiltinDataReader(DataReader[Any]):
@@ -175,7 +179,9 @@ class BuiltinDataReader(DataReader[Any]):
         runtime = self._runtime
         self._go_by(policies.DEFAULT + OWN_QOS + own)
         log = NoticeLog(functools.partial(_is_over, runtime))
-        self._read_from(_Source(runtime, log), topic.name, None, None)
+        source = _NoticeSource(
+            _Notices(runtime, log), weakref.ref(self), self._hub, runtime.attachment, topic.name)
+        self._read_from(source, topic.name, None, None)
         self.read_own_writes = False
         self._closer = functools.partial(_close, self._ref, self._hub, log, runtime, runtime.directory)
         reaper.flush()  # what was forgotten has gone

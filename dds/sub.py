@@ -171,9 +171,9 @@ class Subscriber(Entity):
                     if not taken:
                         raise
                     break  # the next call raises for that
-            if not taken and all(one._is_over for one in grouped):
+            if not taken and all(one._source.is_over for one in grouped):
                 for one in grouped:
-                    one._log_ended()
+                    one._source.turn_or_end()
             return taken
 
     def take_iter(self, timeout: int | None = None) -> Generator[tuple[DataReader[Any], Any], None, None]:
@@ -197,10 +197,11 @@ class Subscriber(Entity):
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return False
-                fds = {one.fileno(): one for one in readers if one._rings}
+                bells = [(one._source.bell, one) for one in readers]
+                fds = {bell.fileno(): one for bell, one in bells if bell is not None}
                 for fd in wait_readable((waker.fd, *fds), left_s):
                     if fd in fds:
-                        fds[fd]._clear_ring(waker)
+                        fds[fd]._source.clear(waker)
                     else:
                         waker.clear()
             return True
@@ -269,7 +270,7 @@ class DataReader(ReaderCore, Generic[T]):
                 N = _count(N)
             if self._limit:  # a reader never has more than this
                 N = min(N, self._limit)
-            if self._keyed and self._log.tagged_within(N):
+            if self._keyed and self._source.tagged_within(N):
                 return self._select(N, None, None, True)  # what ends says of the samples before it, too, what is so now
             samples = self._take_fast(N)
             if len(samples) == N:
@@ -305,7 +306,7 @@ class DataReader(ReaderCore, Generic[T]):
             if order is not None:
                 samples.sort(key=order)
         if not samples and not self._intake.entries:
-            return self._from_later(lambda: self._search(n, mask, content, instance_handle, take, order), [])
+            return self._source.first(lambda: self._search(n, mask, content, instance_handle, take, order), [])
         return samples
 
     def read_next(self) -> T | None:
@@ -326,7 +327,7 @@ class DataReader(ReaderCore, Generic[T]):
             if not samples and self._await_own(1, 0):
                 samples = self._search(1, UNREAD, None, None, take)
             if not samples:
-                samples = self._from_later(lambda: self._search(1, UNREAD, None, None, take), [])
+                samples = self._source.first(lambda: self._search(1, UNREAD, None, None, take), samples)
         return samples[0] if samples else None
 
     # --- many at once
@@ -348,20 +349,18 @@ class DataReader(ReaderCore, Generic[T]):
             if self._access is not None:
                 self._access.check_open()
             if not self._fast or self._intake.entries or not self._keep_all or (
-                    self._keyed and self._log.tagged_within(n)):
+                    self._keyed and self._source.tagged_within(n)):
                 return self._copied_batch(n)
             if self._limit:
                 self._look_for_rejected()
                 n = min(n, self._limit)
             try:
-                block = self._next_block(n)
-                if block is None:
-                    block = self._from_later(lambda: self._next_block(n) if self._fast else None, None)
+                block = self._source.first(lambda: self._next_block(n) if self._fast else None, self._next_block(n))
             except ValueError:
                 if self._intake.instances is None:
                     raise
                 return self._copied_batch(n)  # the first one is no record of the type
-            if block is None and (self._log.meets_tagged or not self._fast):
+            if block is None and (self._source.meets_tagged or not self._fast):
                 return self._copied_batch(n)
             if block is None:
                 return Batch.of_payloads(codec, [], [])
@@ -384,8 +383,8 @@ class DataReader(ReaderCore, Generic[T]):
     def _take_block(self, n: int) -> Any:
         intake = self._intake
         if intake.instances is None:
-            return self._log.take_block(n)
-        return self._log.take_block(n, intake.instances.table, intake.learn, self._live_info)
+            return self._source.take_block(n)
+        return self._source.take_block(n, intake.instances.table, intake.learn, self._live_info)
 
     def _copied_batch(self, n: int) -> Batch:
         self._fill(n)

@@ -48,7 +48,6 @@ class Ends(Kept):
         self.on_group: Callable[[], None] = lambda: None  # told when the last of `_ends` was passed
         self._ends: collections.deque[tuple[int, int]] = collections.deque()  # see expect_ends(); those ahead
         self._last_end = 0, 0  # that was ever among them
-        self._overtaken = False  # what is missing was lost in the log of this reader
         self._lapsed: set[int] = set()  # writers that gave no sign of life in time, and none since
         self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (monotonic ns), a number, what
         delays = [(state, standing.purge_delay(state)) for state in _ENDED]
@@ -70,13 +69,13 @@ class Ends(Kept):
         entry.failure = error
         self._keep(entry)
 
-    def _go_on_behind_gap(self, live: Any) -> None:
-        """Messages are missing in front of this one. Others may have learned from them that a writer has ended, or owns
-        something no more: without this, the reader would hear nobody else for ever. So owners are found anew, as by
-        a reader that comes late. If this reader alone was overtaken, writers that aren't there any more have ended
-        here; not those without a node of their own, which may be on their way to the next one."""
+    def _go_on_behind_gap(self, live: Any, overtaken: bool) -> None:
+        """Messages are missing in front of this one; `overtaken`: this reader alone has missed them. Others may have
+        learned from them that a writer has ended, or owns something no more: without this, the reader would hear nobody
+        else for ever. So owners are found anew, as by a reader that comes late. If this reader alone was overtaken,
+        writers that aren't there any more have ended here; not those without a node of their own, which may be on their
+        way to the next one."""
         self.standing.begin_anew()
-        overtaken, self._overtaken = self._overtaken, False
         if self.instances is not None and overtaken:
             for writer in self.instances.writers():
                 if not is_relayed(writer) and not self.is_there(writer):

@@ -13,7 +13,7 @@ from dds.messages.announced import AnnouncedType
 from dds.nodes.local_writers import LocalWriters
 from dds.policy import policies
 from dds.qos import Qos
-from dds.readers.losses import Losses
+from dds.readers.link import ReaderLink
 from dds.readers.statuses import EVERYTHING, ReaderStatuses
 from dds.topic import Topic
 
@@ -53,7 +53,8 @@ class ReaderByQos(ReaderStatuses):
             self._qos = following
             return
         self._revision += 1
-        self._link.change(self._announcement(following))
+        if isinstance(self._source, ReaderLink):
+            self._source.change(self._announcement(following))
         with self._lock:
             self._check_open()
             if self._intake.standing.differs(following):
@@ -90,9 +91,6 @@ class ReaderByQos(ReaderStatuses):
             return policies.ignores_local(qos, owner == me, owner is not None)
 
         return ignored
-
-    def _new_losses(self, chooses: bool) -> Losses:
-        return Losses(self._log, self._counted_depth(chooses))
 
     def _counted_depth(self, chooses: bool) -> int:
         """What KeepLast replaces can be told by counting only where every sample counts."""

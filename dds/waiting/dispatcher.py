@@ -115,7 +115,7 @@ class Dispatcher:
     def _empty(self, watched: _Watched) -> None:
         reader = watched.reader()
         if reader is not None and reader._open:
-            reader._clear_ring(self._waker)
+            reader._source.clear(self._waker)
 
     def _run_pending(self) -> None:
         while self._run_one():
@@ -142,8 +142,8 @@ class Dispatcher:
         if reader is None or not reader._open:
             return -1
         try:
-            fd = reader.fileno()
-            reader._arm()
+            bell = reader._source.bell
+            reader._source.arm()
             head = reader._head()
         except ValueError:
             return -1  # closed meanwhile
@@ -156,7 +156,7 @@ class Dispatcher:
                     import logging
 
                     logging.getLogger("dds").exception("the listener of %r can't be called", reader)
-        return fd if reader._open and reader._rings else -1
+        return bell.fileno() if bell is not None and reader._open and reader._source.bell is bell else -1
 
     def _announce(self, reader: AReader, watched: _Watched) -> None:
         reader._look_at_statuses()

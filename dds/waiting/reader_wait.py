@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dds.contracts import AReader
-from dds.waiting.wake import Deadline, Waker, wait_readable
+from dds.waiting.wake import Deadline, Waker
 
 
 class ReaderWait:
@@ -38,11 +38,7 @@ class ReaderWait:
         left_s = self._deadline.left_s()
         if left_s == 0:
             return False
-        if not reader._rings:  # the thread that brings the next log rings us
-            wait_readable((waker.fd,), left_s)
-            waker.clear()
-        else:
-            reader._await_ring(waker, left_s, known)
+        reader._source.wait(waker, left_s, known)
         return True
 
     def __enter__(self) -> ReaderWait:

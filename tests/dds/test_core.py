@@ -553,7 +553,7 @@ class TestWaitSets:
         thread.start()
         wait_until(lambda: waitset._known)
         reader.close()
-        reader._await_ring(waitset._waker, 0, 0)  # as one who has looked just before it was closed
+        reader._source.wait(waitset._waker, 0, 0)  # as one who has looked just before it was closed
         guard.set(True)
         thread.join(10)
         assert found == [1]

@@ -295,7 +295,7 @@ def test_a_quiet_program_notices_nothing(group):
         loan = writer.loan(5)
         loan.data[:] = b"loan!"
         group[0].kill()
-        wait_until(lambda: participant.session.node_id == 2 and reader._link.newest.session is participant.session)
+        wait_until(lambda: participant.session.node_id == 2 and reader._source.newest.session is participant.session)
         loan.commit()
         assert reader.take_one(timeout=LONG) == b"loan!"
         everything()
