@@ -18,7 +18,7 @@ import functools
 import operator
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dds.builtin_types import (
     NOWHERE,
@@ -47,6 +47,7 @@ from spindle.group.position import Position
 if TYPE_CHECKING:
     from dds.codecs.types import KeyBytes
     from dds.matching.matching import Runtime
+    from dds.readers.source import Log
     from spindle.client import Session
 
 OWN_QOS = Qos(Policy.Reliability.Reliable(policies.BLOCKING_TIME_DEFAULT), Policy.Durability.TransientLocal,
@@ -115,7 +116,7 @@ BuiltinTopicDcpsSubscription = BuiltinTopic("DCPSSubscription", DcpsEndpoint, RE
 
 
 class _Notices:
-    """The news of a builtin reader as a log at whatever node there is."""
+    """The news of a builtin reader as a log that outlives nodes."""
 
     start = Position(0, 0, 0)
     ends = ()
@@ -123,21 +124,15 @@ class _Notices:
 
     def __init__(self, runtime: Runtime, log: NoticeLog) -> None:
         self._runtime = runtime
-        self.log = log
+        self._notices = log
+        self.log = cast("Log", log)  # of what takes messages, take_pairs() is all that is called
 
     @property
     def session(self) -> Session:
         return self._runtime.session
 
     def close(self) -> None:
-        self.log.close()
-
-
-class _NoticeSource(LogSource):
-    """Where a builtin reader's samples come from: one log, which outlives nodes."""
-
-    def _take_in_place(self) -> None:
-        pass  # its log has no memory that samples could be taken from
+        self._notices.close()
 
 
 class BuiltinDataReader(DataReader[Any]):
@@ -179,8 +174,7 @@ class BuiltinDataReader(DataReader[Any]):
         runtime = self._runtime
         self._go_by(policies.DEFAULT + OWN_QOS + own)
         log = NoticeLog(functools.partial(_is_over, runtime))
-        source = _NoticeSource(
-            _Notices(runtime, log), weakref.ref(self), self._hub, runtime.attachment, topic.name)
+        source = LogSource(_Notices(runtime, log), weakref.ref(self), self._hub, runtime.attachment, topic.name)
         self._read_from(source, topic.name, None, None)
         self.read_own_writes = False
         self._closer = functools.partial(_close, self._ref, self._hub, log, runtime, runtime.directory)

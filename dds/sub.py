@@ -29,7 +29,7 @@ from dds.matching.matching import change_members
 from dds.policy import policies
 from dds.qos import DataReaderQos, Qos, SubscriberQos
 from dds.readers.access import GroupAccess
-from dds.readers.batch import Batch
+from dds.readers.batch import Batch, Block
 from dds.readers.kept import rank
 from dds.readers.reader import ANY, UNREAD, ReaderCore
 from dds.readers.statuses import EVERYTHING
@@ -270,7 +270,7 @@ class DataReader(ReaderCore, Generic[T]):
                 N = _count(N)
             if self._limit:  # a reader never has more than this
                 N = min(N, self._limit)
-            if self._keyed and self._source.tagged_within(N):
+            if self._keyed and self._source.log.tagged_within(N):
                 return self._select(N, None, None, True)  # what ends says of the samples before it, too, what is so now
             samples = self._take_fast(N)
             if len(samples) == N:
@@ -349,18 +349,20 @@ class DataReader(ReaderCore, Generic[T]):
             if self._access is not None:
                 self._access.check_open()
             if not self._fast or self._intake.entries or not self._keep_all or (
-                    self._keyed and self._source.tagged_within(n)):
+                    self._keyed and self._source.log.tagged_within(n)):
                 return self._copied_batch(n)
             if self._limit:
                 self._look_for_rejected()
                 n = min(n, self._limit)
             try:
-                block = self._source.first(lambda: self._next_block(n) if self._fast else None, self._next_block(n))
+                block = self._next_block(n)
+                if block is None:
+                    block = self._source.first(lambda: self._next_block(n) if self._fast else None, None)
             except ValueError:
                 if self._intake.instances is None:
                     raise
                 return self._copied_batch(n)  # the first one is no record of the type
-            if block is None and (self._source.meets_tagged or not self._fast):
+            if block is None and (self._source.log.meets_tagged or not self._fast):
                 return self._copied_batch(n)
             if block is None:
                 return Batch.of_payloads(codec, [], [])
@@ -368,7 +370,7 @@ class DataReader(ReaderCore, Generic[T]):
             self._info_type = self._live_info
             return Batch.of_block(codec, block)
 
-    def _next_block(self, n: int) -> Any:
+    def _next_block(self, n: int) -> Block | None:
         """Up to `n` samples in place, None if there is none; records of another size than the dtype's are refused."""
         while True:
             block = self._take_block(n)
@@ -380,11 +382,11 @@ class DataReader(ReaderCore, Generic[T]):
             block.release()
             self._look_for_refused()
 
-    def _take_block(self, n: int) -> Any:
+    def _take_block(self, n: int) -> Block | None:
         intake = self._intake
         if intake.instances is None:
-            return self._source.take_block(n)
-        return self._source.take_block(n, intake.instances.table, intake.learn, self._live_info)
+            return self._source.log.take_block(n)
+        return self._source.log.take_block(n, intake.instances.table, intake.learn, self._live_info)
 
     def _copied_batch(self, n: int) -> Batch:
         self._fill(n)

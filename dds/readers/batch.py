@@ -6,12 +6,29 @@ is held until release(). For other readers, which may be overtaken at any moment
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dds.internal import SampleInfo
+
+
+class Block(Protocol):
+    """Samples in place: see `spindle_core.reader.Block`."""
+
+    @property
+    def buffer(self) -> memoryview: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def payload_size(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    def info(self, i: int, info_type: type) -> SampleInfo: ...
+    def release(self) -> None: ...
 
 
 class Batch:
@@ -21,8 +38,8 @@ class Batch:
            be used after release(); what should stay must be copied before.
     """
 
-    def __init__(self, codec: Any, count: int, size: int, buffer: Any, offset: int, stride: int, block: Any,
-                 infos: list[Any] | None) -> None:
+    def __init__(self, codec: Any, count: int, size: int, buffer: bytes | memoryview, offset: int, stride: int,
+                 block: Block | None, infos: list[SampleInfo] | None) -> None:
         self._codec = codec
         self._count = count
         self._size = size
@@ -34,11 +51,11 @@ class Batch:
         self._open = True
 
     @classmethod
-    def of_block(cls, codec: Any, block: Any) -> Batch:
+    def of_block(cls, codec: Any, block: Block) -> Batch:
         return cls(codec, block.count, block.payload_size, block.buffer, block.offset, block.stride, block, None)
 
     @classmethod
-    def of_payloads(cls, codec: Any, payloads: list[bytes], infos: list[Any]) -> Batch:
+    def of_payloads(cls, codec: Any, payloads: list[bytes], infos: list[SampleInfo]) -> Batch:
         size = len(payloads[0]) if payloads else 0
         return cls(codec, len(payloads), size, b"".join(payloads), 0, size, None, infos)
 
@@ -83,6 +100,7 @@ class Batch:
             return self._infos[i]
         from dds.readers.live import LiveSampleInfo
 
+        assert self._block is not None
         return self._block.info(i, LiveSampleInfo)
 
     def _index(self, i: int) -> int:

@@ -53,23 +53,26 @@ class FastWay(ReaderByQos):
     @property
     def _has_plain(self) -> bool:
         """There is such a message."""
-        return self._is_free and self._source.pending > 0 and not self._source.meets_tagged
+        return self._is_free and self._source.log.pending > 0 and not self._source.log.meets_tagged
 
     def _take_fast(self, n: int) -> list[Any]:
         if not self._fast:  # any more
             return self._search(n, ANY, None, None, True)
         if self._limit:
             self._look_for_rejected()
+        log = self._source.log
         try:
             if self._depth:
                 self._skip()
-                if self._source.tagged_ahead:  # what it is must be known before it is said which ones are the last
+                if log.tagged_ahead:  # what it is must be known before it is said which ones are the last
                     return self._search(n, ANY, None, None, True)
             if self._codec.kind == "bytes":
-                samples: list[Any] = self._source.take(n, self._bytes_sample, self._info_type)
+                samples: list[Any] = log.take(n, self._bytes_sample, self._info_type)
             else:
                 samples = self._take_decoded(n)
         except (ForkedChild, ValueError) as error:
+            if log is not self._source.log:  # another thread has gone on in the next one meanwhile
+                return self._take_fast(n)
             raise self._source.refusal(error) from None
         if samples:
             self._consumed += len(samples)
@@ -80,11 +83,11 @@ class FastWay(ReaderByQos):
         """KeepLast of instances: the last ones of each, at once where `n` are not fewer than all that has come; else
         what is left must be kept, and they are looked at one by one."""
         source = self._source
-        if source.pending < n:
+        if source.log.pending < n:
             self._await_own(n, 0)
         with self._lock:
-            pending = source.pending
-            if not self._newest or not 0 < pending <= n or self._intake.entries or source.tagged_ahead:
+            pending = source.log.pending
+            if not self._newest or not 0 < pending <= n or self._intake.entries or source.log.tagged_ahead:
                 return self._search(n, ANY, None, None, True)
             try:
                 samples = self._take_decoded(pending)
@@ -97,7 +100,7 @@ class FastWay(ReaderByQos):
 
     def _skip(self) -> None:
         """KeepLast: skip all but the newest. Skipped samples are replaced, not lost, so lost ones are counted here."""
-        self._source.skip_to_last(self._depth)
+        self._source.log.skip_to_last(self._depth)
         self._look_for_lost()
 
     def _take_decoded(self, n: int) -> list[Any]:
@@ -123,14 +126,14 @@ class FastWay(ReaderByQos):
     def _take_some(self, n: int) -> list[Any]:
         instances, decode = self._intake.instances, self._codec.decode
         if instances is None:
-            return self._source.take_with(n, decode, self._info_type)
-        return self._source.take_with(
+            return self._source.log.take_with(n, decode, self._info_type)
+        return self._source.log.take_with(
             n, decode, self._info_type, keys=instances.table, learn=self._intake.learn)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their
         way, or say that nothing can come."""
-        if self._source.meets_tagged:
+        if self._source.log.meets_tagged:
             return self._go_on_by_one(n, samples)
         if self._failure is None and self._await_own(n - len(samples), len(samples)):
             samples = samples + self._take_plain_or_tagged(n - len(samples))
@@ -138,7 +141,7 @@ class FastWay(ReaderByQos):
 
     def _take_plain_or_tagged(self, n: int) -> list[Any]:
         samples = self._take_fast(n)
-        return samples if samples or not self._source.meets_tagged else self._go_on_by_one(n, samples)
+        return samples if samples or not self._source.log.meets_tagged else self._go_on_by_one(n, samples)
 
     def _go_on_by_one(self, n: int, samples: list[Any]) -> list[Any]:
         """After `samples` there is a message with a tag."""

@@ -35,7 +35,6 @@ from dds.readers.source import LogSource, Losses
 from dds.readers.standing import Standing
 from dds.status import InstanceState
 from dds.waiting.deadlines import Deadlines, Delays
-from spindle.errors import ForkedChild
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
@@ -123,7 +122,7 @@ class Intake(Ends):
         """
         if not self.limit or self.depth:
             return
-        pending = self.source.pending
+        pending = self.source.log.pending
         end = self.source.index + pending
         without_room = min(pending, len(self) + len(self._arrived) + pending - self.limit)
         if without_room <= 0:
@@ -138,18 +137,11 @@ class Intake(Ends):
 
         Raises DDSException if the reader is closed, or has a batch open.
         """
-        self._exhaust(lambda: self._pull(wanted))
+        self._pull(wanted)
+        while self.source.turn():
+            self._pull(wanted)
         if self._later or self._purges or self._next_expiry != NEVER:
             self.pass_time()
-
-    def _exhaust(self, take: Callable[[], None]) -> None:
-        """Take what each log of the source has."""
-        try:
-            take()
-            while self.source.turn():
-                take()
-        except (ForkedChild, ValueError) as error:
-            raise self.source.refusal(error) from None
 
     def _pull(self, wanted: int) -> None:
         """From the log that is being read."""
@@ -160,7 +152,7 @@ class Intake(Ends):
                 source.skip_to_last(self.depth)
                 self.losses.look()
         self._let_in()
-        left = source.pending  # what comes meanwhile is for the next call, or this one might never end
+        left = source.log.pending  # what comes meanwhile is for the next call, or this one might never end
         while left > 0 and len(self) < wanted and not self._arrived:
             room = self._room()
             if room <= 0:
@@ -186,15 +178,17 @@ class Intake(Ends):
 
     def collect(self) -> None:
         """Take from the source what is there and has room, and let none of it in. Raises as pull()."""
-        self._exhaust(self._collect)
+        self._collect()
+        while self.source.turn():
+            self._collect()
 
     @property
     def ahead(self) -> int:
         """How many messages are there that were not let in."""
-        return self.source.pending + len(self._arrived)
+        return self.source.log.pending + len(self._arrived)
 
     def _collect(self) -> None:
-        while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.source.pending:
+        while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.source.log.pending:
             pairs = self.source.take_pairs(room)
             if not pairs:
                 return

@@ -109,7 +109,7 @@ class ReaderLink(LogSource):
                 self.expect_gap()
             reader = self._reader()
             if reader is not None:
-                reader._hears_of_ends(self.handle.ends, self._log.next_view)
+                reader._hears_of_ends(self.handle.ends, self.log.next_view)
         self._count(continued)
 
     def fail(self, error: DDSException) -> None:

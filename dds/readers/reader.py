@@ -227,23 +227,24 @@ class ReaderCore(FastWay):
             wanted = EVERYTHING  # messages of other topics of the group count as little as those of others' writers
         coming = self._local.on_their_way()
         if not coming:
-            return self._source.pending > 0
+            return self._source.log.pending > 0
         source, local, waker = self._source, self._local, self._hub.enter()
         try:
-            while (pending := source.pending) < wanted and any(inbox.acknowledged < count for inbox, count in coming):
+            while (pending := source.log.pending) < wanted and any(
+                    inbox.acknowledged < count for inbox, count in coming):
                 budget = local.budget_short if found or pending else local.budget_empty
                 left_s = budget.left_s()
-                if left_s <= 0 or source.has_ended:
+                if left_s <= 0 or source.log.is_gone:
                     break
                 start = time.monotonic()
                 known = source.arm()
-                if source.pending == pending:
+                if source.log.pending == pending:
                     # Only arrival here rings, not delivery at the other nodes: hence the short steps.
                     source.wait(waker, min(left_s, 0.0005), known)
                 budget.spend(time.monotonic() - start)
         finally:
             self._hub.exit(waker)
-        return source.pending > 0
+        return source.log.pending > 0
 
     def _search(self, n: int, mask: int, content: Content | None, handle: int | None, take: bool,
                 order: Callable[[Any], Any] | None = None) -> list[Any]:
@@ -330,7 +331,7 @@ class ReaderCore(FastWay):
         known = self._source.arm()
         if self._something(condition):
             return -1
-        if self._source.has_ended:
+        if self._source.log.is_gone:
             park()
             if self._source.turn_or_end():
                 return self._known(condition)
@@ -345,11 +346,11 @@ class ReaderCore(FastWay):
         """Samples that were not given out yet; an upper bound for readers that keep the last."""
         source = self._source
         source.turn()  # which way its samples go may depend on it
-        if not (self._fast or self._newest) or source.meets_tagged:
+        if not (self._fast or self._newest) or source.log.meets_tagged:
             with self._lock:
                 self._fill(EVERYTHING)
             return self._intake.unread
-        return self._intake.unread + source.pending + (self._failure is not None)
+        return self._intake.unread + source.log.pending + (self._failure is not None)
 
     def _has_by_now(self, mask: int, content: Content | None) -> bool:
         """As _has(), once what this process has written so far is here."""

@@ -4,16 +4,17 @@ Why: each node has a log of its own, which ends with the node. The next one's lo
 Whoever reads, waits or counts has one object that knows this, and nobody else does.
 
 What it promises:
-- Messages come in the order of the topic: those that a dead node has left, then those of the next. Each call gives what
-  the log that is being read has. Where that has nothing more, `turn()` goes on in the next one if it is there;
-  `first()` does so until something is found, and raises if nothing can come any more.
+- Messages come in the order of the topic: those that a dead node has left, then those of the next. `log` has the next
+  ones. When it has no more, `turn()` goes on in the one behind it, if that is there; `first()` does so until something
+  is found, and raises if nothing can come any more.
 - `index` counts the messages on through all logs, and never falls.
 - What is missing is said once: `lost` counts what was overtaken here, `gap_at` is where messages may be missing that
   nobody has told of, `breaks` how often what comes may not follow what had come, `status` what programs are told.
 - Who waits is woken by the log that grows, be that a later one than the one being read. While no node serves, the
   thread that finds the next one rings the wakers of the hub.
 
-Rules: one thread at a time takes, or turns, under the lock of who takes. follow() and close() may be called by any.
+Rules: nobody keeps `log`, which is another one after turn(); it stands open because taking in place costs no call but
+the log's own. One thread at a time turns, under the lock of who takes. Any may call follow() and close().
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from dds.waiting.wake import Hub, Waker, park, wait_readable
 from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
+    from dds.readers.batch import Block
+    from dds.readers.instances import Instance
     from spindle.client import Session
     from spindle.group.position import Position
 
@@ -38,8 +41,8 @@ R = TypeVar("R")
 
 
 class Log(Protocol):
-    """What one node has for the reader: `spindle_core.reader.LogReader` says what these are. `dds.matching.notices` has
-    another one, without what takes samples in place."""
+    """What one node has for the reader: `spindle_core.reader.LogReader` says what these are. Another one is in
+    `dds.matching.notices`, for readers that take nothing in place: it has take_pairs() only."""
 
     only_plain: bool
 
@@ -64,7 +67,14 @@ class Log(Protocol):
     @property
     def is_gone(self) -> bool: ...
 
+    def take(self, n: int, payload_type: type, info_type: type) -> list[Any]: ...
+    def take_with(self, n: int, decode: Callable[[memoryview], Any], info_type: type, *, keys: object = None,
+                  learn: Callable[..., Instance] | None = None) -> list[Any]: ...
+    def take_block(self, n: int, keys: object = None, learn: Callable[..., Instance] | None = None,
+                   info_type: type = ...) -> Block | None: ...
     def take_pairs(self, n: int) -> list[tuple[Any, Any]]: ...
+    def tagged_within(self, n: int) -> bool: ...
+    def skip_to_last(self, depth: int) -> int: ...
     def arm(self) -> bool: ...
     def wait_or(self, other_fd: int, timeout_s: float, known: int) -> int: ...
     def clear(self) -> None: ...
@@ -116,6 +126,7 @@ class Supply(Protocol):
 class LogSource:
     """The logs of one reader, one behind the other.
 
+    log     the one that is being read
     handle  of the log that is being read
     newest  of the log that grows: the same, or a later one
     gap_at  index of the message in front of which others are missing that nobody has told of; NEVER = there is none
@@ -124,11 +135,9 @@ class LogSource:
     status  how often another node went on serving it
     """
 
-    take: Callable[..., list[Any]]  # as LogReader's, of the log that is being read
-    take_with: Callable[..., list[Any]]
-    take_block: Callable[..., Any]
-    tagged_within: Callable[[int], bool]
-    skip_to_last: Callable[[int], int]
+    __slots__ = ("_before_index", "_before_lost", "_before_said_ns", "_closed", "_hub", "_is_turning", "_later",
+                 "_logs_lock", "_overtaken", "_seen_lost", "_supply", "_taker", "_topic", "breaks", "error", "gap_at",
+                 "handle", "log", "newest", "status")
 
     def __init__(self, handle: NodesLog, taker: Callable[[], Taker | None], hub: Hub, supply: Supply,
                  topic: str) -> None:
@@ -152,42 +161,25 @@ class LogSource:
 
     def _read(self, handle: NodesLog) -> None:
         """From this log from now on."""
-        self.handle, self._log = handle, handle.log
-        self._log.only_plain = True
-        self._take_in_place()
+        self.handle, self.log = handle, handle.log
+        self.log.only_plain = True
 
-    def _take_in_place(self) -> None:
-        """Bound once for each log, so that taking costs no call more than the log itself."""
-        log: Any = self._log
-        self.take, self.take_with, self.take_block = log.take, log.take_with, log.take_block
-        self.tagged_within, self.skip_to_last = log.tagged_within, log.skip_to_last
-
-    # --- what is there
-
-    @property
-    def pending(self) -> int:
-        """Messages that are there and were not taken."""
-        return self._log.pending
-
-    @property
-    def meets_tagged(self) -> bool:
-        """The next message is there and has a tag."""
-        return self._log.meets_tagged
-
-    @property
-    def tagged_ahead(self) -> bool:
-        """One of those that are there has a tag."""
-        return self._log.tagged_ahead
+    # --- where it stands
 
     @property
     def index(self) -> int:
         """Of the next message to be taken."""
-        return self._before_index + self._log.position_index
+        return self._before_index + self.log.position_index
+
+    @property
+    def arrived(self) -> int:
+        """Of the first message that is not there yet, of the log that is being read."""
+        return self.index + self.log.pending
 
     @property
     def stands_at(self) -> tuple[int, int]:
         """View and sequence number behind the last message that was taken, in the order of `session`'s group."""
-        return self._log.next_view, self._log.next_sequence
+        return self.log.next_view, self.log.next_sequence
 
     @property
     def session(self) -> Session:
@@ -197,12 +189,22 @@ class LogSource:
     @property
     def said_ns(self) -> int:
         """The latest time that the order has said, at all nodes so far, UTC ns."""
-        return max(self._before_said_ns, self._log.said_ns)
+        return max(self._before_said_ns, self.log.said_ns)
+
+    def skip_to_last(self, depth: int) -> None:
+        """Skip all but the newest `depth` messages. DDSException if the reader is closed, or has a batch open."""
+        try:
+            self.log.skip_to_last(depth)
+        except (ForkedChild, ValueError) as error:
+            raise self.refusal(error) from None
 
     def take_pairs(self, n: int) -> list[tuple[Any, Any]]:
-        """Up to `n` pairs of a payload and its info. ForkedChild, ValueError: see refusal()."""
-        log = self._log
-        pairs = log.take_pairs(n)
+        """Up to `n` pairs of a payload and its info. Raises as skip_to_last()."""
+        log = self.log
+        try:
+            pairs = log.take_pairs(n)
+        except (ForkedChild, ValueError) as error:
+            raise self.refusal(error) from None
         if pairs and self._before_lost + log.lost != self._seen_lost:
             self._seen_lost = self._before_lost + log.lost
             self.gap_at, self._overtaken = self.index - len(pairs), True
@@ -213,11 +215,11 @@ class LogSource:
     @property
     def lost(self) -> int:
         """Messages that were overtaken before they were taken."""
-        return self._before_lost + self._log.lost
+        return self._before_lost + self.log.lost
 
     def expect_gap(self) -> None:
         """Something may be missing behind what the log has now. Any thread may say so."""
-        self.gap_at = self.index + self._log.pending
+        self.gap_at = self.arrived
 
     def pass_gap(self) -> bool:
         """The message at `gap_at` was taken. True if what is missing in front of it was overtaken, so that others may
@@ -235,7 +237,7 @@ class LogSource:
     @property
     def is_over(self) -> bool:
         """Nothing more comes from the log that is being read, nor from another."""
-        return self.error is not None or (self._log.is_gone and not self._later and not self.hopeful)
+        return self.error is not None or (self.log.is_gone and not self._later and not self.hopeful)
 
     def follow(self, handle: NodesLog, continued: bool) -> bool:
         """This log comes next; `continued`: nothing is missing in front of it, nor comes again. False if the reader is
@@ -258,7 +260,7 @@ class LogSource:
         if taker is None:
             return False
         with taker._lock:
-            if not self._later or self._log.pending or self._is_turning:
+            if not self._later or self.log.pending or self._is_turning:
                 return False
             self._is_turning = True  # who counts what was lost may want to look for more
             try:
@@ -266,7 +268,7 @@ class LogSource:
                     return False
             finally:
                 self._is_turning = False
-            view_id = self._log.next_view
+            view_id = self.log.next_view
             self._turn()
             taker._turned(view_id)
             return True
@@ -275,7 +277,7 @@ class LogSource:
         done, index, lost, said_ns = self.handle, self.index, self.lost, self.said_ns
         with self._logs_lock:
             self._read(self._later.popleft())
-        self._before_index = index - self._log.position_index
+        self._before_index = index - self.log.position_index
         self._before_lost = lost
         self._before_said_ns = said_ns
         self._seen_lost = self.lost
@@ -300,14 +302,9 @@ class LogSource:
     def first(self, look: Callable[[], R], found: R) -> R:
         """What look() finds, which has just found `found`: it looks again as long as that is nothing, and there is a
         log behind the one that it has looked at. Raises as turn_or_end()."""
-        while not found and (log := self._log).is_gone and not log.pending and self.turn_or_end():
+        while not found and (log := self.log).is_gone and not log.pending and self.turn_or_end():
             found = look()
         return found
-
-    @property
-    def has_ended(self) -> bool:
-        """The node of what is being read is gone: see turn_or_end()."""
-        return self._log.is_gone
 
     # --- waiting for the log that grows
 
@@ -397,10 +394,10 @@ class Losses:
     def look(self) -> None:
         """Call it when the reader stands where it goes on, before it takes."""
         source = self._source
-        overtaken = source.lost - self._seen
+        overtaken = source._before_lost + source.log.lost - self._seen
         if overtaken:
             self._seen += overtaken
-            self.found += min(overtaken, max(0, self.depth - source.pending)) if self.depth else overtaken
+            self.found += min(overtaken, max(0, self.depth - source.log.pending)) if self.depth else overtaken
 
 
 __all__ = ["NEVER", "Log", "LogSource", "Losses", "NodesLog", "Supply", "Taker"]

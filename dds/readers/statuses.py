@@ -101,7 +101,7 @@ class ReaderStatuses(Entity):
 
     def _look_at_statuses(self) -> None:
         """Bring up to date what is counted of samples that came, or did not."""
-        if not self._fast or self._source.tagged_ahead:
+        if not self._fast or self._source.log.tagged_ahead:
             self._look_for_missed()
         self._look_for_lost()
 
@@ -134,7 +134,7 @@ class ReaderStatuses(Entity):
         if too_late:
             self._lost.count(too_late)
             self._note("on_sample_lost")
-        if self._keep_all and not self._source.lost:  # only a log whose node is gone may be overwritten under it
+        if self._keep_all and not self._source.log.lost:  # only a log whose node is gone may be overwritten under it
             return
         self._losses.look()
         if self._losses.found:
@@ -183,7 +183,7 @@ class ReaderStatuses(Entity):
         with self._lock:
             self._fill(EVERYTHING)
             deadlines = self._intake.deadlines
-            if deadlines is None or self._source.pending:
+            if deadlines is None or self._source.log.pending:
                 return  # what waits for room came in time, for all that is known
             missed = deadlines.missed(time.monotonic_ns())
             for instance, periods in missed:

@@ -263,7 +263,7 @@ def test_who_is_late_says_so_once(participant):
     reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
 
     def came():
-        return reader._source.index + reader._source.pending
+        return reader._source.arrived
 
     for times in (1, 2):
         settled(writer, b"x")
