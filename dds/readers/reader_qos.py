@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dds.entity import Entity
 from dds.filters.content import Both, ByFunction, Content
-from dds.matching.announcing import Remote, encode_qos
+from dds.matching.announcing import Remote
 from dds.matching.consistency import class_of_type
 from dds.messages.announced import AnnouncedType
 from dds.nodes.local_writers import LocalWriters
@@ -21,11 +20,10 @@ from dds.topic import Topic
 class ReaderByQos(ReaderStatuses):
     """The base of `dds.readers.reader.ReaderCore`."""
 
+    _group_kind = "Subscriber"
     _topic: Topic[Any]
     _local: LocalWriters
     _depth: int
-    _own: Qos  # what the program has said
-    _given: bool  # it was made in a subscriber that the program has made
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us."""
@@ -34,18 +32,6 @@ class ReaderByQos(ReaderStatuses):
     def _choose_way(self) -> None:
         """Whether samples need to be looked at one by one."""
         raise NotImplementedError
-
-    def _announcement(self, qos: Qos) -> bytes:
-        """What everybody is told of a reader that goes by this."""
-        group = self._parent._qos if self._parent is not None else Qos()
-        return encode_qos(policies.announced(qos, self._topic._own_qos, group), self._codec.type_name,
-                          self._revision, self._topic._channel, self._codec)
-
-    def _change_qos(self, following: Qos, said: Qos) -> None:
-        if self._given:
-            policies.check_group("Subscriber", said, self._parent._qos if self._parent else Qos(), self._qos)
-        self._own = self._own + said
-        self._apply_qos(following)
 
     def _apply_qos(self, following: Qos) -> None:
         """Go by it, and say so. DDSException; then nothing has changed."""
@@ -67,10 +53,6 @@ class ReaderByQos(ReaderStatuses):
         self._runtime.alarms.look(self)
         self._runtime.reconsider(self._matches, following)
         self._hub.woken()
-
-    def _topic_changed(self, topic: Entity) -> None:
-        if topic is self._topic:
-            self._apply_qos(self._qos)
 
     def _content(self, filtered: Content | None) -> Content | None:
         """Which samples this reader is about: what its ContentFilteredTopic says, and its Topic's own filter."""

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from dds.entity import Entity
+from dds.entity import Endpoint
 from dds.internal import dds_infinity
 from dds.status import (
     REJECTED_BY_SAMPLES_LIMIT,
@@ -39,7 +39,7 @@ BLOCKED_S = 0.002  # until a reader looks again that waits for another one of it
 LOG = logging.getLogger("dds")
 
 
-class ReaderStatuses(Entity):
+class ReaderStatuses(Endpoint):
     """The base of `dds.readers.reader.ReaderCore`."""
 
     _intake: Intake
