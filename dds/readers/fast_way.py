@@ -158,3 +158,10 @@ class FastWay(ReaderByQos):
         if len(found) < n and self._await_own(n - len(found), len(found)):
             found += self._search(n - len(found), ANY, None, None, True)
         return found
+
+
+def sample_count(n: Any) -> int:
+    """N of take() and read() as an int. TypeError unless it is positive."""
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
+        raise TypeError(f"N must be a positive int, not {n!r}")
+    return int(n.__index__())

@@ -30,7 +30,7 @@ from dds.waiting.wake import Hub, Waker, park, wait_readable
 from spindle.errors import ForkedChild
 
 if TYPE_CHECKING:
-    from dds.readers.batch import Block
+    from dds.internal import SampleInfo
     from dds.readers.instances import Instance
     from spindle.client import Session
     from spindle.group.position import Position
@@ -38,6 +38,23 @@ if TYPE_CHECKING:
 NEVER = 1 << 63  # an index that no message has
 
 R = TypeVar("R")
+
+
+class Block(Protocol):
+    """Samples in place: see `spindle_core.reader.Block`."""
+
+    @property
+    def buffer(self) -> memoryview: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def payload_size(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    def info(self, i: int, info_type: type) -> SampleInfo: ...
+    def release(self) -> None: ...
 
 
 class Log(Protocol):
@@ -400,4 +417,4 @@ class Losses:
             self.found += min(overtaken, max(0, self.depth - source.log.pending)) if self.depth else overtaken
 
 
-__all__ = ["NEVER", "Log", "LogSource", "Losses", "NodesLog", "Supply", "Taker"]
+__all__ = ["NEVER", "Block", "Log", "LogSource", "Losses", "NodesLog", "Supply", "Taker"]

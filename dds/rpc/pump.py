@@ -16,7 +16,7 @@ from dds.conditions import GuardCondition, ReadCondition, WaitSet
 from dds.entity import Entity, Participant
 from dds.exceptions import DDSException, DDSNodeLost
 from dds.internal import dds_infinity
-from dds.readers.reader import ANY
+from dds.readers.fast_way import ANY
 from dds.status import DDSStatus
 from dds.sub import DataReader
 
