@@ -9,11 +9,10 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
-from dds.messages.operations import DISPOSES, UNREGISTERS, handle_of
+from dds.messages.operations import DISPOSES, UNREGISTERS, Peak, handle_of
 from dds.status import InstanceState
 from spindle.client.samples import Keyed, KeyPlaces, KeyTable
 
-SHRINKS_FROM = 1024  # instances: fewer are not worth it
 NEVER = (1 << 63) - 1  # UTC ns
 
 
@@ -27,9 +26,10 @@ class Instance(Keyed):
     generation   how often it came alive again after it was disposed, and after it had no writers
     writers      how many are registered with it
     newest       latest source timestamp of what it was told, ns; see has_news()
-    owner        (strength, publication handle) of the writer that is heard, see dds.readers.standing; None if any would
-    be passed       source timestamp of the last sample that a TimeBasedFilter let pass, ns; None before the first
-    passed_at    when it did, monotonic ns withheld     a later sample that came too soon, as long as it is the last
+    owner        (strength, publication handle) of the writer that is heard, see `dds.readers.standing`; None: any
+    passed       source timestamp of the last sample that a TimeBasedFilter let pass, ns; None before the first
+    passed_at    when it did, monotonic ns
+    withheld     a later sample that came too soon, as long as it is the last
     ending       the kept entry that says that it has ended, if there is one
     """
 
@@ -115,7 +115,7 @@ class Instances:
         self.table = KeyTable(None if codec.key_places is None else KeyPlaces(*codec.key_places))
         self.by_handle: dict[int, Instance] = {}
         self._by_key: dict[Any, Instance] = {}
-        self._most = SHRINKS_FROM  # instances since the tables were made
+        self._peak = Peak()
         self._registered: dict[int, dict[Instance, None]] = {}  # publication handle -> instances, oldest first
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Instances:
         if found is None:
             found = self._by_key[key] = Instance(key, handle_of(key))
             self.by_handle[found.handle] = found
-            self._most = max(self._most, len(self._by_key))
+            self._peak.has(len(self._by_key))
         return found
 
     def of_payload(self, payload: bytes, sample: Any) -> Instance:
@@ -213,11 +213,10 @@ class Instances:
         del self._by_key[instance.key]
         self.by_handle.pop(instance.handle, None)
         self.table.forget(instance)
-        if len(self._by_key) * 4 < self._most:  # dictionaries keep their room when what they had has gone
+        if self._peak.has_left(len(self._by_key)):
             self._by_key, self.by_handle = dict(self._by_key), dict(self.by_handle)
             self._registered = {writer: dict(one) for writer, one in self._registered.items()}
             self.table.shrink()
-            self._most = max(SHRINKS_FROM, len(self._by_key))
 
 
-__all__ = ["NEVER", "SHRINKS_FROM", "Entry", "Instance", "Instances"]
+__all__ = ["NEVER", "Entry", "Instance", "Instances"]

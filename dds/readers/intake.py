@@ -382,11 +382,12 @@ class Intake(Ends):
         Its key alone says which instance it is: whether the rest can be decoded shows when somebody takes it. Unless it
         has a say about the samples that follow: no garbage owns an instance, or is its latest news.
         """
-        sample = None
+        sample = None if self.limits is None else self.limits.sample_of(payload)
         if self.content is not None:
             passes = self.content.of_payload(payload)
             if passes is None:
-                sample = self._of_type(payload)
+                if sample is None:
+                    sample = self._of_type(payload)
                 passes = self.content.of_sample(sample)
             if not passes:
                 return None, None
