@@ -136,10 +136,15 @@ class AReader(AnEndpoint, Protocol):
 class ACondition(Protocol):
     """Which samples: `dds.conditions.ReadCondition` or QueryCondition, of the reader that is asked."""
 
-    reader: Any
-    mask: int
-    content: Any  # dds.filters.content.Content, or None
-    order: Callable[[Any], Any] | None
+    @property
+    def reader(self) -> Any: ...
+    @property
+    def mask(self) -> int: ...
+    @property
+    def content(self) -> Any:
+        """dds.filters.content.Content, or None."""
+    @property
+    def order(self) -> Callable[[Any], Any] | None: ...
 
 
 class AVigil(Protocol):

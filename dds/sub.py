@@ -284,7 +284,7 @@ class DataReader(BatchWay, Generic[T]):
         """As take(), but the samples stay and count as read: the next read or take gives them again."""
         return self._select(sample_count(N), condition, instance_handle, False)
 
-    def _select(self, n: int, condition: Any, instance_handle: int | None, take: bool) -> list[Any]:
+    def _select(self, n: int, condition: ACondition | None, instance_handle: int | None, take: bool) -> list[Any]:
         """take() and read() in general."""
         if self._limit:
             n = min(n, self._limit)
@@ -313,7 +313,7 @@ class DataReader(BatchWay, Generic[T]):
         """The next sample that was not read yet, or None. The reader forgets it."""
         return self._next(None, True)
 
-    def _next(self, condition: Any, take: bool) -> Any:
+    def _next(self, condition: ACondition | None, take: bool) -> Any:
         if condition is not None:
             samples = self._select(1, condition, None, take)
         elif take and self._is_free and not self._intake.entries:
@@ -338,7 +338,7 @@ class DataReader(BatchWay, Generic[T]):
         """Read unread samples as they come; ends `timeout` ns after the last one (None = never)."""
         return self._iterate(condition, timeout, False)
 
-    def _iterate(self, condition: Any, timeout: int | None, take: bool) -> Generator[T, None, None]:
+    def _iterate(self, condition: ACondition | None, timeout: int | None, take: bool) -> Generator[T, None, None]:
         if condition is not None and not take:
             condition = _only_unread(condition)
         with ReaderWait(self, timeout) as wait:
@@ -362,7 +362,7 @@ class DataReader(BatchWay, Generic[T]):
         """Wait for one unread sample and read it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""
         return self._one(condition, timeout, False)
 
-    def _one(self, condition: Any, timeout: int | None, take: bool) -> Any:
+    def _one(self, condition: ACondition | None, timeout: int | None, take: bool) -> Any:
         for sample in self._iterate(condition, timeout, take):
             return sample
         raise DDSTimeout(f"no sample of topic {self._topic.name!r} came within {(timeout or 0) / 1e9:g} s")
@@ -441,7 +441,7 @@ class DataReader(BatchWay, Generic[T]):
 class _Unread:
     """A condition that is met by unread samples only."""
 
-    def __init__(self, condition: Any) -> None:
+    def __init__(self, condition: ACondition) -> None:
         self._condition = condition  # asked anew each time: its parameters may change while somebody waits
         self.reader = condition.reader
         self.mask = condition.mask & ~SampleState.Any | SampleState.NotRead
@@ -452,7 +452,7 @@ class _Unread:
         return self._condition.content
 
 
-def _only_unread(condition: Any) -> Any:
+def _only_unread(condition: ACondition) -> ACondition:
     """`condition` for unread samples: an iterator that reads would else give the same sample for ever."""
     return condition if condition.mask & SampleState.Any == SampleState.NotRead else _Unread(condition)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dds.codecs.types import Codec, NumpyCodec
 from dds.exceptions import DDSException, undecodable
 from dds.internal import SampleInfo
 from dds.readers.fast_way import ANY, sample_count
@@ -27,7 +28,7 @@ class Batch:
            be used after release(); what should stay must be copied before.
     """
 
-    def __init__(self, codec: Any, count: int, size: int, buffer: bytes | memoryview, offset: int, stride: int,
+    def __init__(self, codec: Codec, count: int, size: int, buffer: bytes | memoryview, offset: int, stride: int,
                  block: Block | None, infos: list[SampleInfo] | None) -> None:
         self._codec = codec
         self._count = count
@@ -40,11 +41,11 @@ class Batch:
         self._open = True
 
     @classmethod
-    def of_block(cls, codec: Any, block: Block) -> Batch:
+    def of_block(cls, codec: Codec, block: Block) -> Batch:
         return cls(codec, block.count, block.payload_size, block.buffer, block.offset, block.stride, block, None)
 
     @classmethod
-    def of_payloads(cls, codec: Any, payloads: list[bytes], infos: list[SampleInfo]) -> Batch:
+    def of_payloads(cls, codec: Codec, payloads: list[bytes], infos: list[SampleInfo]) -> Batch:
         size = len(payloads[0]) if payloads else 0
         return cls(codec, len(payloads), size, b"".join(payloads), 0, size, None, infos)
 
@@ -60,7 +61,7 @@ class Batch:
         self._usable()
         import numpy as np
 
-        if self._codec.kind == "numpy":
+        if isinstance(self._codec, NumpyCodec):
             if not self._count:
                 return np.empty(0, self._codec.dtype)
             if self._size != self._codec.size_max:
@@ -211,7 +212,7 @@ class BatchWay(ReaderCore):
             return batch.array.copy()
 
 
-def _other_size(size: int, codec: Any) -> ValueError:
+def _other_size(size: int, codec: Codec) -> ValueError:
     return ValueError(f"{size} bytes are not a record of {codec.size_max}")
 
 

@@ -160,7 +160,7 @@ class FastWay(ReaderByQos):
         return found
 
 
-def sample_count(n: Any) -> int:
+def sample_count(n: object) -> int:
     """N of take() and read() as an int. TypeError unless it is positive."""
     if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
         raise TypeError(f"N must be a positive int, not {n!r}")

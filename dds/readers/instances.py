@@ -6,10 +6,11 @@ Rules: an instance is forgotten when it isn't alive, nothing of it is kept, and 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 from typing import Any
 
+from dds.codecs.types import Codec
 from dds.messages.operations import DISPOSES, UNREGISTERS, Peak, handle_of
+from dds.messages.packets import Message
 from dds.status import InstanceState
 from spindle.client.samples import Keyed, KeyPlaces, KeyTable
 
@@ -88,7 +89,8 @@ class Entry:
         "ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sample", "sort_key",
         "step")
 
-    def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False, sample: Any = None) -> None:
+    def __init__(self, payload: bytes, live: Message, instance: Instance, ends: bool = False,
+                 sample: Any = None) -> None:
         self.payload = payload
         self.live = live
         self.instance = instance
@@ -110,8 +112,9 @@ class Instances:
     table   finds those again whose keys stand at known places of a payload
     """
 
-    def __init__(self, codec: Any) -> None:
-        self.key_of: Callable[[Any], Any] = codec.key_of
+    def __init__(self, codec: Codec) -> None:
+        assert codec.key_of is not None
+        self.key_of = codec.key_of
         self.table = KeyTable(None if codec.key_places is None else KeyPlaces(*codec.key_places))
         self.by_handle: dict[int, Instance] = {}
         self._by_key: dict[Any, Instance] = {}

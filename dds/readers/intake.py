@@ -20,11 +20,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dds.codecs.types import Codec
 from dds.filters.content import Content
 from dds.internal import dds_infinity, publication_handle
 from dds.messages.inline_qos import NOTHING, InlineQos, split
 from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES
-from dds.messages.packets import ASIDE_MAX, Member, Sets, carrier_of, is_of_set
+from dds.messages.packets import ASIDE_MAX, Member, Message, Sets, carrier_of, is_of_set
 from dds.policy.policies import deadline_ns
 from dds.qos import Qos
 from dds.readers.ends import Ends
@@ -62,7 +63,7 @@ class Intake(Ends):
     too_late    counts those that were older at their source than what had come before
     """
 
-    def __init__(self, source: LogSource, codec: Any, depth: int, limit: int, blocked: set[int],
+    def __init__(self, source: LogSource, codec: Codec, depth: int, limit: int, blocked: set[int],
                  content: Content | None, losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
                  same_clock: bool = True, sets: Sets | None = None) -> None:
         super().__init__(codec, content, standing, deadlines, sets or Sets())
@@ -258,7 +259,7 @@ class Intake(Ends):
                 self.drop(entry)
         self.sweep_all()
 
-    def _admit(self, payload: bytes, live: Any) -> None:
+    def _admit(self, payload: bytes, live: Message) -> None:
         """A message comes in that is no packet."""
         tag = live.tag
         if tag & DEPARTS:
@@ -277,12 +278,12 @@ class Intake(Ends):
             self.sets.interrupted(writer)
         self._hear(payload, live, writer)
 
-    def _ended_with_carrier(self, live: Any, writer: int, tag: int) -> None:
+    def _ended_with_carrier(self, live: Message, writer: int, tag: int) -> None:
         """A writer has ended that others have spoken for."""
         self.forget_lapse(writer)
         self._farewell(live, writer, tag)
 
-    def _hear(self, payload: bytes, live: Any, writer: int) -> None:
+    def _hear(self, payload: bytes, live: Message, writer: int) -> None:
         """What one writer says."""
         tag, inline = live.tag, NOTHING
         if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
@@ -306,7 +307,7 @@ class Intake(Ends):
         else:
             self._sample(payload, live, writer, inline)
 
-    def _sample(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
+    def _sample(self, payload: bytes, live: Message, writer: int, inline: InlineQos) -> None:
         instances, standing = self.instances, self.standing
         try:
             instance, sample = self._instance_of(payload)
@@ -342,7 +343,7 @@ class Intake(Ends):
             return
         self._keep(entry)
 
-    def _written(self, instance: Instance, live: Any) -> None:
+    def _written(self, instance: Instance, live: Message) -> None:
         assert self.deadlines is not None
         if instance.state != InstanceState.Alive:
             self.deadlines.ended(instance.handle)
@@ -361,7 +362,7 @@ class Intake(Ends):
 
     # --- instances
 
-    def learn(self, payload: bytes | None, live: Any, sample: Any) -> Instance:
+    def learn(self, payload: bytes | None, live: Message, sample: Any) -> Instance:
         """An ordinary sample has come the fast way, and its instance may be new to us, or to its writer. Decoded, or
         to be decoded from its payload. Returns the instance. Raises what decoding raises."""
         instances = self.instances

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dds.codecs.types import Codec
 from dds.internal import handle_of_writer
 from dds.messages.inline_qos import NOTHING, split
 from dds.messages.operations import ANNOUNCES_QOS, PACKET, WRITES, handle_of
-from dds.messages.packets import is_of_set, members
+from dds.messages.packets import Message, is_of_set, members
 from dds.policy.policies import at_most
 from dds.qos import Policy, Qos
 from dds.status import (
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class Admission(Protocol):
     """What decides whether a sample is for the reader: `dds.readers.intake.Intake`."""
 
-    codec: Any
+    codec: Codec
     instances: Instances | None
     standing: Standing
     content: Content | None
@@ -54,7 +55,7 @@ class _Head:
 
     __slots__ = ("index", "inline", "is_sample", "payload", "sample")
 
-    def __init__(self, index: int, payload: bytes, live: Any) -> None:
+    def __init__(self, index: int, payload: bytes, live: Message) -> None:
         """Raises ValueError for nonsense."""
         self.index, self.sample, self.inline = index, None, NOTHING
         tag = live.tag
@@ -66,7 +67,7 @@ class _Head:
             payload, self.inline = split(payload)
         self.payload = payload
 
-    def decoded(self, codec: Any) -> Any:
+    def decoded(self, codec: Codec) -> Any:
         """Raises what decoding raises."""
         if self.sample is None:
             self.sample = codec.decode(self.payload)
@@ -94,7 +95,7 @@ class ReaderLimits:
             return None
         return cls(limits.max_samples, limits.max_instances, limits.max_samples_per_instance, depth)
 
-    def refuses(self, intake: Admission, index: int, payload: bytes, live: Any) -> bool:
+    def refuses(self, intake: Admission, index: int, payload: bytes, live: Message) -> bool:
         """True if there is no room for the message with this index. A coherent set is let in whole."""
         instances = intake.instances
         if live is None or instances is None:

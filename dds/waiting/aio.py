@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from dds.contracts import ABell, AReader
+from dds.contracts import ABell, ACondition, AReader
 from dds.exceptions import closed
 from dds.waiting.wake import Deadline, Waker
 
@@ -21,7 +21,7 @@ FAIR = 64  # samples that are yielded before other tasks get a turn
 class AReaderOfSamples(AReader, Protocol):
     """See `dds.sub.DataReader`."""
 
-    def _next(self, condition: Any, take: bool) -> Any:
+    def _next(self, condition: ACondition | None, take: bool) -> Any:
         """One sample that fits, or None."""
 
 
@@ -87,7 +87,7 @@ class LoopWait:
         self._fds = []
 
 
-async def iterate(reader: AReaderOfSamples, condition: Any, timeout: int | None, take: bool) -> Any:
+async def iterate(reader: AReaderOfSamples, condition: ACondition | None, timeout: int | None, take: bool) -> Any:
     """Samples of `reader` as they come; ends `timeout` ns after the last one (None = never)."""
     waker = reader._hub.enter()
     wait: LoopWait | None = None

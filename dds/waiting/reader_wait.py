@@ -6,9 +6,7 @@ between the moment a message comes and the moment the program has it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from dds.contracts import AReader
+from dds.contracts import ACondition, AReader
 from dds.waiting.wake import Deadline, Waker
 
 
@@ -24,7 +22,7 @@ class ReaderWait:
         """The timeout counts from the next wait."""
         self._deadline = None
 
-    def wait(self, condition: Any) -> bool:
+    def wait(self, condition: ACondition | None) -> bool:
         """Wait until there may be something for `condition` (None = anything unread); False if there is nothing and the
         timeout is over. Raises DDSException as the reader does when it is asked."""
         reader, waker = self._reader, self._waker
