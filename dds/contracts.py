@@ -63,12 +63,12 @@ class ABell(Protocol):
 
 
 class ASource(Protocol):
-    """See `dds.readers.source.LogSource`: what who waits for a reader needs of it, whatever node serves that."""
+    """See `dds.readers.source.LogSource`: where a reader's messages come from, and how to wait for them."""
 
     @property
-    def handle(self) -> Any: ...
-    @property
     def session(self) -> Session: ...
+    @property
+    def starts_at(self) -> tuple[int, int]: ...
     @property
     def stands_at(self) -> tuple[int, int]: ...
     @property

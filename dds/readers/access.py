@@ -47,7 +47,7 @@ class GroupAccess:
     def add(self, reader: AReader) -> None:
         with self.lock:
             self._readers = [*(one for one in self._readers if one() is not None), weakref.ref(reader)]
-            self._starts[reader] = self._place(reader, reader._source.handle.start.place)
+            self._starts[reader] = self._place(reader, reader._source.starts_at)
 
     def check_open(self) -> None:
         """Raise DDSException (PRECONDITION_NOT_MET) outside of an access."""

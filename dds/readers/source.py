@@ -194,6 +194,11 @@ class LogSource:
         return self.index + self.log.pending
 
     @property
+    def starts_at(self) -> tuple[int, int]:
+        """View and sequence number where the log that is being read begins for this reader, as stands_at."""
+        return self.handle.start.place
+
+    @property
     def stands_at(self) -> tuple[int, int]:
         """View and sequence number behind the last message that was taken, in the order of `session`'s group."""
         return self.log.next_view, self.log.next_sequence

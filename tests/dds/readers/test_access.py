@@ -235,8 +235,7 @@ class Stream:
 
     def __init__(self, access, session, *places, start=(0, 0)):
         self._open = True
-        self._source = SimpleNamespace(session=session, is_over=False, stands_at=start,
-                                       handle=SimpleNamespace(start=SimpleNamespace(place=start)))
+        self._source = SimpleNamespace(session=session, is_over=False, starts_at=start, stands_at=start)
         self._intake = self
         self._coming, self._here = list(places), []
         self.let_in, self.given_up = [], []
