@@ -75,7 +75,7 @@ class ReaderLink(LogSource):
         self._count(continued)
 
     def change(self, endpoint: bytes) -> None:
-        """What is said of the reader is this from now on. DDSException; then nothing has changed."""
+        """See LogSource: all nodes, and the group, hear of it."""
         before, self._endpoint = self._endpoint, endpoint
         if self.newest.session.gone and self._runtime.attachment.hopeful:
             return  # the next node hears it when the reader is opened there

@@ -12,7 +12,6 @@ from dds.messages.announced import AnnouncedType
 from dds.nodes.local_writers import LocalWriters
 from dds.policy import policies
 from dds.qos import Qos
-from dds.readers.link import ReaderLink
 from dds.readers.statuses import EVERYTHING, ReaderStatuses
 from dds.topic import Topic
 
@@ -39,8 +38,7 @@ class ReaderByQos(ReaderStatuses):
             self._qos = following
             return
         self._revision += 1
-        if isinstance(self._source, ReaderLink):
-            self._source.change(self._announcement(following))
+        self._source.change(self._announcement(following))
         with self._lock:
             self._check_open()
             if self._intake.standing.differs(following):

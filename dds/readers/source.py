@@ -392,6 +392,10 @@ class LogSource:
             return closed(repr(taker))
         return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{taker!r}: {error}")
 
+    def change(self, endpoint: bytes) -> None:
+        """What is said of the reader, to those who hear of it, is this from now on. DDSException; then nothing has
+        changed."""
+
     def close(self) -> None:
         """Give all logs back. Idempotent."""
         with self._logs_lock:

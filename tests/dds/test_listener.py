@@ -277,3 +277,25 @@ def test_callbacks_by_name():
         Listener(on_monday=callback)
     with pytest.raises(TypeError):
         Listener(on_data_available=3)
+
+
+def test_a_reader_that_is_closed_while_it_is_looked_at_ends_no_callbacks(participant):
+    """Method: it is closed between the listener thread's look whether it is open and its next step."""
+    calls = []
+    topic = Topic(participant, "t", bytes)
+    writer, closing = DataWriter(participant, topic), DataReader(participant, topic, listener=Listener(
+        on_data_available=lambda reader: reader.take(10)))
+    arm = closing._source.arm
+
+    def close_and_arm():
+        closing.close()
+        return arm()
+
+    closing._source.arm = close_and_arm
+    other = DataReader(participant, topic, listener=Listener(on_data_available=lambda reader: calls.extend(
+        reader.take(10))))
+    writer.write(b"a")
+    wait_until(lambda: not closing._open)
+    writer.write(b"b")
+    wait_until(lambda: calls == [b"a", b"b"])
+    assert other._open
