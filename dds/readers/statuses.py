@@ -156,6 +156,12 @@ class ReaderStatuses(Endpoint):
                         self._topic.name, self._refused, self._codec.type_name, self._intake.why_refused)
         self._note("on_sample_lost")
 
+    def _interruptions(self) -> int:
+        """How often what came did not follow what had come: samples that were lost, and orders that go on without what
+        the reader has had. What a stranger has written that is no sample of the type doesn't matter, though it counts
+        as lost."""
+        return self.get_sample_lost_status().total_count - self._refused + self._source.breaks
+
     def _on_time(self) -> float | None:
         """On the thread of the alarms: what time alone brings about is done, and told."""
         with self._lock:

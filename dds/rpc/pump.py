@@ -114,12 +114,9 @@ class Pump(Generic[T]):
             self._thread.join(timeout_s)
 
     def has_missed(self) -> bool:
-        """True if samples were lost since the last time, or had come that the order doesn't have any more. What a
-        stranger has written that is no sample of the type, and that the reader counts as lost, doesn't matter."""
-        reader = self._reader
-        missed = reader.get_sample_lost_status().total_count - reader._refused + reader._source.breaks
-        before, self._missed = self._missed, missed
-        return missed > before
+        """True if samples were lost since the last time, or had come that the order doesn't have any more."""
+        before, self._missed = self._missed, self._reader._interruptions()
+        return self._missed > before
 
     def _run(self) -> None:
         try:
