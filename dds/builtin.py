@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dds.builtin_types import (
     NOWHERE,
@@ -36,15 +37,17 @@ from dds.matching.directory import PARTICIPANTS, READERS, TOPICS, WRITERS, Direc
 from dds.matching.notices import NoticeLog
 from dds.policy import policies
 from dds.qos import DataReaderQos, Policy, Qos
-from dds.status import ReattachedStatus
+from dds.readers.source import LogSource
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.waiting import reaper
 from dds.waiting.wake import Hub
+from spindle.group.position import Position
 
 if TYPE_CHECKING:
     from dds.codecs.types import KeyBytes
     from dds.matching.matching import Runtime
+    from dds.readers.source import Log
     from spindle.client import Session
 
 OWN_QOS = Qos(Policy.Reliability.Reliable(policies.BLOCKING_TIME_DEFAULT), Policy.Durability.TransientLocal,
@@ -112,28 +115,24 @@ BuiltinTopicDcpsSubscription = BuiltinTopic("DCPSSubscription", DcpsEndpoint, RE
 """The readers; samples are DcpsEndpoint. A builtin reader is seen by those of its own participant only."""
 
 
-class _Source:
-    """Where a builtin reader's samples come from; in place of `dds.readers.link.ReaderLink`."""
+class _Notices:
+    """The news of a builtin reader as a log that outlives nodes."""
 
-    error = None
-    later = ()
+    start = Position(0, 0, 0)
+    ends = ()
+    continued = True
 
     def __init__(self, runtime: Runtime, log: NoticeLog) -> None:
         self._runtime = runtime
-        self.log = log
-        self.status = ReattachedStatus()
-        self.handle = self.newest = self
+        self._notices = log
+        self.log = cast("Log", log)  # of what takes messages, take_pairs() is all that is called
 
     @property
     def session(self) -> Session:
         return self._runtime.session
 
-    @property
-    def hopeful(self) -> bool:
-        return self._runtime.attachment.hopeful
-
-    def change(self, endpoint: bytes) -> None:
-        pass  # nobody else hears of it
+    def close(self) -> None:
+        self._notices.close()
 
 
 class BuiltinDataReader(DataReader[Any]):
@@ -175,7 +174,8 @@ class BuiltinDataReader(DataReader[Any]):
         runtime = self._runtime
         self._go_by(policies.DEFAULT + OWN_QOS + own)
         log = NoticeLog(functools.partial(_is_over, runtime))
-        self._read_from(_Source(runtime, log), topic.name, None, None)
+        source = LogSource(_Notices(runtime, log), weakref.ref(self), self._hub, runtime.attachment, topic.name)
+        self._read_from(source, topic.name, None, None)
         self.read_own_writes = False
         self._closer = functools.partial(_close, self._ref, self._hub, log, runtime, runtime.directory)
         reaper.flush()  # what was forgotten has gone

@@ -229,7 +229,7 @@ class WaitSet(Entity):
         self._check_open()
         count = self._count()
         if not count:
-            self._known = [reader._arm() for reader in self._readers()]
+            self._known = [reader._source.arm() for reader in self._readers()]
             count = self._count()
             if not count and self._attached and self._runtime.session.gone and self._runtime.attachment.over:
                 raise self._runtime.attachment.lost_error("nothing that this WaitSet waits for can come any more")
@@ -251,13 +251,14 @@ class WaitSet(Entity):
             if count or left_s == 0:
                 return count
             attached = self._readers()
-            readers = {reader.fileno(): reader for reader in attached if reader._rings}
-            if len(attached) == len(readers) == len(self._known) == 1:
-                attached[0]._await_ring(self._waker, left_s, self._known[0])
+            if len(attached) == len(self._known) == 1:
+                attached[0]._source.wait(self._waker, left_s, self._known[0])
                 continue
+            bells = [(reader._source.bell, reader) for reader in attached]
+            readers = {bell.fileno(): reader for bell, reader in bells if bell is not None}
             for fd in wait_readable([self._waker.fd, *readers], left_s):
                 if fd in readers:
-                    readers[fd]._clear_ring(self._waker)
+                    readers[fd]._source.clear(self._waker)
 
     def wait_until(self, abstime: int) -> int:
         """As wait(), until the time `abstime` (UTC, ns)."""

@@ -8,7 +8,8 @@ Rules: these modules hold an entity weakly, or only while they use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from dds.messages.announced import AnnouncedType
     from dds.qos import Qos
     from dds.waiting.wake import Deadline, Hub, Waker
+    from spindle.client import Session
+    from spindle.group.position import Position
 
 
 class AnEntity(Protocol):
@@ -52,13 +55,45 @@ class AnEndpoint(AnEntity, Protocol):
         """Go by `following` from now on, and announce it."""
 
 
+class ABell(Protocol):
+    """What rings once for each time that somebody has asked for it."""
+
+    def fileno(self) -> int:
+        """Readable after a ring."""
+
+
+class ASource(Protocol):
+    """See `dds.readers.source.LogSource`: where a reader's messages come from, and how to wait for them."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def starts_at(self) -> tuple[int, int]: ...
+    @property
+    def stands_at(self) -> tuple[int, int]: ...
+    @property
+    def is_over(self) -> bool: ...
+    @property
+    def bell(self) -> ABell | None: ...
+    def arm(self) -> int: ...
+    def wait(self, waker: Waker, left_s: float | None, known: int) -> None: ...
+    def clear(self, waker: Waker | None) -> None: ...
+
+
 class AReader(AnEndpoint, Protocol):
     """See `dds.readers.reader.ReaderCore`."""
 
     _hub: Hub  # who waits for its data
     _consumed: int  # samples that were given out for the first time
-    _link: Any
     _intake: Any
+    _lock: threading.RLock
+
+    @property
+    def _source(self) -> ASource:
+        """Where its messages come from."""
+
+    def _check_open(self) -> None:
+        """DDSException if it is closed."""
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for it."""
@@ -70,7 +105,16 @@ class AReader(AnEndpoint, Protocol):
         """This writer has gone, whether it was alive or not."""
 
     def _switched(self, continued: bool) -> None:
-        """The next node's log is there."""
+        """Another node goes on serving it."""
+
+    def _hears_of_ends(self, ends: Iterable[Position], view_id: int = 0) -> None:
+        """Where the orders of earlier groups end."""
+
+    def _is_through(self) -> bool:
+        """The next node's log may come."""
+
+    def _turned(self, view_id: int) -> None:
+        """It has come."""
 
     def _unread(self) -> int:
         """Samples that were not given out yet, as far as is known without taking them."""
@@ -81,39 +125,8 @@ class AReader(AnEndpoint, Protocol):
     def _ready(self, condition: object) -> bool:
         """True if there is a sample that fits."""
 
-    @property
-    def _rings(self) -> bool:
-        """False if its descriptor says nothing any more, since its node is gone."""
-
-    def fileno(self) -> int:
-        """Readable after a ring. Raises ValueError if it is closed."""
-
     def _known(self, condition: object) -> int:
         """-1 if there is a sample that fits; else how many messages had come when it looked, and the next one rings."""
-
-    def _arm(self) -> int:
-        """The next message rings. Returns how many had come by then."""
-
-    def _await_ring(self, waker: Waker, left_s: float | None, known: int) -> None:
-        """Wait for more messages than that, for `waker`, or so long."""
-
-    def _clear_ring(self, waker: Waker | None) -> None:
-        """A ring was heard, by `waker`."""
-
-    def _collect(self) -> None:
-        """Take from the log what is there, and let none of it in."""
-
-    @property
-    def _ahead(self) -> int:
-        """How many messages are there that it has not let in."""
-
-    @property
-    def _stands_at(self) -> tuple[int, int]:
-        """View and sequence number behind the last message that it has taken from its log."""
-
-    @property
-    def _is_over(self) -> bool:
-        """Nothing more comes from its log, nor from another."""
 
     def _head(self) -> tuple[int, int, int]:
         """Which of its logs grows, how many samples have come in it, and how many that it had held back have come.
@@ -123,10 +136,15 @@ class AReader(AnEndpoint, Protocol):
 class ACondition(Protocol):
     """Which samples: `dds.conditions.ReadCondition` or QueryCondition, of the reader that is asked."""
 
-    reader: Any
-    mask: int
-    content: Any  # dds.filters.content.Content, or None
-    order: Callable[[Any], Any] | None
+    @property
+    def reader(self) -> Any: ...
+    @property
+    def mask(self) -> int: ...
+    @property
+    def content(self) -> Any:
+        """dds.filters.content.Content, or None."""
+    @property
+    def order(self) -> Callable[[Any], Any] | None: ...
 
 
 class AVigil(Protocol):

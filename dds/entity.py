@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dds.exceptions import DDSException, closed, not_enabled
 from dds.listener import CALLBACKS, Listener
-from dds.matching.announcing import handle_of
+from dds.matching.announcing import encode_qos, handle_of
 from dds.matching.matching import Runtime
 from dds.policy import policies
 from dds.qos import LimitedScopeQos, Policy, Qos
@@ -406,6 +406,36 @@ class Entity:
     @property
     def datareader(self) -> Entity:
         return self.get_datareader()
+
+
+class Endpoint(Entity):
+    """What readers and writers share: they belong to a topic, and to a group (a subscriber or publisher).
+
+    _own    what the program has said of its Qos
+    _given  the group was made by the program, not by the endpoint for itself
+    """
+
+    _group_kind: str
+    _own: Qos
+    _given: bool
+    _topic: Any
+    _codec: Any
+
+    def _announcement(self, qos: Qos) -> bytes:
+        """What everybody is told of an endpoint that goes by this."""
+        group = self._parent._qos if self._parent is not None else Qos()
+        return encode_qos(policies.announced(qos, self._topic._own_qos, group), self._codec.type_name,
+                          self._revision, self._topic._channel, self._codec)
+
+    def _change_qos(self, following: Qos, said: Qos) -> None:
+        if self._given:
+            policies.check_group(self._group_kind, said, self._parent._qos if self._parent else Qos(), self._qos)
+        self._own = self._own + said
+        self._apply_qos(following)
+
+    def _topic_changed(self, topic: Entity) -> None:
+        if topic is self._topic:
+            self._apply_qos(self._qos)
 
 
 class StatusCondition(Entity):

@@ -72,7 +72,7 @@ def _of_reader(reader: DataReader[object]) -> dict[str, int]:
     with reader._lock:
         intake = reader._intake
         reader._look_for_lost()
-        return {"given": reader._consumed, "waiting": reader._log.pending, "kept": len(intake),
+        return {"given": reader._consumed, "waiting": reader._source.log.pending, "kept": len(intake),
                 "filtered": intake.filtered, "lost": reader._lost.total_count}
 
 

@@ -21,17 +21,15 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds.entity import Entity, Participant, check_listener
-from dds.exceptions import DDSException, DDSTimeout, undecodable
+from dds.exceptions import DDSException, DDSTimeout
 from dds.filters.filtered_topic import ContentFilteredTopic
-from dds.internal import SampleInfo
 from dds.listener import Listener
 from dds.matching.matching import change_members
 from dds.policy import policies
 from dds.qos import DataReaderQos, Qos, SubscriberQos
 from dds.readers.access import GroupAccess
-from dds.readers.batch import Batch
-from dds.readers.kept import rank
-from dds.readers.reader import ANY, UNREAD, ReaderCore
+from dds.readers.batch import BatchWay
+from dds.readers.fast_way import ANY, UNREAD, sample_count
 from dds.readers.statuses import EVERYTHING
 from dds.status import (
     SampleState,
@@ -43,8 +41,6 @@ from dds.waiting.reader_wait import ReaderWait
 from dds.waiting.wake import Deadline, Waker, park, wait_readable
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dds.builtin_types import DcpsEndpoint
     from dds.contracts import ACondition
     from dds.readers.instances import Entry
@@ -153,7 +149,7 @@ class Subscriber(Entity):
         one of its own: of a coherent set that is larger than `N` the next call gives the rest. Raises as the readers'
         take().
         """
-        n = _count(N)
+        n = sample_count(N)
         self._check_open()
         grouped = self._grouped()
         if not grouped:
@@ -171,9 +167,9 @@ class Subscriber(Entity):
                     if not taken:
                         raise
                     break  # the next call raises for that
-            if not taken and all(one._is_over for one in grouped):
+            if not taken and all(one._source.is_over for one in grouped):
                 for one in grouped:
-                    one._log_ended()
+                    one._source.turn_or_end()
             return taken
 
     def take_iter(self, timeout: int | None = None) -> Generator[tuple[DataReader[Any], Any], None, None]:
@@ -197,10 +193,11 @@ class Subscriber(Entity):
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return False
-                fds = {one.fileno(): one for one in readers if one._rings}
+                bells = [(one._source.bell, one) for one in readers]
+                fds = {bell.fileno(): one for bell, one in bells if bell is not None}
                 for fd in wait_readable((waker.fd, *fds), left_s):
                     if fd in fds:
-                        fds[fd]._clear_ring(waker)
+                        fds[fd]._source.clear(waker)
                     else:
                         waker.clear()
             return True
@@ -209,7 +206,7 @@ class Subscriber(Entity):
                 one._hub.leave(waker)
 
 
-class DataReader(ReaderCore, Generic[T]):
+class DataReader(BatchWay, Generic[T]):
     """Reads samples of one topic. Every sample has `sample_info`, see `dds.internal.SampleInfo`.
 
     subscriber_or_participant  where it belongs; in a participant it gets a subscriber of its own
@@ -266,16 +263,16 @@ class DataReader(ReaderCore, Generic[T]):
         """
         if condition is None and instance_handle is None and self._fast and not self._intake.entries:
             if N.__class__ is not int or N < 1:
-                N = _count(N)
+                N = sample_count(N)
             if self._limit:  # a reader never has more than this
                 N = min(N, self._limit)
-            if self._keyed and self._log.tagged_within(N):
+            if self._keyed and self._source.log.tagged_within(N):
                 return self._select(N, None, None, True)  # what ends says of the samples before it, too, what is so now
             samples = self._take_fast(N)
             if len(samples) == N:
                 return samples
             return self._complete(N, samples)
-        n = _count(N)
+        n = sample_count(N)
         if condition is None and instance_handle is None and self._newest and not self._intake.entries:
             samples = self._take_newest(n)
             if samples:
@@ -285,9 +282,9 @@ class DataReader(ReaderCore, Generic[T]):
     def read(self, N: int = 1, condition: ACondition | None = None,
              instance_handle: int | None = None) -> list[T]:
         """As take(), but the samples stay and count as read: the next read or take gives them again."""
-        return self._select(_count(N), condition, instance_handle, False)
+        return self._select(sample_count(N), condition, instance_handle, False)
 
-    def _select(self, n: int, condition: Any, instance_handle: int | None, take: bool) -> list[Any]:
+    def _select(self, n: int, condition: ACondition | None, instance_handle: int | None, take: bool) -> list[Any]:
         """take() and read() in general."""
         if self._limit:
             n = min(n, self._limit)
@@ -305,7 +302,7 @@ class DataReader(ReaderCore, Generic[T]):
             if order is not None:
                 samples.sort(key=order)
         if not samples and not self._intake.entries:
-            return self._from_later(lambda: self._search(n, mask, content, instance_handle, take, order), [])
+            return self._source.first(lambda: self._search(n, mask, content, instance_handle, take, order), [])
         return samples
 
     def read_next(self) -> T | None:
@@ -316,7 +313,7 @@ class DataReader(ReaderCore, Generic[T]):
         """The next sample that was not read yet, or None. The reader forgets it."""
         return self._next(None, True)
 
-    def _next(self, condition: Any, take: bool) -> Any:
+    def _next(self, condition: ACondition | None, take: bool) -> Any:
         if condition is not None:
             samples = self._select(1, condition, None, take)
         elif take and self._is_free and not self._intake.entries:
@@ -326,101 +323,8 @@ class DataReader(ReaderCore, Generic[T]):
             if not samples and self._await_own(1, 0):
                 samples = self._search(1, UNREAD, None, None, take)
             if not samples:
-                samples = self._from_later(lambda: self._search(1, UNREAD, None, None, take), [])
+                samples = self._source.first(lambda: self._search(1, UNREAD, None, None, take), samples)
         return samples[0] if samples else None
-
-    # --- many at once
-
-    def take_batch(self, N: int = 1024) -> Batch:
-        """Up to `N` samples of equal size as one Batch, in place where possible; for bytes and NumPy types.
-
-            with reader.take_batch(1000) as batch:
-                total += batch.array["altitude"].sum()
-
-        An empty Batch if there is none. Take nothing else from the reader before the batch is released.
-        """
-        n, codec = _count(N), self._codec
-        self._check_open()
-        if codec.kind == "object":
-            raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
-                               f"samples of {codec.type_name} have no fixed layout: use take()")
-        with self._lock:
-            if self._access is not None:
-                self._access.check_open()
-            if not self._fast or self._intake.entries or not self._keep_all or (
-                    self._keyed and self._log.tagged_within(n)):
-                return self._copied_batch(n)
-            if self._limit:
-                self._look_for_rejected()
-                n = min(n, self._limit)
-            try:
-                block = self._next_block(n)
-                if block is None:
-                    block = self._from_later(lambda: self._next_block(n) if self._fast else None, None)
-            except ValueError:
-                if self._intake.instances is None:
-                    raise
-                return self._copied_batch(n)  # the first one is no record of the type
-            if block is None and (self._log.meets_tagged or not self._fast):
-                return self._copied_batch(n)
-            if block is None:
-                return Batch.of_payloads(codec, [], [])
-            self._consumed += block.count
-            self._info_type = self._live_info
-            return Batch.of_block(codec, block)
-
-    def _next_block(self, n: int) -> Any:
-        """Up to `n` samples in place, None if there is none; records of another size than the dtype's are refused."""
-        while True:
-            block = self._take_block(n)
-            if block is None or self._codec.kind != "numpy" or block.payload_size == self._codec.size_max:
-                return block
-            self._consumed += block.count
-            for _ in range(block.count):
-                self._intake.refuse(_other_size(block.payload_size, self._codec))
-            block.release()
-            self._look_for_refused()
-
-    def _take_block(self, n: int) -> Any:
-        intake = self._intake
-        if intake.instances is None:
-            return self._log.take_block(n)
-        return self._log.take_block(n, intake.instances.table, intake.learn, self._live_info)
-
-    def _copied_batch(self, n: int) -> Batch:
-        self._fill(n)
-        self._look_for_lost()
-        entries: list[Any] = []
-        for entry in self._intake.matching(ANY, None, None):
-            if entry.ends:  # nothing that an array could hold
-                self._consumed += not entry.read
-                self._intake.drop(entry)
-                continue
-            if entry.failure is not None and not entries:
-                raise undecodable(self._topic.name, self._intake.given_up(entry)) from entry.failure
-            if self._codec.kind == "numpy" and len(entry.payload) != self._codec.size_max and entry.failure is None:
-                self._consumed += not entry.read
-                self._intake.refuse(_other_size(len(entry.payload), self._codec), entry)
-                continue
-            other_size = bool(entries) and len(entry.payload) != len(entries[0].payload)
-            if len(entries) == n or entry.failure is not None or other_size:
-                break
-            entries.append(entry)
-        infos: list[Any] = [SampleInfo(one) for one in entries]
-        if self._codec.key_of is not None:
-            rank(entries, infos)
-        for entry in entries:
-            entry.instance.new = False
-            self._consumed += not entry.read
-            self._intake.drop(entry)
-        self._intake.sweep_all()
-        self._look_for_refused()
-        return Batch.of_payloads(self._codec, [one.payload for one in entries], infos)
-
-    def take_array(self, N: int = 1024) -> NDArray[Any]:
-        """As take_batch(), but a NumPy array of one's own."""
-        with self.take_batch(N) as batch:
-            return batch.array.copy()
 
     # --- waiting
 
@@ -434,7 +338,7 @@ class DataReader(ReaderCore, Generic[T]):
         """Read unread samples as they come; ends `timeout` ns after the last one (None = never)."""
         return self._iterate(condition, timeout, False)
 
-    def _iterate(self, condition: Any, timeout: int | None, take: bool) -> Generator[T, None, None]:
+    def _iterate(self, condition: ACondition | None, timeout: int | None, take: bool) -> Generator[T, None, None]:
         if condition is not None and not take:
             condition = _only_unread(condition)
         with ReaderWait(self, timeout) as wait:
@@ -458,7 +362,7 @@ class DataReader(ReaderCore, Generic[T]):
         """Wait for one unread sample and read it. Raises DDSTimeout (a TimeoutError) after `timeout` ns."""
         return self._one(condition, timeout, False)
 
-    def _one(self, condition: Any, timeout: int | None, take: bool) -> Any:
+    def _one(self, condition: ACondition | None, timeout: int | None, take: bool) -> Any:
         for sample in self._iterate(condition, timeout, take):
             return sample
         raise DDSTimeout(f"no sample of topic {self._topic.name!r} came within {(timeout or 0) / 1e9:g} s")
@@ -534,14 +438,10 @@ class DataReader(ReaderCore, Generic[T]):
         self.get_subscriber().end_access()
 
 
-def _other_size(size: int, codec: Any) -> ValueError:
-    return ValueError(f"{size} bytes are not a record of {codec.size_max}")
-
-
 class _Unread:
     """A condition that is met by unread samples only."""
 
-    def __init__(self, condition: Any) -> None:
+    def __init__(self, condition: ACondition) -> None:
         self._condition = condition  # asked anew each time: its parameters may change while somebody waits
         self.reader = condition.reader
         self.mask = condition.mask & ~SampleState.Any | SampleState.NotRead
@@ -552,16 +452,9 @@ class _Unread:
         return self._condition.content
 
 
-def _only_unread(condition: Any) -> Any:
+def _only_unread(condition: ACondition) -> ACondition:
     """`condition` for unread samples: an iterator that reads would else give the same sample for ever."""
     return condition if condition.mask & SampleState.Any == SampleState.NotRead else _Unread(condition)
-
-
-def _count(n: Any) -> int:
-    """N of take() and read() as an int. TypeError unless it is positive."""
-    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-        raise TypeError(f"N must be a positive int, not {n!r}")
-    return int(n.__index__())
 
 
 __all__ = ["DataReader", "Subscriber"]

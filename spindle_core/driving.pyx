@@ -32,7 +32,7 @@ from spindle_core.bell cimport call_own, wake_up
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport c_close, event_ring, sched_yield
-from spindle_core.inbox cimport InboxWriter
+from spindle_core.inbox_writer cimport InboxWriter
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.reader cimport LogReader

@@ -2,7 +2,8 @@
 from libc.stdint cimport uint64_t
 
 from spindle_core.delivery cimport DeliveryLog
-from spindle_core.inbox cimport Inbox, InboxWriter
+from spindle_core.inbox cimport Inbox
+from spindle_core.inbox_writer cimport InboxWriter
 from spindle_core.layout cimport bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.reader cimport LogReader

@@ -26,7 +26,8 @@ from spindle_core.bell cimport fall_asleep, wake_up
 from spindle_core.delivery cimport DeliveryLog
 from spindle_core.hot_path cimport log_refresh_cursors, log_set_blocked
 from spindle_core.events cimport c_close, end_clear, end_fd, end_ring, event_ring, event_wait
-from spindle_core.inbox cimport Inbox, InboxWriter, inbox_t
+from spindle_core.inbox cimport Inbox, inbox_t
+from spindle_core.inbox_writer cimport InboxWriter
 from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride, slot_header
 from spindle_core.memory cimport Mapping
 from spindle_core.reader cimport LogReader

@@ -55,7 +55,7 @@ class NoticeLog:
     only_plain = False
     meets_tagged = False
     lost = 0
-    said_ns = 0  # no order says the time here
+    said_ns = next_view = next_sequence = 0  # there is no order here, and none says the time
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
         self._is_over = is_over
@@ -141,14 +141,14 @@ class NoticeLog:
         self._check_open()
         return self._bell.fd
 
-    def wait_or(self, other: int, timeout_s: float, known: int = -1) -> int:
-        """Wait for news, however many are `known`, or the descriptor `other`; bits 1 and 2 say which, 0 after
+    def wait_or(self, other_fd: int, timeout_s: float, known: int = -1) -> int:
+        """Wait for news, however many are `known`, or the descriptor `other_fd`; bits 1 and 2 say which, 0 after
         `timeout_s` (negative = never)."""
         self._check_open()
-        readable = wait_readable((self._bell.fd, other), None if timeout_s < 0 else timeout_s)
+        readable = wait_readable((self._bell.fd, other_fd), None if timeout_s < 0 else timeout_s)
         if self._bell.fd in readable:
             self._bell.clear()
-        return (self._bell.fd in readable) | (other in readable) << 1
+        return (self._bell.fd in readable) | (other_fd in readable) << 1
 
     def close(self) -> None:
         self._closed = True

@@ -97,7 +97,31 @@ def operation(tag: int) -> str:
     return "write"
 
 
+class Peak:
+    """The most instances that the tables of a reader or writer have had since they were made: dictionaries keep their
+    room when what they had has gone."""
+
+    __slots__ = ("_most",)
+
+    FROM = 1024  # fewer are not worth it
+
+    def __init__(self) -> None:
+        self._most = self.FROM
+
+    def has(self, count: int) -> None:
+        """There are so many now."""
+        if count > self._most:
+            self._most = count
+
+    def has_left(self, count: int) -> bool:
+        """So many are left. True if the tables are to be made anew, with these."""
+        if count * 4 >= self._most:
+            return False
+        self._most = max(self.FROM, count)
+        return True
+
+
 __all__ = [
     "ANNOUNCES_QOS", "DEPARTS", "DEPARTURE", "DISPOSES", "FAREWELL", "KEYLESS_HANDLE", "LAPSES", "MISSES_DEADLINE",
-    "PACKET", "REVIVES", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of",
+    "PACKET", "Peak", "REVIVES", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of",
     "operation", "timing"]

@@ -62,6 +62,15 @@ class Info(Protocol):
     def index(self) -> int: ...
 
 
+class Message(Info, Protocol):
+    """The same, with what its writer says of it."""
+
+    @property
+    def tag(self) -> int: ...
+    @property
+    def source_timestamp(self) -> int: ...
+
+
 class Member:
     """A sample out of a packet, or another thing that a writer has said; with what is known of it as of a message.
 

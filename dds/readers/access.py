@@ -47,7 +47,7 @@ class GroupAccess:
     def add(self, reader: AReader) -> None:
         with self.lock:
             self._readers = [*(one for one in self._readers if one() is not None), weakref.ref(reader)]
-            self._starts[reader] = self._place(reader, reader._link.handle.start.place)
+            self._starts[reader] = self._place(reader, reader._source.starts_at)
 
     def check_open(self) -> None:
         """Raise DDSException (PRECONDITION_NOT_MET) outside of an access."""
@@ -76,12 +76,12 @@ class GroupAccess:
                 return
             readers = [one for one in (ref() for ref in self._readers) if one is not None and one._open]
             # What comes meanwhile is for the next call, or this one might never end.
-            last = self._step + max((one._ahead for one in readers), default=0)
+            last = self._step + max((one._intake.ahead for one in readers), default=0)
             before = -1
             while before < self._step < last or before < 0:
                 before = self._step
                 for one in readers:
-                    one._collect()
+                    one._intake.collect()
                 while (due := self._due(readers)) is not None:
                     self._step += 1
                     is_torn = self._is_torn(readers, due)
@@ -112,8 +112,8 @@ class GroupAccess:
         for one in readers:
             head = one._intake.head
             if head is None:
-                if not one._is_over:
-                    behind.append(self._place(one, one._stands_at))
+                if not one._source.is_over:
+                    behind.append(self._place(one, one._source.stands_at))
                 continue
             place = self._place(one, (head.view_id, head.sequence))
             if nearest is None or place < nearest:
@@ -130,10 +130,10 @@ class GroupAccess:
             return False
         head = due[0]._intake.head
         place = self._place(due[0], (head.view_id, head.sequence))
-        return any(one not in due and not one._is_over and self._starts[one] <= place for one in readers)
+        return any(one not in due and not one._source.is_over and self._starts[one] <= place for one in readers)
 
     def _place(self, reader: AReader, at: tuple[int, int]) -> Place:
-        session = reader._link.handle.session
+        session = reader._source.session
         if not any(one is session for one in self._sessions):
             self._sessions.append(session)
             del self._sessions[:-8]

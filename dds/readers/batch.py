@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dds.codecs.types import Codec, NumpyCodec
+from dds.exceptions import DDSException, undecodable
+from dds.internal import SampleInfo
+from dds.readers.fast_way import ANY, sample_count
+from dds.readers.kept import rank
+from dds.readers.reader import ReaderCore
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dds.internal import SampleInfo
+    from dds.readers.source import Block
 
 
 class Batch:
@@ -21,8 +28,8 @@ class Batch:
            be used after release(); what should stay must be copied before.
     """
 
-    def __init__(self, codec: Any, count: int, size: int, buffer: Any, offset: int, stride: int, block: Any,
-                 infos: list[Any] | None) -> None:
+    def __init__(self, codec: Codec, count: int, size: int, buffer: bytes | memoryview, offset: int, stride: int,
+                 block: Block | None, infos: list[SampleInfo] | None) -> None:
         self._codec = codec
         self._count = count
         self._size = size
@@ -34,11 +41,11 @@ class Batch:
         self._open = True
 
     @classmethod
-    def of_block(cls, codec: Any, block: Any) -> Batch:
+    def of_block(cls, codec: Codec, block: Block) -> Batch:
         return cls(codec, block.count, block.payload_size, block.buffer, block.offset, block.stride, block, None)
 
     @classmethod
-    def of_payloads(cls, codec: Any, payloads: list[bytes], infos: list[Any]) -> Batch:
+    def of_payloads(cls, codec: Codec, payloads: list[bytes], infos: list[SampleInfo]) -> Batch:
         size = len(payloads[0]) if payloads else 0
         return cls(codec, len(payloads), size, b"".join(payloads), 0, size, None, infos)
 
@@ -54,7 +61,7 @@ class Batch:
         self._usable()
         import numpy as np
 
-        if self._codec.kind == "numpy":
+        if isinstance(self._codec, NumpyCodec):
             if not self._count:
                 return np.empty(0, self._codec.dtype)
             if self._size != self._codec.size_max:
@@ -83,6 +90,7 @@ class Batch:
             return self._infos[i]
         from dds.readers.live import LiveSampleInfo
 
+        assert self._block is not None
         return self._block.info(i, LiveSampleInfo)
 
     def _index(self, i: int) -> int:
@@ -109,4 +117,103 @@ class Batch:
             self.release()
 
 
-__all__ = ["Batch"]
+class BatchWay(ReaderCore):
+    """How a reader takes many samples at once; the base of `dds.sub.DataReader`."""
+
+    def take_batch(self, N: int = 1024) -> Batch:
+        """Up to `N` samples of equal size as one Batch, in place where possible; for bytes and NumPy types.
+
+            with reader.take_batch(1000) as batch:
+                total += batch.array["altitude"].sum()
+
+        An empty Batch if there is none. Take nothing else from the reader before the batch is released.
+        """
+        n, codec = sample_count(N), self._codec
+        self._check_open()
+        if codec.kind == "object":
+            raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
+                               f"samples of {codec.type_name} have no fixed layout: use take()")
+        with self._lock:
+            if self._access is not None:
+                self._access.check_open()
+            if not self._fast or self._intake.entries or not self._keep_all or (
+                    self._keyed and self._source.log.tagged_within(n)):
+                return self._copied_batch(n)
+            if self._limit:
+                self._look_for_rejected()
+                n = min(n, self._limit)
+            try:
+                block = self._next_block(n)
+                if block is None:
+                    block = self._source.first(lambda: self._next_block(n) if self._fast else None, None)
+            except ValueError:
+                if self._intake.instances is None:
+                    raise
+                return self._copied_batch(n)  # the first one is no record of the type
+            if block is None and (self._source.log.meets_tagged or not self._fast):
+                return self._copied_batch(n)
+            if block is None:
+                return Batch.of_payloads(codec, [], [])
+            self._consumed += block.count
+            self._info_type = self._live_info
+            return Batch.of_block(codec, block)
+
+    def _next_block(self, n: int) -> Block | None:
+        """Up to `n` samples in place, None if there is none; records of another size than the dtype's are refused."""
+        while True:
+            block = self._take_block(n)
+            if block is None or self._codec.kind != "numpy" or block.payload_size == self._codec.size_max:
+                return block
+            self._consumed += block.count
+            for _ in range(block.count):
+                self._intake.refuse(_other_size(block.payload_size, self._codec))
+            block.release()
+            self._look_for_refused()
+
+    def _take_block(self, n: int) -> Block | None:
+        intake = self._intake
+        if intake.instances is None:
+            return self._source.log.take_block(n)
+        return self._source.log.take_block(n, intake.instances.table, intake.learn, self._live_info)
+
+    def _copied_batch(self, n: int) -> Batch:
+        self._fill(n)
+        self._look_for_lost()
+        entries: list[Any] = []
+        for entry in self._intake.matching(ANY, None, None):
+            if entry.ends:  # nothing that an array could hold
+                self._consumed += not entry.read
+                self._intake.drop(entry)
+                continue
+            if entry.failure is not None and not entries:
+                raise undecodable(self._topic.name, self._intake.given_up(entry)) from entry.failure
+            if self._codec.kind == "numpy" and len(entry.payload) != self._codec.size_max and entry.failure is None:
+                self._consumed += not entry.read
+                self._intake.refuse(_other_size(len(entry.payload), self._codec), entry)
+                continue
+            other_size = bool(entries) and len(entry.payload) != len(entries[0].payload)
+            if len(entries) == n or entry.failure is not None or other_size:
+                break
+            entries.append(entry)
+        infos: list[Any] = [SampleInfo(one) for one in entries]
+        if self._codec.key_of is not None:
+            rank(entries, infos)
+        for entry in entries:
+            entry.instance.new = False
+            self._consumed += not entry.read
+            self._intake.drop(entry)
+        self._intake.sweep_all()
+        self._look_for_refused()
+        return Batch.of_payloads(self._codec, [one.payload for one in entries], infos)
+
+    def take_array(self, N: int = 1024) -> NDArray[Any]:
+        """As take_batch(), but a NumPy array of one's own."""
+        with self.take_batch(N) as batch:
+            return batch.array.copy()
+
+
+def _other_size(size: int, codec: Codec) -> ValueError:
+    return ValueError(f"{size} bytes are not a record of {codec.size_max}")
+
+
+__all__ = ["Batch", "BatchWay"]

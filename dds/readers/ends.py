@@ -12,13 +12,14 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dds.codecs.types import Codec
 from dds.filters.content import Content
 from dds.internal import dds_infinity, is_relayed
 from dds.messages.inline_qos import InlineQos
 from dds.messages.operations import DISPOSES, FAREWELL, MISSES_DEADLINE, UNREGISTERS
-from dds.messages.packets import Sets
+from dds.messages.packets import Message, Sets
 from dds.readers.instances import Entry, Instance
 from dds.readers.kept import Kept
 from dds.readers.standing import Standing
@@ -35,7 +36,7 @@ _ENDED = InstanceState.NotAliveDisposed, InstanceState.NotAliveNoWriters
 class Ends(Kept):
     """The base of `dds.readers.intake.Intake`, which has the messages, and says what its arguments are."""
 
-    def __init__(self, codec: Any, content: Content | None, standing: Standing, deadlines: Deadlines | None,
+    def __init__(self, codec: Codec, content: Content | None, standing: Standing, deadlines: Deadlines | None,
                  sets: Sets) -> None:
         super().__init__(codec)
         self.content = content
@@ -48,7 +49,6 @@ class Ends(Kept):
         self.on_group: Callable[[], None] = lambda: None  # told when the last of `_ends` was passed
         self._ends: collections.deque[tuple[int, int]] = collections.deque()  # see expect_ends(); those ahead
         self._last_end = 0, 0  # that was ever among them
-        self._overtaken = False  # what is missing was lost in the log of this reader
         self._lapsed: set[int] = set()  # writers that gave no sign of life in time, and none since
         self._later: list[tuple[int, int, Callable[[], None]]] = []  # a heap: when (monotonic ns), a number, what
         delays = [(state, standing.purge_delay(state)) for state in _ENDED]
@@ -65,24 +65,24 @@ class Ends(Kept):
                 if end.view_id >= view_id:
                     self._ends.append(end.place)
 
-    def _keep_unreadable(self, payload: bytes, live: Any, error: Exception) -> None:
+    def _keep_unreadable(self, payload: bytes, live: Message, error: Exception) -> None:
         entry = Entry(payload, live, self.single)
         entry.failure = error
         self._keep(entry)
 
-    def _go_on_behind_gap(self, live: Any) -> None:
-        """Messages are missing in front of this one. Others may have learned from them that a writer has ended, or owns
-        something no more: without this, the reader would hear nobody else for ever. So owners are found anew, as by
-        a reader that comes late. If this reader alone was overtaken, writers that aren't there any more have ended
-        here; not those without a node of their own, which may be on their way to the next one."""
+    def _go_on_behind_gap(self, live: Message, overtaken: bool) -> None:
+        """Messages are missing in front of this one; `overtaken`: this reader alone has missed them. Others may have
+        learned from them that a writer has ended, or owns something no more: without this, the reader would hear nobody
+        else for ever. So owners are found anew, as by a reader that comes late. If this reader alone was overtaken,
+        writers that aren't there any more have ended here; not those without a node of their own, which may be on their
+        way to the next one."""
         self.standing.begin_anew()
-        overtaken, self._overtaken = self._overtaken, False
         if self.instances is not None and overtaken:
             for writer in self.instances.writers():
                 if not is_relayed(writer) and not self.is_there(writer):
                     self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
 
-    def _begin_group(self, live: Any) -> None:
+    def _begin_group(self, live: Message) -> None:
         """This is the first message of another group: all nodes of the one before had died, and only their journals
         were left. No message says that they have gone: the place does."""
         while self._ends and (live.view_id, live.sequence) >= self._ends[0]:
@@ -94,7 +94,7 @@ class Ends(Kept):
         if not self._ends:
             self.on_group()
 
-    def _departed(self, node_id: int, live: Any, tag: int) -> None:
+    def _departed(self, node_id: int, live: Message, tag: int) -> None:
         """A node has gone, with all its writers."""
         self.sets.departed(node_id)
         self.standing.departed(node_id)
@@ -114,7 +114,7 @@ class Ends(Kept):
             self._lapsed.discard(writer)
             self.on_lapse(writer, None)
 
-    def _lapse(self, live: Any, writer: int) -> None:
+    def _lapse(self, live: Message, writer: int) -> None:
         """A writer has given no sign of life for the time that it had promised to; its node says so."""
         if writer in self._lapsed:
             return
@@ -127,7 +127,7 @@ class Ends(Kept):
             self._end_all(self.instances.of_writer(writer), live, writer, UNREGISTERS)
         self.on_lapse(writer, True)
 
-    def _end(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
+    def _end(self, payload: bytes, live: Message, writer: int, inline: InlineQos) -> None:
         """One instance has ended, or as much of it as a writer has to say; with FAREWELL all that the writer has."""
         instances, tag = self.instances, live.tag
         if tag & FAREWELL:
@@ -161,13 +161,13 @@ class Ends(Kept):
         if tag & UNREGISTERS:
             self.standing.late(known, writer)
 
-    def _farewell(self, live: Any, writer: int, tag: int) -> None:
+    def _farewell(self, live: Message, writer: int, tag: int) -> None:
         """A writer has ended."""
         self.standing.gone(writer)
         if self.instances is not None:
             self._end_all(self.instances.of_writer(writer), live, writer, tag)
 
-    def _end_all(self, ended: list[Instance], live: Any, writer: int, tag: int) -> None:
+    def _end_all(self, ended: list[Instance], live: Message, writer: int, tag: int) -> None:
         instances = self.instances
         assert instances is not None
         for instance in ended:
@@ -182,7 +182,7 @@ class Ends(Kept):
             else:
                 self._forget_if_over(instance)
 
-    def _may_dispose(self, instance: Instance, live: Any, writer: int) -> bool:
+    def _may_dispose(self, instance: Instance, live: Message, writer: int) -> bool:
         """False if somebody else has the last word about the instance."""
         owner = instance.owner
         if self.standing.exclusive and owner is not None and owner[1] != writer:
@@ -193,7 +193,7 @@ class Ends(Kept):
             return instance.writers < 2
         return instance.has_news(live.source_timestamp)  # what came later at its source goes on
 
-    def _ended(self, instance: Instance, live: Any) -> None:
+    def _ended(self, instance: Instance, live: Message) -> None:
         """It isn't alive any more."""
         before, ending = instance.ending, Entry(b"", live, instance, ends=True)
         self._keep(ending)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from dds.exceptions import DDSException, DDSNodeLost, closed, undecodable
+from dds.exceptions import DDSException, undecodable
 from dds.filters.content import Content
 from dds.readers.reader_qos import ReaderByQos
 from dds.status import InstanceState, SampleState, ViewState
@@ -18,8 +18,6 @@ from spindle.errors import ForkedChild
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
-
-R = TypeVar("R")
 
 
 class FastWay(ReaderByQos):
@@ -47,10 +45,6 @@ class FastWay(ReaderByQos):
         """Wait a moment for what this process has written."""
         raise NotImplementedError
 
-    def _from_later(self, look: Callable[[], R], nothing: R) -> R:
-        """What the next node's log has, where this one's has ended."""
-        raise NotImplementedError
-
     @property
     def _is_free(self) -> bool:
         """Whatever comes, and has no tag, is something for the program, though not all of it."""
@@ -59,50 +53,46 @@ class FastWay(ReaderByQos):
     @property
     def _has_plain(self) -> bool:
         """There is such a message."""
-        return self._is_free and self._log.pending > 0 and not self._log.meets_tagged
+        return self._is_free and self._source.log.pending > 0 and not self._source.log.meets_tagged
 
     def _take_fast(self, n: int) -> list[Any]:
-        if not self._fast:  # any more: the log is another one now
+        if not self._fast:  # any more
             return self._search(n, ANY, None, None, True)
         if self._limit:
             self._look_for_rejected()
+        log = self._source.log
         try:
             if self._depth:
                 self._skip()
-                if self._log.tagged_ahead:  # what it is must be known before it is said which ones are the last
+                if log.tagged_ahead:  # what it is must be known before it is said which ones are the last
                     return self._search(n, ANY, None, None, True)
             if self._codec.kind == "bytes":
-                samples: list[Any] = self._log.take(n, self._bytes_sample, self._info_type)
+                samples: list[Any] = log.take(n, self._bytes_sample, self._info_type)
             else:
                 samples = self._take_decoded(n)
-        except ForkedChild as error:
-            raise DDSNodeLost(str(error)) from None
-        except ValueError as error:
-            raise self._not_now(error) from None
+        except (ForkedChild, ValueError) as error:
+            if log is not self._source.log:  # another thread has gone on in the next one meanwhile
+                return self._take_fast(n)
+            raise self._source.refusal(error) from None
         if samples:
             self._consumed += len(samples)
             self._info_type = self._live_info
         return samples
 
-    def _not_now(self, error: ValueError) -> DDSException:
-        """What to raise when the log refuses: the reader is closed, or a batch is open."""
-        if not self._open:
-            return closed(repr(self))
-        return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r}: {error}")
-
     def _take_newest(self, n: int) -> list[Any]:
         """KeepLast of instances: the last ones of each, at once where `n` are not fewer than all that has come; else
         what is left must be kept, and they are looked at one by one."""
-        if self._log.pending < n:
+        source = self._source
+        if source.log.pending < n:
             self._await_own(n, 0)
         with self._lock:
-            pending = self._log.pending
-            if not self._newest or not 0 < pending <= n or self._intake.entries or self._log.tagged_ahead:
+            pending = source.log.pending
+            if not self._newest or not 0 < pending <= n or self._intake.entries or source.log.tagged_ahead:
                 return self._search(n, ANY, None, None, True)
             try:
                 samples = self._take_decoded(pending)
-            except ValueError as error:
-                raise self._not_now(error) from None
+            except (ForkedChild, ValueError) as error:
+                raise source.refusal(error) from None
             self._look_for_lost()
             self._consumed += len(samples)
             self._info_type = self._live_info
@@ -110,7 +100,7 @@ class FastWay(ReaderByQos):
 
     def _skip(self) -> None:
         """KeepLast: skip all but the newest. Skipped samples are replaced, not lost, so lost ones are counted here."""
-        self._log.skip_to_last(self._depth)
+        self._source.log.skip_to_last(self._depth)
         self._look_for_lost()
 
     def _take_decoded(self, n: int) -> list[Any]:
@@ -136,22 +126,22 @@ class FastWay(ReaderByQos):
     def _take_some(self, n: int) -> list[Any]:
         instances, decode = self._intake.instances, self._codec.decode
         if instances is None:
-            return self._log.take_with(n, decode, self._info_type)
-        return self._log.take_with(
+            return self._source.log.take_with(n, decode, self._info_type)
+        return self._source.log.take_with(
             n, decode, self._info_type, keys=instances.table, learn=self._intake.learn)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their
         way, or say that nothing can come."""
-        if self._log.meets_tagged:
+        if self._source.log.meets_tagged:
             return self._go_on_by_one(n, samples)
         if self._failure is None and self._await_own(n - len(samples), len(samples)):
             samples = samples + self._take_plain_or_tagged(n - len(samples))
-        return samples or self._from_later(lambda: self._take_plain_or_tagged(n), samples)
+        return samples or self._source.first(lambda: self._take_plain_or_tagged(n), samples)
 
     def _take_plain_or_tagged(self, n: int) -> list[Any]:
         samples = self._take_fast(n)
-        return samples if samples or not self._log.meets_tagged else self._go_on_by_one(n, samples)
+        return samples if samples or not self._source.log.meets_tagged else self._go_on_by_one(n, samples)
 
     def _go_on_by_one(self, n: int, samples: list[Any]) -> list[Any]:
         """After `samples` there is a message with a tag."""
@@ -168,3 +158,10 @@ class FastWay(ReaderByQos):
         if len(found) < n and self._await_own(n - len(found), len(found)):
             found += self._search(n - len(found), ANY, None, None, True)
         return found
+
+
+def sample_count(n: object) -> int:
+    """N of take() and read() as an int. TypeError unless it is positive."""
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
+        raise TypeError(f"N must be a positive int, not {n!r}")
+    return int(n.__index__())

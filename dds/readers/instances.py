@@ -6,14 +6,14 @@ Rules: an instance is forgotten when it isn't alive, nothing of it is kept, and 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 from typing import Any
 
-from dds.messages.operations import DISPOSES, UNREGISTERS, handle_of
+from dds.codecs.types import Codec
+from dds.messages.operations import DISPOSES, UNREGISTERS, Peak, handle_of
+from dds.messages.packets import Message
 from dds.status import InstanceState
 from spindle.client.samples import Keyed, KeyPlaces, KeyTable
 
-SHRINKS_FROM = 1024  # instances: fewer are not worth it
 NEVER = (1 << 63) - 1  # UTC ns
 
 
@@ -27,9 +27,10 @@ class Instance(Keyed):
     generation   how often it came alive again after it was disposed, and after it had no writers
     writers      how many are registered with it
     newest       latest source timestamp of what it was told, ns; see has_news()
-    owner        (strength, publication handle) of the writer that is heard, see dds.readers.standing; None if any would
-    be passed       source timestamp of the last sample that a TimeBasedFilter let pass, ns; None before the first
-    passed_at    when it did, monotonic ns withheld     a later sample that came too soon, as long as it is the last
+    owner        (strength, publication handle) of the writer that is heard, see `dds.readers.standing`; None: any
+    passed       source timestamp of the last sample that a TimeBasedFilter let pass, ns; None before the first
+    passed_at    when it did, monotonic ns
+    withheld     a later sample that came too soon, as long as it is the last
     ending       the kept entry that says that it has ended, if there is one
     """
 
@@ -88,7 +89,8 @@ class Entry:
         "ends", "expires", "failure", "generation", "gone", "instance", "live", "payload", "read", "sample", "sort_key",
         "step")
 
-    def __init__(self, payload: bytes, live: Any, instance: Instance, ends: bool = False, sample: Any = None) -> None:
+    def __init__(self, payload: bytes, live: Message, instance: Instance, ends: bool = False,
+                 sample: Any = None) -> None:
         self.payload = payload
         self.live = live
         self.instance = instance
@@ -110,12 +112,13 @@ class Instances:
     table   finds those again whose keys stand at known places of a payload
     """
 
-    def __init__(self, codec: Any) -> None:
-        self.key_of: Callable[[Any], Any] = codec.key_of
+    def __init__(self, codec: Codec) -> None:
+        assert codec.key_of is not None
+        self.key_of = codec.key_of
         self.table = KeyTable(None if codec.key_places is None else KeyPlaces(*codec.key_places))
         self.by_handle: dict[int, Instance] = {}
         self._by_key: dict[Any, Instance] = {}
-        self._most = SHRINKS_FROM  # instances since the tables were made
+        self._peak = Peak()
         self._registered: dict[int, dict[Instance, None]] = {}  # publication handle -> instances, oldest first
 
     def __len__(self) -> int:
@@ -130,7 +133,7 @@ class Instances:
         if found is None:
             found = self._by_key[key] = Instance(key, handle_of(key))
             self.by_handle[found.handle] = found
-            self._most = max(self._most, len(self._by_key))
+            self._peak.has(len(self._by_key))
         return found
 
     def of_payload(self, payload: bytes, sample: Any) -> Instance:
@@ -213,11 +216,10 @@ class Instances:
         del self._by_key[instance.key]
         self.by_handle.pop(instance.handle, None)
         self.table.forget(instance)
-        if len(self._by_key) * 4 < self._most:  # dictionaries keep their room when what they had has gone
+        if self._peak.has_left(len(self._by_key)):
             self._by_key, self.by_handle = dict(self._by_key), dict(self.by_handle)
             self._registered = {writer: dict(one) for writer, one in self._registered.items()}
             self.table.shrink()
-            self._most = max(SHRINKS_FROM, len(self._by_key))
 
 
-__all__ = ["NEVER", "SHRINKS_FROM", "Entry", "Instance", "Instances"]
+__all__ = ["NEVER", "Entry", "Instance", "Instances"]

@@ -18,26 +18,24 @@ import collections
 import heapq
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dds.codecs.types import Codec
 from dds.filters.content import Content
 from dds.internal import dds_infinity, publication_handle
 from dds.messages.inline_qos import NOTHING, InlineQos, split
 from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES
-from dds.messages.packets import ASIDE_MAX, Member, Sets, carrier_of, is_of_set
+from dds.messages.packets import ASIDE_MAX, Member, Message, Sets, carrier_of, is_of_set
 from dds.policy.policies import deadline_ns
 from dds.qos import Qos
 from dds.readers.ends import Ends
 from dds.readers.instances import NEVER, Entry, Instance
 from dds.readers.kept import NotOfType
 from dds.readers.limits import ReaderLimits
-from dds.readers.losses import Losses
+from dds.readers.source import LogSource, Losses
 from dds.readers.standing import Standing
 from dds.status import InstanceState
 from dds.waiting.deadlines import Deadlines, Delays
-
-if TYPE_CHECKING:
-    pass
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
@@ -46,7 +44,7 @@ PULL = 256  # samples taken from the log at a time
 class Intake(Ends):
     """The way in. For one thread at a time: the reader holds its lock.
 
-    log         LogReader
+    source      where they come from
     codec       of the reader's topic
     depth       of KeepLast, 0 = keep all
     limit       most samples to keep; 0 = KEPT_MAX, giving up read ones
@@ -65,11 +63,11 @@ class Intake(Ends):
     too_late    counts those that were older at their source than what had come before
     """
 
-    def __init__(self, log: Any, codec: Any, depth: int, limit: int, blocked: set[int], content: Content | None,
-                 losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
+    def __init__(self, source: LogSource, codec: Codec, depth: int, limit: int, blocked: set[int],
+                 content: Content | None, losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
                  same_clock: bool = True, sets: Sets | None = None) -> None:
         super().__init__(codec, content, standing, deadlines, sets or Sets())
-        self.log = log
+        self.source = source
         self.depth = depth
         self.limit = limit
         self.blocked = blocked
@@ -80,14 +78,11 @@ class Intake(Ends):
         self.let_pass = 0
         self.too_late = 0
         self.ignored: Callable[[int], bool] | None = None
-        self._said_ns = 0  # the latest time that the order has said, at all nodes so far
-        self._gap_at = NEVER  # index in the log behind which messages are missing that nobody has told of
-        self._lost_seen = 0  # of log.lost
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
-        self._index = 0  # in the log, of the first of these
+        self._index = 0  # of the first of these
         self._members: collections.deque[Member] = collections.deque()  # of the packet that is being let in
         self._step = 0  # see let_in_next()
-        self._waiting_until = 0  # samples of the log before this index found no room, unless they were in before
+        self._waiting_until = 0  # samples before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
         self.limits: ReaderLimits | None = None  # on instances
 
@@ -109,19 +104,6 @@ class Intake(Ends):
 
     # --- coming in
 
-    def turn_to(self, log: Any, losses: Losses, continued: bool) -> None:
-        """Go on in another log, after the one so far was taken to its end. `continued`: nothing is missing between."""
-        self._said_ns = max(self._said_ns, self.log.said_ns)
-        self.leave_to_local_clock()
-        self.log = log
-        self.losses = losses
-        self._counted_until = self._waiting_until = 0
-        self._lost_seen, self._gap_at = log.lost, NEVER if continued else 0
-
-    def expect_gap(self) -> None:
-        """Something may be missing behind what the log has now. Any thread may say so."""
-        self._gap_at = self.log.position_index + self.log.pending
-
     @property
     def is_selective(self) -> bool:
         """True if samples may come that aren't for this reader."""
@@ -141,8 +123,8 @@ class Intake(Ends):
         """
         if not self.limit or self.depth:
             return
-        pending = self.log.pending
-        end = self.log.position_index + pending
+        pending = self.source.log.pending
+        end = self.source.index + pending
         without_room = min(pending, len(self) + len(self._arrived) + pending - self.limit)
         if without_room <= 0:
             return
@@ -152,27 +134,31 @@ class Intake(Ends):
         self._waiting_until = max(self._waiting_until, end)
 
     def pull(self, wanted: int) -> None:
-        """Take samples from the log until `wanted` are kept, or all that is there now is, or there is no room.
+        """Take samples from the source until `wanted` are kept, or all that is there now is, or there is no room.
 
-        Raises what the log raises.
+        Raises DDSException if the reader is closed, or has a batch open.
         """
         self._pull(wanted)
+        while self.source.turn():
+            self._pull(wanted)
         if self._later or self._purges or self._next_expiry != NEVER:
             self.pass_time()
 
     def _pull(self, wanted: int) -> None:
+        """From the log that is being read."""
+        source = self.source
         if self.depth:
             wanted = 1 << 62  # which samples are the last is known only when all were seen
             if self.instances is None and not self.chooses:
-                self.log.skip_to_last(self.depth)
+                source.skip_to_last(self.depth)
                 self.losses.look()
         self._let_in()
-        left = self.log.pending  # what comes meanwhile is for the next call, or this one might never end
+        left = source.log.pending  # what comes meanwhile is for the next call, or this one might never end
         while left > 0 and len(self) < wanted and not self._arrived:
             room = self._room()
             if room <= 0:
                 return
-            pairs = self.log.take_pairs(min(PULL, room, left, wanted - len(self)))
+            pairs = source.take_pairs(min(PULL, room, left, wanted - len(self)))
             if not pairs:
                 return
             left -= len(pairs)
@@ -189,15 +175,22 @@ class Intake(Ends):
     def _add(self, pairs: list[tuple[bytes, Any]]) -> None:
         """To what has arrived and was not let in."""
         self._arrived.extend(pairs)
-        self._index = self.log.position_index - len(self._arrived)
-        if self.log.lost != self._lost_seen:
-            self._lost_seen = self.log.lost
-            self._gap_at, self._overtaken = self.log.position_index - len(pairs), True
+        self._index = self.source.index - len(self._arrived)
 
     def collect(self) -> None:
-        """Take from the log what is there and has room, and let none of it in. Raises as pull()."""
-        while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.log.pending:
-            pairs = self.log.take_pairs(room)
+        """Take from the source what is there and has room, and let none of it in. Raises as pull()."""
+        self._collect()
+        while self.source.turn():
+            self._collect()
+
+    @property
+    def ahead(self) -> int:
+        """How many messages are there that were not let in."""
+        return self.source.log.pending + len(self._arrived)
+
+    def _collect(self) -> None:
+        while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.source.log.pending:
+            pairs = self.source.take_pairs(room)
             if not pairs:
                 return
             self._add(pairs)
@@ -224,9 +217,8 @@ class Intake(Ends):
         """Let in the first of what was taken from the log; `step`: its place among all messages of an order group."""
         self._step = step
         payload, live = self._arrived[0]
-        if live is not None and self._index >= self._gap_at:
-            self._gap_at = NEVER
-            self._go_on_behind_gap(live)
+        if live is not None and self._index >= self.source.gap_at:
+            self._go_on_behind_gap(live, self.source.pass_gap())
         if live is not None and self._ends and (live.view_id, live.sequence) >= self._ends[0]:
             self._begin_group(live)
         if live is not None and live.tag == PACKET and not self._members:
@@ -267,7 +259,7 @@ class Intake(Ends):
                 self.drop(entry)
         self.sweep_all()
 
-    def _admit(self, payload: bytes, live: Any) -> None:
+    def _admit(self, payload: bytes, live: Message) -> None:
         """A message comes in that is no packet."""
         tag = live.tag
         if tag & DEPARTS:
@@ -286,12 +278,12 @@ class Intake(Ends):
             self.sets.interrupted(writer)
         self._hear(payload, live, writer)
 
-    def _ended_with_carrier(self, live: Any, writer: int, tag: int) -> None:
+    def _ended_with_carrier(self, live: Message, writer: int, tag: int) -> None:
         """A writer has ended that others have spoken for."""
         self.forget_lapse(writer)
         self._farewell(live, writer, tag)
 
-    def _hear(self, payload: bytes, live: Any, writer: int) -> None:
+    def _hear(self, payload: bytes, live: Message, writer: int) -> None:
         """What one writer says."""
         tag, inline = live.tag, NOTHING
         if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
@@ -315,7 +307,7 @@ class Intake(Ends):
         else:
             self._sample(payload, live, writer, inline)
 
-    def _sample(self, payload: bytes, live: Any, writer: int, inline: InlineQos) -> None:
+    def _sample(self, payload: bytes, live: Message, writer: int, inline: InlineQos) -> None:
         instances, standing = self.instances, self.standing
         try:
             instance, sample = self._instance_of(payload)
@@ -351,7 +343,7 @@ class Intake(Ends):
             return
         self._keep(entry)
 
-    def _written(self, instance: Instance, live: Any) -> None:
+    def _written(self, instance: Instance, live: Message) -> None:
         assert self.deadlines is not None
         if instance.state != InstanceState.Alive:
             self.deadlines.ended(instance.handle)
@@ -370,7 +362,7 @@ class Intake(Ends):
 
     # --- instances
 
-    def learn(self, payload: bytes | None, live: Any, sample: Any) -> Instance:
+    def learn(self, payload: bytes | None, live: Message, sample: Any) -> Instance:
         """An ordinary sample has come the fast way, and its instance may be new to us, or to its writer. Decoded, or
         to be decoded from its payload. Returns the instance. Raises what decoding raises."""
         instances = self.instances
@@ -391,11 +383,12 @@ class Intake(Ends):
         Its key alone says which instance it is: whether the rest can be decoded shows when somebody takes it. Unless it
         has a say about the samples that follow: no garbage owns an instance, or is its latest news.
         """
-        sample = None
+        sample = None if self.limits is None else self.limits.sample_of(payload)
         if self.content is not None:
             passes = self.content.of_payload(payload)
             if passes is None:
-                sample = self._of_type(payload)
+                if sample is None:
+                    sample = self._of_type(payload)
                 passes = self.content.of_sample(sample)
             if not passes:
                 return None, None
@@ -452,8 +445,7 @@ class Intake(Ends):
                   if one.state != InstanceState.Alive}
         if purged:
             self.purge(purged)
-        self._said_ns = max(self._said_ns, self.log.said_ns)
-        self.expire(self._said_ns, time.time_ns())
+        self.expire(self.source.said_ns, time.time_ns())
 
     @property
     def next_ns(self) -> int | None:

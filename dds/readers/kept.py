@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from dds.codecs.types import Codec
 from dds.filters.content import Content, Undecided
 from dds.internal import InvalidSample, SampleInfo
 from dds.messages.operations import KEYLESS_HANDLE
@@ -38,7 +39,7 @@ class Kept:
     refused    counts the samples that are not of the codec's type; why_refused: the last one's reason
     """
 
-    def __init__(self, codec: Any) -> None:
+    def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(None, KEYLESS_HANDLE)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dds.codecs.types import Codec
 from dds.internal import handle_of_writer
 from dds.messages.inline_qos import NOTHING, split
 from dds.messages.operations import ANNOUNCES_QOS, PACKET, WRITES, handle_of
-from dds.messages.packets import is_of_set, members
+from dds.messages.packets import Message, is_of_set, members
 from dds.policy.policies import at_most
 from dds.qos import Policy, Qos
 from dds.status import (
@@ -34,13 +35,43 @@ if TYPE_CHECKING:
 class Admission(Protocol):
     """What decides whether a sample is for the reader: `dds.readers.intake.Intake`."""
 
-    codec: Any
+    codec: Codec
     instances: Instances | None
     standing: Standing
     content: Content | None
     blocked: set[int]
 
     def __len__(self) -> int: ...
+
+
+class _Head:
+    """The message that comes next. It may have to wait for room, and be asked for again and again: it is unpacked and
+    decoded once, and the intake takes its sample from here.
+
+    payload    of its sample
+    is_sample  it is one, for itself, and not the end of anything
+    sample     None = not decoded yet
+    """
+
+    __slots__ = ("index", "inline", "is_sample", "payload", "sample")
+
+    def __init__(self, index: int, payload: bytes, live: Message) -> None:
+        """Raises ValueError for nonsense."""
+        self.index, self.sample, self.inline = index, None, NOTHING
+        tag = live.tag
+        if tag == PACKET and not is_of_set(payload):  # where nodes keep the last samples, each is in a packet
+            for _, _, one in members(payload, handle_of_writer(live)):
+                payload, tag = one.payload, one.tag
+        self.is_sample = tag in (0, WRITES | ANNOUNCES_QOS)
+        if self.is_sample and tag:
+            payload, self.inline = split(payload)
+        self.payload = payload
+
+    def decoded(self, codec: Codec) -> Any:
+        """Raises what decoding raises."""
+        if self.sample is None:
+            self.sample = codec.decode(self.payload)
+        return self.sample
 
 
 class ReaderLimits:
@@ -50,7 +81,8 @@ class ReaderLimits:
         self._samples, self._instances = at_most(samples), at_most(instances)
         self._per_instance = at_most(per_instance)
         self._depth = depth
-        self._refused = -1  # index in the log of the last that had no room
+        self._head: _Head | None = None  # what is known of the message that was asked for last
+        self._refused = -1  # index of the last that had no room
         self.rejected = 0  # samples that had none
         self.reason, self.instance = REJECTED_BY_SAMPLES_LIMIT, 0  # of the last
 
@@ -63,22 +95,20 @@ class ReaderLimits:
             return None
         return cls(limits.max_samples, limits.max_instances, limits.max_samples_per_instance, depth)
 
-    def refuses(self, intake: Admission, index: int, payload: bytes, live: Any) -> bool:
-        """True if there is no room for the message with this index in the log. A coherent set is let in whole."""
+    def refuses(self, intake: Admission, index: int, payload: bytes, live: Message) -> bool:
+        """True if there is no room for the message with this index. A coherent set is let in whole."""
         instances = intake.instances
         if live is None or instances is None:
             return False
-        tag = live.tag
         try:
-            if tag == PACKET and not is_of_set(payload):  # where nodes keep the last samples, each is in a packet
-                for _, _, one in members(payload, handle_of_writer(live)):
-                    payload, tag = one.payload, one.tag
-            if tag not in (0, WRITES | ANNOUNCES_QOS):
+            if self._head is None or self._head.index != index:
+                self._head = _Head(index, payload, live)
+            head = self._head
+            if not head.is_sample or not intake.standing.reaches(head.inline.partitions) or (
+                    handle_of_writer(live) in intake.blocked):
                 return False
-            payload, inline = split(payload) if tag else (payload, NOTHING)
-            sample = intake.codec.decode(payload)
-            if not intake.standing.reaches(inline.partitions) or handle_of_writer(live) in intake.blocked or (
-                    intake.content is not None and not intake.content.of_sample(sample)):
+            sample = head.decoded(intake.codec)
+            if intake.content is not None and not intake.content.of_sample(sample):
                 return False
             key = instances.key_of(sample)
         except Exception:
@@ -89,6 +119,11 @@ class ReaderLimits:
             self.instance = 0 if reason == REJECTED_BY_INSTANCES_LIMIT else handle_of(key)
             self.rejected += 1
         return bool(reason)
+
+    def sample_of(self, payload: bytes) -> Any:
+        """The sample of the message that was asked for last, once, if this is its payload; None if it isn't."""
+        head, self._head = self._head, None
+        return None if head is None or head.payload != payload else head.sample
 
     def _obstacle(self, found: Instance | None, instances: Instances, kept: int) -> int:
         """Why there is no room for a sample of an instance (None: of a new one), while the reader keeps so many; a

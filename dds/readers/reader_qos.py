@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dds.entity import Entity
 from dds.filters.content import Both, ByFunction, Content
-from dds.matching.announcing import Remote, encode_qos
+from dds.matching.announcing import Remote
 from dds.matching.consistency import class_of_type
 from dds.messages.announced import AnnouncedType
 from dds.nodes.local_writers import LocalWriters
 from dds.policy import policies
 from dds.qos import Qos
-from dds.readers.losses import Losses
 from dds.readers.statuses import EVERYTHING, ReaderStatuses
 from dds.topic import Topic
 
@@ -21,11 +19,10 @@ from dds.topic import Topic
 class ReaderByQos(ReaderStatuses):
     """The base of `dds.readers.reader.ReaderCore`."""
 
+    _group_kind = "Subscriber"
     _topic: Topic[Any]
     _local: LocalWriters
     _depth: int
-    _own: Qos  # what the program has said
-    _given: bool  # it was made in a subscriber that the program has made
 
     def _block(self, handle: int) -> None:
         """Samples of this writer are not for us."""
@@ -35,25 +32,13 @@ class ReaderByQos(ReaderStatuses):
         """Whether samples need to be looked at one by one."""
         raise NotImplementedError
 
-    def _announcement(self, qos: Qos) -> bytes:
-        """What everybody is told of a reader that goes by this."""
-        group = self._parent._qos if self._parent is not None else Qos()
-        return encode_qos(policies.announced(qos, self._topic._own_qos, group), self._codec.type_name,
-                          self._revision, self._topic._channel, self._codec)
-
-    def _change_qos(self, following: Qos, said: Qos) -> None:
-        if self._given:
-            policies.check_group("Subscriber", said, self._parent._qos if self._parent else Qos(), self._qos)
-        self._own = self._own + said
-        self._apply_qos(following)
-
     def _apply_qos(self, following: Qos) -> None:
         """Go by it, and say so. DDSException; then nothing has changed."""
         if not self._enabled:
             self._qos = following
             return
         self._revision += 1
-        self._link.change(self._announcement(following))
+        self._source.change(self._announcement(following))
         with self._lock:
             self._check_open()
             if self._intake.standing.differs(following):
@@ -66,10 +51,6 @@ class ReaderByQos(ReaderStatuses):
         self._runtime.alarms.look(self)
         self._runtime.reconsider(self._matches, following)
         self._hub.woken()
-
-    def _topic_changed(self, topic: Entity) -> None:
-        if topic is self._topic:
-            self._apply_qos(self._qos)
 
     def _content(self, filtered: Content | None) -> Content | None:
         """Which samples this reader is about: what its ContentFilteredTopic says, and its Topic's own filter."""
@@ -90,9 +71,6 @@ class ReaderByQos(ReaderStatuses):
             return policies.ignores_local(qos, owner == me, owner is not None)
 
         return ignored
-
-    def _new_losses(self, chooses: bool) -> Losses:
-        return Losses(self._log, self._counted_depth(chooses))
 
     def _counted_depth(self, chooses: bool) -> int:
         """What KeepLast replaces can be told by counting only where every sample counts."""

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from dds.entity import Entity
+from dds.entity import Endpoint
 from dds.internal import dds_infinity
 from dds.status import (
     REJECTED_BY_SAMPLES_LIMIT,
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dds.matching.matching import Matches
     from dds.readers.access import GroupAccess
     from dds.readers.intake import Intake
-    from dds.readers.link import ReaderLink
-    from dds.readers.losses import Losses
+    from dds.readers.source import LogSource, Losses
     from dds.status import SubscriptionMatchedStatus
     from dds.waiting.wake import Hub
 
@@ -40,12 +39,11 @@ BLOCKED_S = 0.002  # until a reader looks again that waits for another one of it
 LOG = logging.getLogger("dds")
 
 
-class ReaderStatuses(Entity):
+class ReaderStatuses(Endpoint):
     """The base of `dds.readers.reader.ReaderCore`."""
 
     _intake: Intake
-    _link: ReaderLink
-    _log: Any
+    _source: LogSource
     _losses: Losses
     _matches: Matches
     _hub: Hub
@@ -103,7 +101,7 @@ class ReaderStatuses(Entity):
 
     def _look_at_statuses(self) -> None:
         """Bring up to date what is counted of samples that came, or did not."""
-        if not self._fast or self._log.tagged_ahead:
+        if not self._fast or self._source.log.tagged_ahead:
             self._look_for_missed()
         self._look_for_lost()
 
@@ -136,7 +134,7 @@ class ReaderStatuses(Entity):
         if too_late:
             self._lost.count(too_late)
             self._note("on_sample_lost")
-        if self._keep_all and not self._log.lost:  # only a log whose node is gone may be overwritten under it
+        if self._keep_all and not self._source.log.lost:  # only a log whose node is gone may be overwritten under it
             return
         self._losses.look()
         if self._losses.found:
@@ -157,6 +155,12 @@ class ReaderStatuses(Entity):
             LOG.warning("a reader of topic %r has refused %d samples that are not of its type %s; of the last one: %s",
                         self._topic.name, self._refused, self._codec.type_name, self._intake.why_refused)
         self._note("on_sample_lost")
+
+    def _interruptions(self) -> int:
+        """How often what came did not follow what had come: samples that were lost, and orders that go on without what
+        the reader has had. What a stranger has written that is no sample of the type doesn't matter, though it counts
+        as lost."""
+        return self.get_sample_lost_status().total_count - self._refused + self._source.breaks
 
     def _on_time(self) -> float | None:
         """On the thread of the alarms: what time alone brings about is done, and told."""
@@ -185,7 +189,7 @@ class ReaderStatuses(Entity):
         with self._lock:
             self._fill(EVERYTHING)
             deadlines = self._intake.deadlines
-            if deadlines is None or self._log.pending:
+            if deadlines is None or self._source.log.pending:
                 return  # what waits for room came in time, for all that is known
             missed = deadlines.missed(time.monotonic_ns())
             for instance, periods in missed:
@@ -217,7 +221,7 @@ class ReaderStatuses(Entity):
     def get_reattached_status(self) -> ReattachedStatus:
         """How often the reader went on at another node, and whether samples may be missing in between."""
         self._check_open()
-        return self._link.status.read()  # type: ignore[return-value]
+        return self._source.status.read()  # type: ignore[return-value]
 
     def get_subscription_matched_status(self) -> SubscriptionMatchedStatus:
         """Writers that match, and how that changed since the last call."""

@@ -1,6 +1,6 @@
 """A replica but for its threads: the machine, the commands in flight, and what is to be written, and when.
 
-`dds.replicated.replica` drives it with threads over a topic of DDS, the simulator with its own scheduling over nodes.
+`dds.replicated.driver` drives it with threads over a topic of DDS, the simulator with its own scheduling over nodes.
 
 Rules: whoever calls it holds one lock around each call, and writes what it is given in that order. The commands that
 begin() makes are written in that order, too; what the other calls return may be written before them or behind them.

@@ -1,5 +1,5 @@
 """A replica as a state machine: entries of the order go in, entries to write and results come out. No thread, no clock,
-no topic: what drives it (`dds.replicated.replica`, or the simulator) reads and writes.
+no topic: what drives it (`dds.replicated.driver`, or the simulator) reads and writes.
 
 How an object begins: a replica writes JOIN when it begins to read. When that comes back, it has read all that the topic
 has kept. If nothing of that says that there is an object, it writes GENESIS. The first GENESIS of the order begins the

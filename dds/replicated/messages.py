@@ -5,21 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, TypeAlias
 
 from dds.idl import IdlStruct
-from dds.idl.types import array, int32, int64, uint8
+from dds.rpc.messages import ID_BYTES, Bytes16, Long, Short
 
-ID_BYTES = 16
 ROOM = 512  # bytes of an entry beside its body, at most
 NONE = bytes(ID_BYTES)
-
-if TYPE_CHECKING:
-    Bytes16: TypeAlias = bytes
-    Long: TypeAlias = int
-    Short: TypeAlias = int
-else:
-    Bytes16, Long, Short = array[uint8, ID_BYTES], int64, int32
 
 
 class Kind(enum.IntEnum):

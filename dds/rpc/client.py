@@ -35,6 +35,7 @@ from dds.rpc.errors import (
     RpcError,
     UnknownOperation,
 )
+from dds.rpc.futures import settle
 from dds.rpc.interface import Interface, Operation
 from dds.rpc.messages import ID_BYTES, Announcement, Code, Reply, Request
 from dds.rpc.peers import Peers
@@ -209,11 +210,7 @@ class _Core:
               never_block: bool, cancellable: bool = False) -> Future[Any] | None:
         """Send a call. None for one-way calls. `never_block`: the sender's thread sends it; `cancellable`: the program
         gets the future, and may cancel it."""
-        values = operation.bind(arguments, keywords)
-        try:
-            encoded = operation.arguments.encode(values)
-        except (TypeError, ValueError) as error:
-            raise InvalidArguments(f"{operation.describe()}: {error}") from None
+        encoded = operation.encode(arguments, keywords)
         if self._pump.is_this_thread():
             raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION,
                                "a call from a callback of a future of the same client would wait for itself")
@@ -309,7 +306,7 @@ class _Core:
                     self._calls.drop(call)
                     waiting = self._futures.pop(call, None)
                 if waiting is not None:
-                    _set(waiting[0], error, None)
+                    settle(waiting[0], error, None)
 
     # --- what comes, on the pump's thread
 
@@ -378,11 +375,11 @@ class _Core:
                 try:
                     result = self._result(operation, outcome)
                 except Exception as error:
-                    _set(future, error, None)
+                    settle(future, error, None)
                 else:
-                    _set(future, None, result)
+                    settle(future, None, result)
             else:
-                _set(future, outcome, None)
+                settle(future, outcome, None)
 
     def _result(self, operation: Operation, answer: Answer) -> Any:
         """The result of a call. Raises what the call is to raise."""
@@ -406,16 +403,6 @@ class _Core:
         if code in (Code.UNKNOWN_EXCEPTION, Code.DECLARED_EXCEPTION):
             raise RemoteError(answer.error, text if code == Code.UNKNOWN_EXCEPTION else "")
         raise RpcError(f"{name}: {text}" if text else f"{name}: the server answered with code {code}")
-
-
-def _set(future: Future[Any], error: BaseException | None, result: Any) -> None:
-    """Settle a future, unless its caller has cancelled it."""
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 __all__ = ["Client", "RemoteOperation"]

@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TypeVar
 
+from dds.rpc.errors import InvalidArguments
 from dds.rpc.values import Fields, Value
 
 C = TypeVar("C", bound=type)
@@ -116,6 +117,14 @@ class Operation:
             raise TypeError(f"{self.name}(): {error}") from None
         bound.apply_defaults()
         return [bound.arguments[name] for name in self.parameters]
+
+    def encode(self, arguments: tuple[Value, ...], keywords: Mapping[str, Value]) -> bytes:
+        """All arguments as they are sent. TypeError as bind(), InvalidArguments for values that aren't of the types."""
+        values = self.bind(arguments, keywords)
+        try:
+            return self.arguments.encode(values)
+        except (TypeError, ValueError) as error:
+            raise InvalidArguments(f"{self.describe()}: {error}") from None
 
     def encode_result(self, value: Value) -> bytes:
         """TypeError for a result that isn't of the type that is said."""

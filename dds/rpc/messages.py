@@ -109,4 +109,4 @@ class Announcement:
         return one if len(one.id) == ID_BYTES and isinstance(one.role, str) and isinstance(one.instance, str) else None
 
 
-__all__ = ["NOBODY", "Announcement", "Code", "Reply", "Request"]
+__all__ = ["ID_BYTES", "NOBODY", "Announcement", "Bytes16", "Code", "Long", "Reply", "Request", "Short"]

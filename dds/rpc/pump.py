@@ -16,7 +16,7 @@ from dds.conditions import GuardCondition, ReadCondition, WaitSet
 from dds.entity import Entity, Participant
 from dds.exceptions import DDSException, DDSNodeLost
 from dds.internal import dds_infinity
-from dds.readers.reader import ANY
+from dds.readers.fast_way import ANY
 from dds.status import DDSStatus
 from dds.sub import DataReader
 
@@ -114,12 +114,9 @@ class Pump(Generic[T]):
             self._thread.join(timeout_s)
 
     def has_missed(self) -> bool:
-        """True if samples were lost since the last time, or had come that the order doesn't have any more. What a
-        stranger has written that is no sample of the type, and that the reader counts as lost, doesn't matter."""
-        reader = self._reader
-        missed = reader.get_sample_lost_status().total_count - reader._refused + reader._link.breaks
-        before, self._missed = self._missed, missed
-        return missed > before
+        """True if samples were lost since the last time, or had come that the order doesn't have any more."""
+        before, self._missed = self._missed, self._reader._interruptions()
+        return self._missed > before
 
     def _run(self) -> None:
         try:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from dds.contracts import AReader
+from dds.contracts import ABell, ACondition, AReader
 from dds.exceptions import closed
 from dds.waiting.wake import Deadline, Waker
 
@@ -21,7 +21,7 @@ FAIR = 64  # samples that are yielded before other tasks get a turn
 class AReaderOfSamples(AReader, Protocol):
     """See `dds.sub.DataReader`."""
 
-    def _next(self, condition: Any, take: bool) -> Any:
+    def _next(self, condition: ACondition | None, take: bool) -> Any:
         """One sample that fits, or None."""
 
 
@@ -45,15 +45,12 @@ class LoopWait:
         self._waker = waker
         self._future: asyncio.Future[bool] | None = None
         self._fds: list[int] = []
-        self.source = 0  # of a single reader: which of its logs this watches,
-        self.rings = True  # and whether that one may be rung at all
+        self.bell: ABell | None = None  # of the last reader, which this watches
         for reader in readers:
-            self.source = reader._head()[0]
-            self.rings = reader._rings
-            if not self.rings:
-                continue
-            # A duplicate of our own: the loop takes each descriptor once, and others may wait for the same reader.
-            self._add(os.dup(reader.fileno()), self._rung, reader)
+            self.bell = reader._source.bell
+            if self.bell is not None:
+                # A duplicate of our own: the loop takes each descriptor once, and others may wait for the same reader.
+                self._add(os.dup(self.bell.fileno()), self._rung, reader)
         self._add(os.dup(waker.fd), self._woken)
 
     def _add(self, fd: int, callback: Any, *args: Any) -> None:
@@ -61,7 +58,7 @@ class LoopWait:
         self._loop.add_reader(fd, callback, *args)
 
     def _rung(self, reader: AReader) -> None:
-        reader._clear_ring(self._waker)
+        reader._source.clear(self._waker)
         self._finish(True)
 
     def _woken(self) -> None:
@@ -90,7 +87,7 @@ class LoopWait:
         self._fds = []
 
 
-async def iterate(reader: AReaderOfSamples, condition: Any, timeout: int | None, take: bool) -> Any:
+async def iterate(reader: AReaderOfSamples, condition: ACondition | None, timeout: int | None, take: bool) -> Any:
     """Samples of `reader` as they come; ends `timeout` ns after the last one (None = never)."""
     waker = reader._hub.enter()
     wait: LoopWait | None = None
@@ -109,8 +106,8 @@ async def iterate(reader: AReaderOfSamples, condition: Any, timeout: int | None,
                 left_s = deadline.left_s()
                 if left_s == 0:
                     return
-                if wait is not None and (wait.source, wait.rings) != (reader._head()[0], reader._rings):
-                    wait.close()  # the reader's node is gone, or it has gone on at another one
+                if wait is not None and wait.bell is not reader._source.bell:
+                    wait.close()
                     wait = None
                 if wait is None:
                     wait = LoopWait([reader], waker)

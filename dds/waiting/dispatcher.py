@@ -18,6 +18,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from dds.exceptions import DDSException
 from dds.listener import CALLBACKS
 from dds.waiting.wake import Hub, Waker, wait_readable
 
@@ -115,7 +116,7 @@ class Dispatcher:
     def _empty(self, watched: _Watched) -> None:
         reader = watched.reader()
         if reader is not None and reader._open:
-            reader._clear_ring(self._waker)
+            reader._source.clear(self._waker)
 
     def _run_pending(self) -> None:
         while self._run_one():
@@ -142,10 +143,11 @@ class Dispatcher:
         if reader is None or not reader._open:
             return -1
         try:
-            fd = reader.fileno()
-            reader._arm()
+            bell = reader._source.bell
+            fd = -1 if bell is None else bell.fileno()
+            reader._source.arm()
             head = reader._head()
-        except ValueError:
+        except (DDSException, ValueError):
             return -1  # closed meanwhile
         if head != watched.head:
             watched.head = head
@@ -156,7 +158,7 @@ class Dispatcher:
                     import logging
 
                     logging.getLogger("dds").exception("the listener of %r can't be called", reader)
-        return fd if reader._open and reader._rings else -1
+        return fd if reader._open and reader._source.bell is bell else -1
 
     def _announce(self, reader: AReader, watched: _Watched) -> None:
         reader._look_at_statuses()

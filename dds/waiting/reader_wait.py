@@ -6,10 +6,8 @@ between the moment a message comes and the moment the program has it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from dds.contracts import AReader
-from dds.waiting.wake import Deadline, Waker, wait_readable
+from dds.contracts import ACondition, AReader
+from dds.waiting.wake import Deadline, Waker
 
 
 class ReaderWait:
@@ -24,7 +22,7 @@ class ReaderWait:
         """The timeout counts from the next wait."""
         self._deadline = None
 
-    def wait(self, condition: Any) -> bool:
+    def wait(self, condition: ACondition | None) -> bool:
         """Wait until there may be something for `condition` (None = anything unread); False if there is nothing and the
         timeout is over. Raises DDSException as the reader does when it is asked."""
         reader, waker = self._reader, self._waker
@@ -38,11 +36,7 @@ class ReaderWait:
         left_s = self._deadline.left_s()
         if left_s == 0:
             return False
-        if not reader._rings:  # the thread that brings the next log rings us
-            wait_readable((waker.fd,), left_s)
-            waker.clear()
-        else:
-            reader._await_ring(waker, left_s, known)
+        reader._source.wait(waker, left_s, known)
         return True
 
     def __enter__(self) -> ReaderWait:

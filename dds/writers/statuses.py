@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dds.entity import Entity
+from dds.entity import Endpoint
 from dds.status import (
     DDSStatus,
     DeadlineMissedStatus,
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from dds.writers.link import WriterLink
 
 
-class WriterStatuses(Entity):
-    """The base of `dds.pub.DataWriter`."""
+class WriterStatuses(Endpoint):
+    """The base of `dds.writers.writer.WriterCore`."""
+
+    _group_kind = "Publisher"
 
     _link: WriterLink
     _matches: Matches

@@ -5,16 +5,22 @@ more. It knows the writer's link, not the writer, so that the writer can be forg
 
 A writer whose Qos has readers know something with each sample, or that somebody watches, takes another way, which
 costs it a copy more (`bind_told_write`).
+
+Source timestamps of writers whose samples come in the order of these (DestinationOrder, DDS 1.4, 2.2.3.17): a sample
+from the far future would keep all others of its instance out until then, at every reader. So a writer with that policy
+refuses it, by the clock of its host. Readers refuse nothing for that: each would go by a clock of its own, and they
+would differ.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds.codecs.loan import Loan
 from dds.codecs.types import contiguous
-from dds.exceptions import closed, not_enabled
+from dds.exceptions import DDSException, closed, not_enabled
 from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES
 from dds.waiting.wake import Deadline, park
 from dds.writers.outlet import through, write_error
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
     from dds.contracts import AVigil
     from dds.writers.limits import WriterLimits
     from dds.writers.link import WriterLink
+
+AHEAD_MAX_NS = 30_000_000_000  # hosts' clocks may differ by as much
 
 
 def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
@@ -118,6 +126,25 @@ def bind_disabled_write(writer: str) -> Callable[..., None]:
     return write
 
 
+def check_stamp(timestamp: int | None) -> None:
+    """DDSException (BAD_PARAMETER) for a source timestamp, UTC ns, that is too far in the future."""
+    if timestamp is not None and timestamp > time.time_ns() + AHEAD_MAX_NS:
+        raise DDSException(
+            DDSException.DDS_RETCODE_BAD_PARAMETER,
+            f"source timestamp {timestamp} is {(timestamp - time.time_ns()) / 1e9:.1f} s in the future: with "
+            f"DestinationOrder.BySourceTimestamp {AHEAD_MAX_NS // 10**9} s are the most, as it would keep out all that "
+            "is written until then; set the clock, or give a timestamp that has passed")
+
+
+def stamped(write: Callable[..., None]) -> Callable[..., None]:
+    """A writer's write(sample, timestamp=None), after check_stamp()."""
+    def stamped_write(sample: Any, timestamp: int | None = None) -> None:
+        check_stamp(timestamp)
+        write(sample, timestamp)
+
+    return stamped_write
+
+
 class _Copied:
     """In place of an inbox, for a loan of what can't be sent from where it is built."""
 
@@ -143,5 +170,5 @@ def copied_loan(codec: Any, size: int, timestamp: int, write: Callable[..., None
     return Loan(_Copied(memory, put), memoryview(memory), data, timestamp, None)
 
 
-__all__ = [
-    "bind_closed_write", "bind_disabled_write", "bind_told_write", "bind_write", "copied_loan", "write_through"]
+__all__ = ["AHEAD_MAX_NS", "bind_closed_write", "bind_disabled_write", "bind_told_write", "bind_write", "check_stamp",
+           "copied_loan", "stamped", "write_through"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dds.messages.operations import handle_of
-
-SHRINKS_FROM = 1024  # instances: fewer are not worth it
+from dds.messages.operations import Peak, handle_of
 
 
 class Written:
@@ -17,7 +15,7 @@ class Written:
         self.key_of = key_of
         self._handles: dict[Any, int] = {}
         self._payloads: dict[int, bytes] = {}
-        self._most = SHRINKS_FROM  # instances since the tables were made
+        self._peak = Peak()
 
     @property
     def count(self) -> int:
@@ -28,9 +26,8 @@ class Written:
         key = self.key_of(sample)
         handle = self._handles.get(key)
         if handle is None:
-            handle = self._handles[key] = handle_of(key)
-            self._payloads[handle] = payload
-            self._most = max(self._most, len(self._handles))
+            handle = handle_of(key)
+            self.keep(key, handle, payload)
         return handle
 
     def add_rows(self, rows: Any, codec: Any) -> None:
@@ -48,6 +45,7 @@ class Written:
         if key not in self._handles:
             self._handles[key] = handle
             self._payloads[handle] = payload
+            self._peak.has(len(self._handles))
 
     def handles_of_rows(self, rows: Any, codec: Any) -> Any:
         """Of a NumPy array of records the handles of their instances, as an array."""
@@ -67,9 +65,8 @@ class Written:
         handle = self._handles.pop(self.key_of(sample), None)
         if handle is not None:
             self._payloads.pop(handle, None)
-            if len(self._handles) * 4 < self._most:
+            if self._peak.has_left(len(self._handles)):
                 self._handles, self._payloads = dict(self._handles), dict(self._payloads)
-                self._most = max(SHRINKS_FROM, len(self._handles))
 
 
 __all__ = ["Written"]

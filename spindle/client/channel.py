@@ -80,12 +80,7 @@ class Channel:
 
     def check(self) -> None:
         """Raise the reason if nothing can be asked any more."""
-        if self._forked:
-            raise SpindleError(
-                f"this session was made by process {self._pid} and does not work in its child {os.getpid()} after "
-                "fork(): attach again in the child (with multiprocessing, prefer the start method 'spawn')")
-        if self._end_error is not None:
-            raise _again(self._end_error)
+        check_usable(self._forked, self._pid, self._end_error)
 
     def request(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: object) -> tuple[pb.Reply, Frame]:
         """Send one Request with the field `body` set and wait for its reply, whose descriptors the caller must take.
@@ -334,6 +329,16 @@ class Dispatcher:
                     import logging
 
                     logging.getLogger("spindle.client").exception("a listener failed on event %s", event.kind)
+
+
+def check_usable(forked: bool, pid: int, end_error: SpindleError | None) -> None:
+    """Raise why nothing can be asked any more of a session that process `pid` has made; nothing if it can."""
+    if forked:
+        raise SpindleError(
+            f"this session was made by process {pid} and does not work in its child {os.getpid()} after "
+            "fork(): attach again in the child (with multiprocessing, prefer the start method 'spawn')")
+    if end_error is not None:
+        raise _again(end_error)
 
 
 def _again(error: SpindleError) -> SpindleError:

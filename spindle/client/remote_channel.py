@@ -5,10 +5,9 @@ Threads: the *keeper* reads the connection; when it ends, it finds the next node
 third one, started with the first listener, runs callbacks.
 
 Rules:
-- Any thread may send requests; one whose node goes away meanwhile is asked again at the next. Each is safe to repeat:
-  what the dead node had opened for it is gone.
-- `_changed` guards what the threads share, and is never held while waiting for the network. The pump holds
-  `_flow` from taking messages until they are sent, so that no writer is rewound for the next connection in between.
+- Those of `spindle.client.remote_requests`, which has what is asked of a node.
+- The pump holds `_flow` from taking messages until they are sent, so that no writer is rewound for the next connection
+  in between.
 - A node that says nothing for SILENCE_S is given up: it sends a pulse every second, if it lives.
 - The channel ends once, with close(), or when no node serves within the session's patience: every port is marked gone,
   every waiting request fails, then GONE is the last event.
@@ -26,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from spindle.client.channel import THREAD_END_S, Dispatcher, _again
+from spindle.client.channel import THREAD_END_S, Dispatcher
 from spindle.client.finding import Finder
 from spindle.client.nodes import NodeAddresses, close_quietly
-from spindle.client.remote_link import Call, Link, Lost
+from spindle.client.remote_link import Link, Lost
 from spindle.client.remote_notices import RemoteNotices
-from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError, error_from_wire
+from spindle.client.remote_requests import REQUEST_TIMEOUT_S, SILENCE_S, RemoteRequests
+from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError
 from spindle.group.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.group.events import GONE, MISSED, TURNED, Event
 from spindle.proto import attach_pb2 as pb
@@ -42,36 +42,28 @@ if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
     from spindle.group.topics import TopicInfo
 
-REQUEST_TIMEOUT_S = 30.0
-SILENCE_S = 4.0
 PAUSE_S, PAUSE_MAX_S = 0.05, 0.5  # between two rounds of looking for a node; doubles
 CLOSE_FLUSH_S = 2.0  # how long a closing writer waits until what it had committed is delivered
 IDLE_S = 1.0
 
 
-class RemoteChannel:
+class RemoteChannel(RemoteRequests):
     """See the module. `start()` once."""
 
     def __init__(self, nodes: NodeAddresses, domain_id: int, name: str, patience_s: float | None) -> None:
         from spindle_core.remote import Bell
 
+        super().__init__()
         self.domain_id = domain_id
         self.bell = Bell()
         self._finder = Finder(nodes, domain_id, name)
         self._patience_s = patience_s
-        self._pid = os.getpid()
-        self._forked = False
-        self._changed = threading.Condition(threading.RLock())
         self._flow = threading.Lock()
-        self._link: Link | None = None  # the present one, once all ports are open there
         self._last: Link | None = None  # the newest, whatever state it is in
-        self._serving: Link | None = None  # the last one at which all ports were open
-        self._number = 0
         self._readers: tuple[RemoteReader, ...] = ()
         self._writers: tuple[RemoteWriter, ...] = ()
         self.notices = RemoteNotices(self._changed, self.tell)
         self._watching = False
-        self._end_error: SpindleError | None = None
         self._closing = threading.Event()
         self._dispatcher = Dispatcher("spindle events")
         self._keeper = threading.Thread(target=self._keep, name="spindle connection", daemon=True)
@@ -94,106 +86,13 @@ class RemoteChannel:
         self._keeper.start()
         self._pumper.start()
 
-    # --- the present node
-
-    @property
-    def node_id(self) -> int:
-        return self._serving.welcome.node_id if self._serving is not None else 0
-
-    @property
-    def node_pid(self) -> int:
-        return self._serving.welcome.pid if self._serving is not None else 0
-
-    @property
-    def group_id(self) -> int:
-        return self._serving.welcome.view.group_id if self._serving is not None else 0
-
-    @property
-    def address(self) -> str:
-        return self._serving.address if self._serving is not None else ""
-
-    @property
-    def end_error(self) -> SpindleError | None:
-        return self._end_error
-
-    @property
-    def ended(self) -> bool:
-        return self._end_error is not None or self._forked
+    # --- events
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         self._dispatcher.add(callback)
         self._watching = True
         if self._end_error is not None and not self._closing.is_set():
             self._dispatcher.put(Event(GONE, text=str(self._end_error)))
-
-    # --- requests
-
-    def request(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: Any) -> tuple[pb.Reply, Frame]:
-        """As Channel.request; the frame has no descriptors."""
-        deadline = time.monotonic() + timeout_s
-        link: Link | None = None
-        while True:
-            link = self._present(deadline, body, link)
-            try:
-                return self._ask(link, deadline, **body), Frame(b"", [])
-            except Lost:
-                continue
-
-    def _present(self, deadline: float, body: dict[str, Any], lost: Link | None) -> Link:
-        """The link, waited for while there is none. `lost`: the one that was found to be over, which the keeper may not
-        have noticed yet. Raises the end, or TimeoutError."""
-        with self._changed:
-            while True:
-                self._check()
-                if self._link is not None and not self._link.lost and self._link is not lost:
-                    return self._link
-                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
-                    raise TimeoutError(f"no node serves yet that could be asked ({next(iter(body))}); the last one was "
-                                       f"{self._serving}")
-
-    def _check(self) -> None:
-        if self._forked:
-            raise SpindleError(
-                f"this session was made by process {self._pid} and does not work in its child {os.getpid()} after "
-                "fork(): attach again in the child (with multiprocessing, prefer the start method 'spawn')")
-        if self._end_error is not None:
-            raise _again(self._end_error)
-
-    def _ask(self, link: Link, deadline: float, **body: Any) -> pb.Reply:
-        """Raises the node's refusal, Lost, TimeoutError."""
-        call = self._send_call(link, body)
-        if threading.current_thread() is self._keeper:
-            while not call.answered.is_set():
-                self._take(link, link.conn.receive(SILENCE_S))
-        elif not call.answered.wait(max(0.0, deadline - time.monotonic())):
-            raise TimeoutError(f"{link} did not answer {next(iter(body))} in time; it may be waiting for a view change "
-                               "(see `spindle status`)")
-        if isinstance(call.error, NodeStopped) and self._loses(link, deadline):
-            raise Lost
-        if call.error is not None:
-            raise call.error
-        if call.reply is None:
-            raise Lost
-        return call.reply
-
-    def _loses(self, link: Link, deadline: float) -> bool:
-        """The node says that it stops: the end of the connection follows. False if it doesn't."""
-        if threading.current_thread() is self._keeper:
-            return True  # it turns to the next
-        with self._changed:
-            while not link.lost and time.monotonic() < deadline:
-                self._changed.wait(deadline - time.monotonic())
-            return link.lost
-
-    def _send_call(self, link: Link, body: dict[str, Any]) -> Call:
-        call = Call()
-        with self._changed:
-            if link.lost:
-                raise Lost
-            self._number = number = self._number % 0xFFFFFFFF + 1
-            link.calls[number] = call
-        link.send(rb.ClientSide(request=pb.Request(number=number, **body).SerializeToString()))
-        return call
 
     # --- readers and writers
 
@@ -395,19 +294,10 @@ class RemoteChannel:
             self._take_frame(link, message)
 
     def _take_frame(self, link: Link, message: pb.NodeFrame) -> None:
-        kind = message.WhichOneof("body")
-        if kind == "event":
+        if message.WhichOneof("body") == "event":
             self._dispatcher.put(event_from_wire(message.event))
-            return
-        number = message.reply.number if kind == "reply" else message.refusal.number
-        error = error_from_wire(message.refusal.kind, message.refusal.text) if kind == "refusal" else None
-        if error is not None and number == 0:
-            raise error
-        with self._changed:
-            call = link.calls.pop(number, None)
-        if call is not None:
-            call.reply, call.error = message.reply, error
-            call.answered.set()
+        else:
+            self._answer(link, message)
 
     def _lose(self, link: Link) -> None:
         """The link is over: calls that wait for an answer ask again."""

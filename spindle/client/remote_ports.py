@@ -46,7 +46,7 @@ class RemoteWriter:
     def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes, farewell: int,
                  lease: Lease | None) -> None:
         from spindle_core.ends import Loose
-        from spindle_core.inbox import InboxWriter
+        from spindle_core.inbox_writer import InboxWriter
         from spindle_core.memory import Mapping
         from spindle_core.remote import Outbox
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spindle_core.counters import Counters
     from spindle_core.ends import Loose
     from spindle_core.engine import Engine
-    from spindle_core.inbox import InboxWriter
+    from spindle_core.inbox_writer import InboxWriter
     from spindle_core.memory import Mapping
     from spindle_core.reader import LogReader
 
@@ -246,7 +246,7 @@ class Session:
         """
         from spindle.group.codec import lease_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
-        from spindle_core.inbox import InboxWriter
+        from spindle_core.inbox_writer import InboxWriter
         from spindle_core.memory import Mapping
 
         reply, frame = self._open(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.direct import DirectClaim
 from spindle_core.errors import CoreError
-from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.inbox import Inbox
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 

@@ -49,7 +49,7 @@ def settled(writer, *samples, **how):
 
 def said(reader):
     """What the order has said of time, as the reader's log has it."""
-    return reader._intake.log.said_ns
+    return reader._source.said_ns
 
 
 def words(participant, topic):

@@ -17,6 +17,7 @@ from dds import (
     Policy,
     Publisher,
     Qos,
+    Subscriber,
     Topic,
     ViewState,
     duration,
@@ -186,3 +187,33 @@ def test_where_each_sample_is_in_a_packet(participant):
         for height in range(3):
             writer.write(Track(9, height))
     assert writer.wait_for_acks(LONG) and taken(reader) == [(9, 0), (9, 1), (9, 2)]
+
+
+@pytest.mark.parametrize("in_packets", [False, True])
+def test_what_waits_for_room_is_decoded_once(participant, in_packets):
+    """Goal: limits cost no sample a second decoding, however often its reader looks whether there is room. Method: a
+    reader that has taken nothing for a while; what its codec decodes is counted."""
+    group = Publisher(participant, Qos(Policy.PresentationAccessScope.Topic(True, True))) if in_packets else participant
+    topic = Topic(participant, "t", Track)
+    subscriber = Subscriber(participant, Qos(Policy.PresentationAccessScope.Topic(True, True))) if in_packets else (
+        participant)
+    reader = DataReader(subscriber, topic, qos=Qos(Policy.ResourceLimits(max_samples_per_instance=1)))
+    writer, codec = DataWriter(group, topic), reader._intake.codec
+    decoded = []
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(codec, name)
+
+        def decode(self, payload):
+            decoded.append(bytes(payload))
+            return codec.decode(payload)
+
+    reader._intake.codec = Counting()
+    for height in range(3):
+        send(writer, (1, height))
+    for height in range(3):
+        for _ in range(4):
+            assert reader.get_sample_rejected_status().total_count == min(height + 1, 2)
+        assert reader.take(5)[0].height == height
+    assert len(decoded) == len(set(decoded)) == 3

@@ -263,7 +263,7 @@ def test_who_is_late_says_so_once(participant):
     reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
 
     def came():
-        return reader._log.position_index + reader._log.pending
+        return reader._source.arrived
 
     for times in (1, 2):
         settled(writer, b"x")

@@ -133,6 +133,27 @@ def test_a_reader_goes_on_in_order_whatever_way_it_reads(group, how):
         assert reader.get_sample_lost_status().total_count == 0
 
 
+def test_a_reader_that_chooses_and_has_little_room_goes_on(group):
+    """Goal: what a reader counts when it leaves a log (rejected, lost) may look for more samples, and does not keep it
+    from the next log. Method: a filter, and room for few samples; the reader's node is killed."""
+    few = Qos(Policy.ResourceLimits(max_samples=50))
+    with (Source(payload=lambda n: b"%04d" % n) as source, DomainParticipant(node_id=2) as other,
+          DomainParticipant(reattach=True) as participant):
+        topic = Topic(participant, "topic", bytes)
+        topic.set_topic_filter(lambda _, sample: int(sample) % 2 == 0)
+        reader = DataReader(participant, topic, few)
+        there = DataReader(other, Topic(other, "topic", bytes), Qos(Policy.History.KeepLast(1)))
+        got = []
+        wait_until(lambda: got.extend(int(one) for one in reader.take(10)) or len(got) > 50)
+        group[0].kill()
+        wait_until(lambda: participant.get_node_status().reattached_count == 1)
+        before = len(got)
+        wait_until(lambda: got.extend(int(one) for one in reader.take(10)) or len(got) > before + 100)
+        source.stop()
+        assert got == list(range(got[0], got[-1] + 1, 2)) and got[0] % 2 == 0 and there.take(1)
+        assert reader.get_sample_lost_status().total_count == 0
+
+
 def test_an_unordered_topic_brings_nothing_twice(group):
     """Goal: where there is no order to go on in, samples may be missing, and none comes again. Method: the next node
     has had a reader of the topic all the time, so that its log still holds what this reader has had."""
@@ -295,7 +316,7 @@ def test_a_quiet_program_notices_nothing(group):
         loan = writer.loan(5)
         loan.data[:] = b"loan!"
         group[0].kill()
-        wait_until(lambda: participant.session.node_id == 2 and reader._link.newest.session is participant.session)
+        wait_until(lambda: participant.session.node_id == 2 and reader._source.newest.session is participant.session)
         loan.commit()
         assert reader.take_one(timeout=LONG) == b"loan!"
         everything()

@@ -18,7 +18,7 @@ from dds.exceptions import DDSException
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.policy.table import number_of
-from dds.writers.stamps import AHEAD_MAX_NS
+from dds.writers.writing import AHEAD_MAX_NS
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 

@@ -180,7 +180,7 @@ def test_what_has_expired_wakes_nobody(participant):
     reader = DataReader(participant, topic)
     writer = DataWriter(participant, topic, qos=Qos(Policy.Lifespan(1_000)))
     settled(writer, b"gone", timestamp=(written := time.time_ns() - 1_000_000))
-    wait_until(lambda: reader._intake.log.said_ns > written)
+    wait_until(lambda: reader._source.said_ns > written)
     assert reader.take(1) == [] and not reader.read_status(DDSStatus.DataAvailable)
     assert reader.get_sample_lost_status().total_count == 0
 

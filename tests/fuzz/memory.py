@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from spindle_core.engine import SubgroupSpec
 from spindle_core.fabric.sim import SimNetwork
 from spindle_core.fabric.tcp import TcpFabric
-from spindle_core.inbox import InboxWriter
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from tests.fuzz.target import Cutter, target
 from tests.spindle_core.cluster import Cluster

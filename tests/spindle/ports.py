@@ -7,7 +7,7 @@ import os
 from spindle.node.node import Node
 from spindle.restart.history import local_reader
 from spindle.topics.ports import ReaderPort, WriterPort
-from spindle_core.inbox import InboxWriter
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 

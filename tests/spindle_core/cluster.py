@@ -15,7 +15,8 @@ from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.epoch import Epoch
 from spindle_core.fabric.sim import SimFabric, SimNetwork
 from spindle_core.fabric.tcp import TcpFabric
-from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.inbox import Inbox
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from spindle_core.engine import Engine
-from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.inbox import Inbox
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 
 # struct inbox_header, struct slot_header, struct inbox_progress

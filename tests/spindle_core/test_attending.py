@@ -17,7 +17,7 @@ import pytest
 
 from spindle_core.engine import Engine, SubgroupSpec
 from spindle_core.errors import ForkedChild, NodeGone
-from spindle_core.inbox import InboxWriter
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.reader import LogReader
 from tests.spindle_core.cluster import Cluster, asleep
 from tests.support import wait_until

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from spindle_core.delivery import KEPT_BEFORE, KEPT_LATER, KEPT_WHOLE, Cursor, DeliveryLog
 from spindle_core.engine import Engine
 from spindle_core.errors import NodeGone
-from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.inbox import Inbox
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.message import MessageInfo
 from spindle_core.reader import LogReader

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from spindle_core.engine import Engine
 from spindle_core.errors import MessageTooLarge, NodeGone, WriteTimeout
-from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.inbox import Inbox
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.inboxes import PROGRESS_SIZE_MAX, PROGRESS_SLOTS, SPACE_WAITING, alone

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from spindle_core.engine import SubgroupSpec
-from spindle_core.inbox import InboxWriter
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 from spindle_core.remote import Outbox

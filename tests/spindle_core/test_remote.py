@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spindle_core.delivery import Cursor
 from spindle_core.errors import NodeGone, WriteTimeout
-from spindle_core.inbox import InboxWriter
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.remote import ArrivalLog, ArrivalReader, Bell, Outbox, log_cost
 

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from spindle_core.delivery import Cursor, DeliveryLog
-from spindle_core.inbox import Inbox, InboxWriter
+from spindle_core.inbox import Inbox
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 from spindle_core.remote import Outbox, RelayWriter

@@ -234,20 +234,20 @@ class Stream:
     """A reader whose messages come when the test says."""
 
     def __init__(self, access, session, *places, start=(0, 0)):
-        self._open, self._is_over = True, False
-        self._link = SimpleNamespace(handle=SimpleNamespace(session=session, start=SimpleNamespace(place=start)))
+        self._open = True
+        self._source = SimpleNamespace(session=session, is_over=False, starts_at=start, stands_at=start)
         self._intake = self
-        self._coming, self._here, self._stands_at = list(places), [], start
+        self._coming, self._here = list(places), []
         self.let_in, self.given_up = [], []
         access.add(self)
 
     def comes(self, count=1):
         for _ in range(count):
             self._here.append(self._coming.pop(0))
-            self._stands_at = self._here[-1][0], self._here[-1][1] + 1
+            self._source.stands_at = self._here[-1][0], self._here[-1][1] + 1
 
     @property
-    def _ahead(self):
+    def ahead(self):
         return len(self._here)
 
     @property
@@ -261,7 +261,7 @@ class Stream:
         self.given_up.append(self._here.pop(0))
         return True
 
-    def _collect(self):
+    def collect(self):
         pass
 
 
@@ -310,11 +310,11 @@ def test_who_is_over_is_not_waited_for_and_a_later_nodes_order_comes_later():
     other.comes(2)
     access.advance()
     assert [len(one.let_in), len(other.let_in)] == [1, 1]
-    one._link.handle.session = after
+    one._source.session = after
     one._coming = [(1, 0)]  # another group, whose views begin anew
     one.comes()
     access.advance()
     assert other.given_up == [(5, 6)] and len(one.let_in) == 1  # the other's log may go on for a while
-    other._is_over = True
+    other._source.is_over = True
     access.advance()
     assert one.let_in[-1] == (3, (1, 0))

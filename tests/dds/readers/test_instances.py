@@ -453,9 +453,9 @@ def test_readers_go_through_the_states_of_the_model(steps):
                 writer.unregister_instance(Track(number))
                 model.unregister(names[place], number)
             elif what == "close":
-                before = patient._log.position_index + patient._log.pending
+                before = patient._source.arrived
                 writer.close()
-                wait_until(lambda before=before: patient._log.position_index + patient._log.pending > before)
+                wait_until(lambda before=before: patient._source.arrived > before)
                 for one in list(model.state):
                     model.unregister(names[place], one)
                 writers[place] = DataWriter(participant, topic, qos=Qos(KEPT))

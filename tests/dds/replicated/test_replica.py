@@ -229,7 +229,7 @@ def test_who_has_carried_out_what_the_order_doesn_t_have_reads_anew(participant)
     with Replica(participant, "ledger", Ledger) as only:
         only.append("a 0")
         before = only._core._reader
-        before._link.breaks += 1
+        before._source.breaks += 1
         with contextlib.suppress(OutcomeUnknown):
             only.append("a 1")
         wait_until(lambda: only._core._reader is not before and not only._core._reads_anew

@@ -12,7 +12,7 @@ import random
 import sys
 
 import spindle_core.counters  # what is compiled against Mapping, before something else takes its place
-import spindle_core.inbox
+import spindle_core.inbox_writer
 import spindle_core.memory
 import spindle_core.reader
 from spindle.client import attach

@@ -346,7 +346,7 @@ def test_the_client_stays_light() -> None:
         import spindle.client
         slow = {"asyncio", "uvloop", "numpy", "google.protobuf", "mcap", "rich", "click", "logging"}
         print(sorted(slow & set(sys.modules)))
-        import spindle.group.codec, spindle.client.session, spindle_core.inbox, spindle_core.reader
+        import spindle.group.codec, spindle.client.session, spindle_core.inbox_writer, spindle_core.reader
         print("asyncio" in sys.modules, "numpy" in sys.modules)
     """)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)

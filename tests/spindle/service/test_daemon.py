@@ -284,7 +284,7 @@ def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
     program = textwrap.dedent(f"""
         import os
         import google.protobuf.message, spindle.group.codec, spindle.config.settings  # while they can be read
-        import spindle_core.counters, spindle_core.inbox, spindle_core.memory, spindle_core.reader
+        import spindle_core.counters, spindle_core.inbox_writer, spindle_core.memory, spindle_core.reader
         from spindle.client import attach
         from spindle.group.topics import TopicSpec
         from spindle.errors import AccessDenied

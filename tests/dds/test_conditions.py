@@ -1,0 +1,220 @@
+"""Conditions and wait sets.
+
+Goal: a wait set sleeps until one of what is attached is triggered, and then wakes. Method: one embedded node; events
+instead of sleeping.
+"""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from dds import (
+    DataReader,
+    DataWriter,
+    DDSException,
+    DDSStatus,
+    Entity,
+    GuardCondition,
+    InstanceState,
+    QueryCondition,
+    ReadCondition,
+    SampleState,
+    Topic,
+    ViewState,
+    WaitSet,
+    duration,
+)
+from tests.dds.test_sub import ANY, LONG, SECOND, pair, write_all
+from tests.support import wait_until
+
+
+def test_a_condition_knows_what_its_program_has_just_written(participant):
+    writer, reader = pair(participant)
+    unread = ReadCondition(reader, ViewState.Any | InstanceState.Any | SampleState.NotRead)
+    for number in range(20):
+        assert not unread.triggered
+        writer.write(b"%d" % number)
+        assert unread.triggered
+        assert reader.take(2) == [b"%d" % number]
+
+
+def test_conditions_of_a_reader(participant):
+    writer, reader = pair(participant)
+    waitset = WaitSet(participant)
+    everything = ReadCondition(reader, ANY)
+    unread = ReadCondition(reader, ViewState.Any | InstanceState.Any | SampleState.NotRead)
+    query = QueryCondition(reader, ANY, lambda sample: sample == b"wanted")
+    for one in (everything, unread, query, query):
+        waitset.attach(one)
+    assert waitset.get_entities() == [everything, unread, query]
+    start = time.monotonic()
+    assert waitset.wait(duration(milliseconds=20)) == 0
+    assert time.monotonic() - start >= 0.02
+    threading.Timer(0.02, lambda: writer.write(b"x")).start()
+    assert waitset.wait(LONG) == 2
+    reader.read(5)
+    assert waitset.wait(LONG) == 1
+    write_all(writer, [b"wanted"])
+    assert waitset.wait(0) == 3
+    reader.take(5)
+    assert waitset.wait(0) == 0
+    waitset.detach(everything)
+    waitset.detach(everything)
+    assert not waitset.is_attached(everything) and waitset.is_attached(query)
+
+
+def test_a_waiting_wait_set_uses_no_cpu(participant):
+    writer, reader = pair(participant)
+    write_all(writer, [b"x"])
+    waitset = WaitSet(participant)
+    waitset.attach(ReadCondition(reader, SampleState.Read))  # not triggered, though there is data
+    start = time.thread_time()
+    assert waitset.wait(duration(milliseconds=300)) == 0
+    assert time.thread_time() - start < 0.05
+
+
+def test_guards(participant):
+    guard, waitset = GuardCondition(participant), WaitSet(participant)
+    waitset.attach(guard)
+    assert waitset.wait(0) == 0
+    threading.Timer(0.02, lambda: guard.set(True)).start()
+    assert waitset.wait(LONG) == 1
+    assert guard.read() is True
+    assert guard.take() is True
+    assert guard.take() is False
+    guard.set(True)
+    guard.set(False)
+    assert waitset.wait(0) == 0
+
+
+def test_entities_by_status(participant):
+    topic = Topic(participant, "t", bytes)
+    writer = DataWriter(participant, topic)
+    waitset = WaitSet(participant)
+    waitset.attach(writer)
+    assert waitset.wait(0) == 0
+    made = []
+    thread = threading.Timer(0.02, lambda: made.append(DataReader(participant, topic)))
+    thread.start()
+    assert waitset.wait(LONG) == 1
+    thread.join()
+    assert writer.get_publication_matched_status().current_count == 1
+    assert waitset.wait(0) == 0
+    waitset.attach(made[0])
+    made[0].set_status_mask(DDSStatus.DataAvailable)
+    assert waitset.wait(0) == 0
+    threading.Timer(0.02, lambda: writer.write(b"x")).start()
+    assert waitset.wait(LONG) == 1
+
+
+def test_several_waiters_of_one_reader_all_wake(participant):
+    writer, reader = pair(participant)
+    waitsets = [WaitSet(participant) for _ in range(3)]
+    results = []
+    for one in waitsets:
+        one.attach(ReadCondition(reader, ANY))
+    threads = [threading.Thread(target=lambda one=one: results.append(one.wait(LONG))) for one in waitsets]
+    threads.append(threading.Thread(target=lambda: results.append(len([reader.read_one(timeout=LONG)]))))
+    for one in threads:
+        one.start()
+    wait_until(lambda: len(reader._hub._waiters) == 4)
+    writer.write(b"x")
+    for one in threads:
+        one.join(10)
+    assert results == [1, 1, 1, 1]
+
+
+def test_triggered_by_hand_and_until(participant):
+    waitset = WaitSet(participant)
+    threading.Timer(0.02, lambda: waitset.set_trigger(True)).start()
+    assert waitset.wait(LONG) == 1
+    waitset.set_trigger(False)
+    assert waitset.wait_until(time.time_ns() + duration(milliseconds=5)) == 0
+
+
+def test_without_a_thread(participant):
+    writer, reader = pair(participant)
+    waitset = WaitSet(participant)
+    waitset.attach(ReadCondition(reader, ANY))
+
+    async def main():
+        before = threading.active_count()
+        waiting = asyncio.create_task(waitset.wait_async())
+        await asyncio.sleep(0)
+        assert threading.active_count() == before
+        writer.write(b"x")
+        assert await waiting == 1
+        reader.take(1)
+        assert await waitset.wait_async(duration(milliseconds=5)) == 0
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_attached(participant):
+    waitset = WaitSet(participant)
+    for bad in (Entity(10**9), "x", waitset, WaitSet(participant)):
+        with pytest.raises(DDSException) as caught:
+            waitset.attach(bad)
+        assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+    for cls in (WaitSet, GuardCondition):
+        with pytest.raises(TypeError):
+            cls(None)
+    with pytest.raises(TypeError):
+        ReadCondition(None, ANY)
+
+
+def test_closing_ends_a_wait(participant):
+    waitset, caught = WaitSet(participant), []
+
+    def wait():
+        try:
+            waitset.wait(LONG)
+        except DDSException as error:
+            caught.append(error.code)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waitset.close()
+    thread.join(10)
+    assert caught == [DDSException.DDS_RETCODE_ALREADY_DELETED]
+
+
+def test_closing_the_one_reader_that_is_waited_for_ends_no_wait(participant):
+    """Goal: it is waited for no more, and the rest goes on. Method: a wait that drives the node by this reader."""
+    reader = DataReader(participant, Topic(participant, "topic", bytes))
+    waitset, guard, found = WaitSet(participant), GuardCondition(participant), []
+    waitset.attach(ReadCondition(reader, ANY))
+    waitset.attach(guard)
+    thread = threading.Thread(target=lambda: found.append(waitset.wait(LONG)), daemon=True)
+    thread.start()
+    wait_until(lambda: waitset._known)
+    reader.close()
+    reader._source.wait(waitset._waker, 0, 0)  # as one who has looked just before it was closed
+    guard.set(True)
+    thread.join(10)
+    assert found == [1]
+
+
+def test_who_waits_for_other_states_sleeps_beside_samples_that_are_there(participant):
+    """Goal: samples that a condition isn't about don't keep its waiter awake, of a wait set nor an iterator; those that
+    it is about end the wait. Method: unread samples there, waits for read ones; the thread's processor time."""
+    writer, reader = pair(participant)
+    write_all(writer, [b"a", b"b"])
+    condition = ReadCondition(reader, SampleState.Read | ViewState.Any | InstanceState.Any)
+    waitset = WaitSet(participant)
+    waitset.attach(condition)
+    used_s = time.thread_time()
+    assert waitset.wait(SECOND // 5) == 0
+    assert list(reader.take_iter(condition, timeout=SECOND // 5)) == []
+    assert time.thread_time() - used_s < 0.15
+    timer = threading.Timer(0.05, writer.write, (b"c",))
+    timer.start()
+    assert waitset.wait(SECOND // 5) == 0
+    timer.join()
+    timer = threading.Timer(0.05, reader.read, (1,))
+    timer.start()
+    wait_until(lambda: waitset.wait(SECOND // 20) == 1)
+    assert reader.take_one(condition, timeout=LONG) == b"a"
+    timer.join()
