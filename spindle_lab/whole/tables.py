@@ -11,6 +11,7 @@ had it have gone, or is taken up from journals, the model begins with what the f
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,11 +81,30 @@ def _table_of(log: DeliveryLog) -> tuple[Order, Table]:
     return table_place(copy), Table(kept, tuple(log.table_over()), figures["given_up"], figures["limited"])
 
 
+@dataclasses.dataclass(eq=False)
+class _Read:
+    """How far a node's log has been read: without a gap from `first` to `last`."""
+
+    log: object
+    position: int = 0
+    offset: int = 0
+    first: Order | None = None
+    last: Order = (-1, -1)
+    new: list[Said] = dataclasses.field(default_factory=list)  # what was read just now
+    lacks: tuple[Order, Order] | None = None  # behind which message and before which some were overwritten, just now
+
+    def covers(self, other: _Read) -> bool:
+        """It has had what the other one lacks."""
+        assert other.lacks is not None
+        return self.first is not None and self.first <= other.lacks[0] and self.last >= other.lacks[1]
+
+
 class _Line:
     """One topic, as long as somebody has it."""
 
     def __init__(self, local: LocalTopic, place: Order, table: Table) -> None:
         self._spec = local.spec
+        self.said: dict[Order, Said] = {}  # messages from where the model is
         self.begin(local, place, table)
 
     def begin(self, local: LocalTopic, place: Order, table: Table) -> None:
@@ -93,7 +113,7 @@ class _Line:
         assert local.log is not None
         self.model.restore(table.kept, table.over, local.log.said_ns, table.given_up, table.limited)
         self.place = place  # up to where the model is
-        self.said: dict[Order, Said] = {}  # messages from there on
+        self.said = {order: said for order, said in self.said.items() if order >= place}
         self.tables: dict[Order, Table] = {place: self._table()}
         self.missing = False  # messages that no log has any more
 
@@ -118,7 +138,7 @@ class Tables:
         self._lines: dict[tuple[int, str], _Line | None] = {}  # None: nobody knows what it should be
         self._of: dict[LocalTopic, tuple[_Line | None, object]] = {}
         self._looked: dict[LocalTopic, tuple[object, int]] = {}  # at which log, and how much had been delivered
-        self._read: dict[LocalTopic, tuple[object, int, int]] = {}  # log, position, offset
+        self._read: dict[LocalTopic, _Read] = {}
 
     def look(self, engine: SimEngine) -> None:
         """H3, after a pass of an engine."""
@@ -142,6 +162,8 @@ class Tables:
         if line is None:
             return
         if line.missing:
+            if place < line.place:
+                return  # one that is as far as the model begins it anew
             line.begin(local, place, table)
         expected = line.table_at(place)
         if expected is not None and expected != table:
@@ -197,32 +219,30 @@ class Tables:
 
     def _collect(self, group_id: int, name: str) -> None:
         """What has come into the logs of this topic since the last time."""
-        gap, covered = False, False
+        read: list[_Read] = []
+        line = self._lines.get((group_id, name))
         for slot in self._world.nodes:
             node = slot.attachments.node if slot.attachments is not None else None
             if node is None or node._view is None or node._view.group_id != group_id:
                 continue
             local = node._changes.topics.local.get(name)
             if local is not None and local.log is not None and local.spec.effects:
-                line = self._lines.get((group_id, name))
-                known = self._read.get(local, (None,))[0] is local.log
-                records, overwritten = self._records(local)
-                gap = gap or overwritten
-                covered = covered or (known and bool(records) and not overwritten)
-                for said in records:
+                read.append(self._records(local))
+                for said in read[-1].new:
                     if line is not None and said.order >= line.place:
                         line.said.setdefault(said.order, said)
-        line = self._lines.get((group_id, name))
-        if line is not None and gap and not covered:
-            line.missing = True
+        for one in read:
+            if line is not None and one.lacks is not None and one.lacks[1] > line.place:
+                line.missing = line.missing or not any(other.covers(one) for other in read)
 
-    def _records(self, local: LocalTopic) -> tuple[list[Said], bool]:
+    def _records(self, local: LocalTopic) -> _Read:
         log: Any = local.log
-        before, position, offset = self._read.get(local, (None, 0, 0))
-        if before is not log:
-            position = offset = 0
-        view, gap = log.mapping.view(), False
-        tail, found = int.from_bytes(view[TAIL : TAIL + 8], "little"), []
+        read = self._read.get(local)
+        if read is None or read.log is not log:
+            read = self._read[local] = _Read(log)
+        view, position, offset = log.mapping.view(), read.position, read.offset
+        tail = int.from_bytes(view[TAIL : TAIL + 8], "little")
+        read.new, read.lacks, gap = [], None, False
         while position < tail:
             at = RING + (offset if offset < log.capacity else 0)
             (where, size, kind, tag, writer, key, sequence, source_ns, _, sender, relay,
@@ -236,9 +256,15 @@ class Tables:
                 continue
             stride = (RECORD.size + size + 63) // 64 * 64
             position, offset = position + stride, at - RING + stride
-            found.append(Said((view_id, sequence), key, tag, sender, writer, relay, size, None, source_ns))
-        self._read[local] = log, position, offset
-        return found, gap
+            order = view_id, sequence
+            if gap:
+                read.lacks, gap = (read.last, order), False
+            if read.first is None or (read.lacks is not None and read.lacks[1] == order):
+                read.first = order
+            read.last = order
+            read.new.append(Said(order, key, tag, sender, writer, relay, size, None, source_ns))
+        read.position, read.offset = position, offset
+        return read
 
     # --- late readers
 
