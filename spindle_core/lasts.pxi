@@ -188,7 +188,8 @@ cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         return
     writer = find_author(l, identity_of(r.sender, r.relay, r.writer_id))
     if not concerns(l, at, writer, does):
-        return                       # what it was about made room for it
+        look_over(l, at, r.source_ns)    # what it was about made room for it
+        return
     end = keep_message(l, r)
     l.lasts[end].about = 1        # by us, until it is known who needs it
     meet_end(l, at, end, writer, does)

@@ -17,7 +17,6 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_store_relaxed
 from spindle_core.lasts cimport ALONE, KINDS, NAMED, instance_t, last_t, lasts_t, line_t
-from spindle_core.layout cimport log_record
 
 cdef uint64_t CLEANUP_NEVER = <uint64_t>1 << 62
 cdef uint64_t AHEAD_NS = 30000000000     # a timestamp that is later by more than that is not believed

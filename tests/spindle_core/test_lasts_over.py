@@ -272,6 +272,18 @@ def test_a_key_whose_last_living_sample_goes_is_over() -> None:
     assert topic.figures["limited"] == 1
 
 
+def test_an_end_whose_sample_makes_room_for_it_ends_the_key_all_the_same() -> None:
+    topic = Topic(depth=0, room=4096, cleanup_ns=CLEANUP_NEVER)
+    topic.say(1)
+    topic.say(1, writer=2)
+    topic.ends(1, writer=2)
+    while topic.figures["bytes"] + 192 <= 4096:
+        topic.say(2)
+    assert topic.keys[:2] == [1, 1] and topic.figures["over"] == 0
+    topic.say(1, LEAVES)
+    assert topic.keys[:2] == [1, 2] and topic.figures["given_up"] == topic.figures["over"] == 1
+
+
 # --- the delay
 
 def test_without_a_delay_a_key_goes_at_once() -> None:
