@@ -98,7 +98,7 @@ class Topic(Entity, Generic[T]):
         self._inconsistent = InconsistentTopicStatus()
         self._differing: set[bytes] = set()  # guids of endpoints
         self._told: set[str] = set()  # differences that the log has
-        self._history_depth(own)  # or it raises
+        self._kept(own)  # or it raises
         self._check_own(domain_participant)
         self._enter(domain_participant, policies.DEFAULT + own, listener)
         try:
@@ -209,13 +209,14 @@ class Topic(Entity, Generic[T]):
 
         largest = self._codec.size_max or 0
         size_max = self._size_max or (largest and largest + ROOM)
-        depth = self._history_depth(qos) if level >= Level.VOLATILE else 0
+        kept = self._kept(qos) if level >= Level.VOLATILE else policies.Kept()
         departs = self._codec.key_of is not None or policies.is_exclusive(qos) or bool(policies.lease_ns(qos))
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
-            history_depth=depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            effects=effects() if depth and self._codec.key_of is not None else b"", timing=timing())
+            history_depth=kept.depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
+            effects=effects() if kept.by_instance and self._codec.key_of is not None else b"", timing=timing(),
+            samples_max=kept.samples, keys_max=kept.instances, cleanup_ns=kept.cleanup_ns)
         if self._order:
             spec = dataclasses.replace(
                 spec, name=self._order, type_name=order_groups.TYPE_NAME, type_hash=b"",
@@ -246,15 +247,17 @@ class Topic(Entity, Generic[T]):
                 f"{self._codec.size_max}, and what goes along with each (of its order group, and this writer's "
                 f"Lifespan, OwnershipStrength, Partition) another {inline}: declare the topic with a larger size_max")
 
-    def _history_depth(self, qos: Qos) -> int:
-        """Samples to keep for late joiners, of types with a key of each instance; 0 = what fits."""
+    def _kept(self, qos: Qos) -> policies.Kept:
+        """What is to be kept for late joiners. Raises DDSException (UNSUPPORTED) for what can't be."""
         service = self._own_qos[Policy.DurabilityService] or qos[Policy.DurabilityService]
-        kept = 0 if service is None else policies.service_depth(service, self._codec.key_of is not None, self._order)
+        kept = policies.Kept()
+        if service is not None:
+            kept = policies.kept_by(service, self._codec.key_of is not None, self._order)
         if self._order:
-            return 0  # KeepLast counts this topic alone; the node counts all that it has in one order
+            return policies.Kept()  # KeepLast counts this topic alone; the node counts all that it has in one order
         if service is not None:
             return kept
-        return policies.history_depth(self._own_qos) or policies.history_depth(qos)
+        return policies.Kept(policies.history_depth(self._own_qos) or policies.history_depth(qos))
 
     def _settle(self, own: Qos, extra: Qos | None, is_writer: bool) -> tuple[TopicInfo, Qos]:
         """The agreed topic, declared if need be, and the Qos that a reader or writer with Qos `own` goes by.
@@ -265,7 +268,7 @@ class Topic(Entity, Generic[T]):
         if not self._enabled:
             raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{self!r} is to be enabled first")
         said = self._own_qos + own
-        self._history_depth(said)  # or it raises
+        self._kept(said)  # or it raises
         level = policies.level_of(said)
         if not is_writer and not policies.says_level(self._own_qos):
             level = max(level, 1)

@@ -27,6 +27,8 @@ from spindle_core.hot_path cimport (
     lasts_log_bytes,
     lasts_make,
     lasts_note,
+    lasts_restore_over,
+    lasts_restored,
     log_commit,
     log_publish,
     log_reserve,
@@ -34,7 +36,7 @@ from spindle_core.hot_path cimport (
     log_take_armed,
     timing_note,
 )
-from spindle_core.lasts cimport lasts_t
+from spindle_core.lasts cimport ALONE, EFFECT_WORD, KINDS, NAMED, instance_t, lasts_t
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
@@ -51,7 +53,7 @@ from spindle_core.layout cimport (
 )
 from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
 from spindle_core.memory cimport Mapping
-from spindle_core.timing cimport Timing
+from spindle_core.timing cimport TIMING_WORD, Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -64,6 +66,7 @@ KEPT_LATER = 3    # only later ones: some in between may be gone
 
 TABLE_BYTES_MIN = 4096
 TABLE_BYTES_MAX = (1 << 37) - 1
+CLEANUP_NEVER = 1 << 62
 
 
 cdef class Cursor(Doorbell):
@@ -107,19 +110,21 @@ cdef class Cursor(Doorbell):
 cdef class DeliveryLog:
     """The node's side of a topic's log. `capacity` and `hot` in bytes; `history_depth` 0 = all that fits.
 
-    effects: of each tag, what a message with it does to its key (lasts.pxd), 256 numbers. With it the log keeps the
-    last `history_depth` samples of each key, in `table_bytes` of memory beside the ring.
+    effects: of each tag, what a message with it does to its key (lasts.pxd), 256 numbers. With it the log keeps a table
+    of the last `history_depth` samples of each key (0: all), in `table_bytes` of memory beside the ring; of all keys at
+    most `samples_max`, and of at most `keys_max` keys (0: no limit); what is over for `cleanup_ns` after its end, as
+    `timing` says (CLEANUP_NEVER and more: for ever). See lasts_over.pxi.
     timing: what the topic's messages say of time; it is noted of those that come by append() and note(), and shown to
     readers.
 
     The engine owns the appending side once the log is bound to a topic: its add_reader and remove_reader park the
     predicate thread. The methods here are for a log that no engine delivers into at the moment.
-    Raises ValueError for a capacity that is not between 4096 bytes and 1 TiB, a negative hot part, or a table without
-    depth or room; MemoryError.
+    Raises ValueError for a capacity that is not between 4096 bytes and 1 TiB, a negative hot part, a table without
+    room, or a delay without `timing`; MemoryError.
     """
 
     def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0, bytes effects=b"",
-                 table_bytes=0, Timing timing=None):
+                 table_bytes=0, Timing timing=None, samples_max=0, keys_max=0, cleanup_ns=0):
         if not 4096 <= capacity <= 1 << 40:
             raise ValueError(f"a log of {capacity} bytes: must be between 4096 and {1 << 40}")
         if hot < 0:
@@ -145,12 +150,25 @@ cdef class DeliveryLog:
         if timing is not None:
             log_show_time(s, timing.pointer())
         if effects:
-            if len(effects) != 256 or not history_depth or not TABLE_BYTES_MIN <= table_bytes <= TABLE_BYTES_MAX:
-                raise ValueError(f"a table of the last {history_depth} messages of each key in {table_bytes} bytes: "
-                                 f"there must be at least one, in {TABLE_BYTES_MIN} to {TABLE_BYTES_MAX} bytes")
-            s.lasts = lasts_make(effects, history_depth, table_bytes, int.from_bytes(os.urandom(8), "little"))
-            if s.lasts == NULL:
-                raise MemoryError(f"there is no memory for a table of {table_bytes} bytes")
+            self.make_table(effects, history_depth, table_bytes, samples_max, keys_max, cleanup_ns)
+
+    cdef int make_table(self, bytes effects, history_depth, table_bytes, samples_max, keys_max, cleanup_ns) except -1:
+        cdef int tag
+        if len(effects) != 256 or not TABLE_BYTES_MIN <= table_bytes <= TABLE_BYTES_MAX:
+            raise ValueError(f"a table of the last messages of each key in {table_bytes} bytes: it must have "
+                             f"{TABLE_BYTES_MIN} to {TABLE_BYTES_MAX} bytes, and 256 effects")
+        if 0 < cleanup_ns < CLEANUP_NEVER and self.timing is None:
+            raise ValueError(f"what is over is to be kept for {cleanup_ns} ns: that takes messages that say the time")
+        cdef lasts_t *t = lasts_make(effects, history_depth, table_bytes, int.from_bytes(os.urandom(8), "little"))
+        if t == NULL:
+            raise MemoryError(f"there is no memory for a table of {table_bytes} bytes")
+        self.state.lasts = t
+        t.samples_max, t.keys_max, t.cleanup_ns = samples_max, keys_max, cleanup_ns
+        if self.timing is not None:
+            for tag in range(256):
+                if self.timing.pointer().kinds[tag] == TIMING_WORD:
+                    t.effects[tag] = EFFECT_WORD
+        return 0
 
     def __dealloc__(self):
         lasts_free(self.state.lasts)
@@ -327,14 +345,49 @@ cdef class DeliveryLog:
             self.timing.say(now_ns)
             log_show_time(&self.state, self.timing.pointer())
 
-    def table_stands_for(self, uint64_t view_id, uint64_t sequence, uint64_t given_up, uint64_t given_up_keys):
+    def table_stands_for(self, uint64_t view_id, uint64_t sequence, uint64_t given_up=0, uint64_t given_up_keys=0,
+                         uint64_t limited=0, uint64_t said_ns=0, over=()):
         """The table is another member's: it stands for all before this place in the order, so what the log still gets
-        of that changes nothing. So many messages, and all of so many keys, had found no room in it."""
+        of that changes nothing. So many messages, and all of so many keys, had found no room in it; so many went
+        because of a limit; the order had said this time, and these keys are over (table_over())."""
         cdef lasts_t *t = self.table()
+        cdef uint64_t key, ns
+        cdef bint waits
         t.restoring = False
         t.since_view, t.since_sequence = view_id, sequence
-        t.given_up, t.given_up_keys = given_up, given_up_keys
+        t.given_up, t.given_up_keys, t.limited, t.said_ns = given_up, given_up_keys, limited, said_ns
+        for key, ns, waits in over:
+            lasts_restore_over(t, key, ns, waits)
+        lasts_restored(t)
         t.version += 1
+
+    def table_over(self):
+        """The keys that are over, those that go first first: key, UTC ns since when, and whether that isn't settled
+        yet, as no time was said since. For table_stands_for() of another log."""
+        cdef lasts_t *t = self.table()
+        cdef uint32_t at
+        cdef int kind
+        cdef instance_t *i
+        cdef bint waits
+        found = []
+        for kind in range(KINDS):
+            at, waits = t.over[kind].first, False
+            while at:
+                i = &t.instances[at]
+                waits = waits or at == t.waiting[kind]
+                found.append((i.key, i.over_ns, waits))
+                at = i.over_after
+        return found
+
+    @property
+    def table_due_ns(self):
+        """When a key is to go that is over, UTC: a word that says the time is wanted then. 0: none is."""
+        return u64_load_relaxed(&self.state.lasts.due_ns) if self.state.lasts != NULL else 0
+
+    @property
+    def table_waits(self):
+        """Not 0: a word that says the time is wanted soon, since a key is over; another number for each such word."""
+        return u64_load_relaxed(&self.state.lasts.wait) if self.state.lasts != NULL else 0
 
     def restore_table(self):
         """As if no message had come. What is noted from here on is another member's table, up to table_stands_for()."""
@@ -344,10 +397,12 @@ cdef class DeliveryLog:
 
     def table_figures(self):
         """keys: those of which something is kept; messages: all that is kept, ends included; bytes of bytes_max;
-        given_up: samples that found no room any more; given_up_keys: how often that was all of a key."""
+        given_up: samples that found no room any more; given_up_keys: how often that was all of a key; limited: samples
+        that went because of samples_max or keys_max; over: keys that are over, and kept for a while."""
         cdef lasts_t *t = self.table()
-        return {"keys": t.keys, "messages": t.kept, "bytes": t.bytes, "bytes_max": t.bytes_max, "given_up": t.given_up,
-                "given_up_keys": t.given_up_keys}
+        return {"keys": t.idle[NAMED].count + t.idle[ALONE].count, "messages": t.kept, "bytes": t.bytes,
+                "bytes_max": t.bytes_max, "given_up": t.given_up, "given_up_keys": t.given_up_keys,
+                "limited": t.limited, "over": t.over[NAMED].count + t.over[ALONE].count}
 
     def copy_table(self, bint shared=True):
         """The table as it is, for readers (LogReader, `table`) or for table_messages(), in memory that others can map

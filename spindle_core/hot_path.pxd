@@ -67,13 +67,15 @@ cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil
 cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil
 cdef void advance_committed(subgroup_t *s) noexcept nogil
 
-# lasts_memory.pxi, lasts.pxi
+# lasts_memory.pxi, lasts.pxi, lasts_over.pxi
 cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil
 cdef void lasts_free(lasts_t *l) noexcept nogil
 cdef void lasts_clear(lasts_t *l) noexcept nogil
 cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil
 cdef uint64_t lasts_log_bytes(lasts_t *l) noexcept nogil
 cdef void lasts_copy(lasts_t *l, char *ring) noexcept nogil
+cdef void lasts_restore_over(lasts_t *l, uint64_t key, uint64_t ns, bint waits) noexcept nogil
+cdef void lasts_restored(lasts_t *l) noexcept nogil
 
 # timing.pxi
 cdef void timing_say(timing_t *t, uint64_t now_ns) noexcept nogil

@@ -9,6 +9,14 @@ cdef enum effect:
     EFFECT_ENDS = 4              # the key has ended
     EFFECT_OF_WRITER = 8         # concerns all keys of its writer; alone, says something of the writer
     EFFECT_OF_NODE = 16          # concerns all keys of all writers of its sender's host; only without a writer
+    EFFECT_ALONE = 32            # with EFFECT_SAMPLE: it is of no key that others are of, and no such key is counted
+    EFFECT_WORD = 64             # says what time it is; only without a writer. DeliveryLog knows which tag that is
+
+
+cdef enum:
+    NAMED = 0                    # keys that are counted
+    ALONE = 1                    # those of samples that are of none
+    KINDS = 2
 
 
 # Places in pools: 0 is none.
@@ -21,7 +29,7 @@ cdef struct last_t:
     uint8_t tag
     uint32_t earlier, later      # in the order, of all that is kept
     uint32_t older, newer        # samples of the same key
-    uint32_t of_writer_before, of_writer_after   # samples of the same writer, in no order
+    uint32_t of_writer_before, of_writer_after   # samples of the same writer, the last first
     uint32_t instance, writer    # of a sample; of an end 0
     uint32_t left                # of a sample: with this end its writer has left the key; 0: it hasn't
     uint32_t about               # of what is no sample: how many samples' `left`, keys' `ended`, writers' `word` it is
@@ -36,7 +44,11 @@ cdef struct instance_t:
     uint32_t unleft              # those whose writer has not left the key
     uint32_t ended               # the end of the key, if nothing was said of it since; 0: none
     uint32_t chain               # in its bucket
-    uint32_t before, after       # in the order of their last samples
+    uint32_t before, after       # in the order of their last samples, of those of its kind
+    uint32_t kind                # of its last sample: NAMED or ALONE
+    bint over                    # it has ended, and everybody of whom samples are kept has left it
+    uint32_t over_before, over_after  # in the order in which they came to be over, of those of its kind
+    uint64_t over_ns             # since when, UTC: ascending in that order. While it waits: as the message said
 
 
 # A writer, while samples of it are kept.
@@ -48,6 +60,12 @@ cdef struct author_t:
     uint32_t before, after       # all of them
 
 
+# Keys of one kind, in some order.
+cdef struct line_t:
+    uint32_t first, last
+    uint32_t count
+
+
 cdef struct pool_t:
     uint32_t fresh               # places that were never used begin here
     uint32_t free                # chain of those that were
@@ -55,15 +73,24 @@ cdef struct pool_t:
 
 cdef struct lasts_t:
     uint8_t effects[256]         # by tag
-    uint64_t depth               # samples kept of each key
+    uint64_t depth               # samples kept of each key; 0: no limit
+    uint64_t samples_max         # of all keys together; 0: no limit
+    uint64_t keys_max            # NAMED ones; 0: no limit
+    uint64_t cleanup_ns          # so long a key is kept that is over; CLEANUP_NEVER and more: for ever
     uint64_t bytes_max, bytes
     uint64_t given_up            # samples that found no room any more
     uint64_t given_up_keys
+    uint64_t limited             # samples that went because of samples_max or keys_max
     uint64_t version             # grows with each change
     uint64_t next_view, next_sequence    # place in the order behind the last message that was looked at
     uint64_t since_view, since_sequence  # messages before that place are in already
     bint restoring               # what comes is another table
-    uint32_t keys                # of which something is kept
+    uint64_t said_ns             # the latest time that the order has said, UTC
+    uint64_t due_ns              # when a key is to go that is over, UTC; 0: none. Read by the control thread
+    uint64_t wait                # which wait for a word it is that some key waits for, from 1; 0: none does. As due_ns
+    uint64_t waits               # of these so far
+    bint sooner                  # a word is wanted that wasn't, or earlier: the control thread is to be told
+    uint32_t samples             # that are kept
     uint64_t secret              # no program can aim at one bucket
     uint32_t mask                # of the buckets
     last_t *lasts
@@ -78,6 +105,8 @@ cdef struct lasts_t:
     uint32_t *instance_buckets
     uint32_t *author_buckets
     uint32_t first, last         # in the order
-    uint32_t idle_first, idle_last   # instances, by their last samples
+    line_t idle[KINDS]           # instances, by their last samples
+    line_t over[KINDS]           # instances that are over, by since when
+    uint32_t waiting[KINDS]      # the first of these behind whose end no time was said; 0: none
     uint32_t authors_first
     uint32_t kept                # messages

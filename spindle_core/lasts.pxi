@@ -7,21 +7,28 @@ writer has left the key; the end of the key, if nothing was said of it since; an
 its last sample and its last end. So who reads the table thinks of a key, and of the writers that it hears of, what it
 would think after reading all.
 
-A key that has ended, and that all writers of its samples have left, is forgotten. When memory runs out, the key goes
-whose last sample lies furthest back; its samples are counted as given up.
+A key that has ended, and that all writers of its samples have left, is over, and forgotten some time later. When
+memory runs out, the key goes whose last sample lies furthest back, or without a depth the oldest sample; what goes so
+is counted as given up.
 
-Rules: where all this lies is in lasts_memory.pxi. The work for a message is bounded by the depth, that for the end of a
-writer by the samples kept of it and their keys, that for the end of a node by the table. A table that is filled from
-another's, message by message, becomes the same: so nothing is looked at that left no trace in what is kept.
+Rules: where all this lies is in lasts_memory.pxi, what goes and when in lasts_over.pxi. The work for a message is
+bounded by the depth (without one, by the table), that for the end of a writer by the samples kept of it and their keys,
+that for the end of a node by the table. A table that is filled from another's, message by message, becomes the same: so
+nothing is looked at that left no trace in what is kept, but for what lasts_over.pxi says.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from spindle_core.lasts cimport (
+    ALONE,
+    EFFECT_ALONE,
     EFFECT_ENDS,
     EFFECT_LEAVES,
     EFFECT_OF_NODE,
     EFFECT_OF_WRITER,
     EFFECT_SAMPLE,
+    EFFECT_WORD,
+    KINDS,
+    NAMED,
     author_t,
     instance_t,
     last_t,
@@ -46,6 +53,7 @@ cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
     else:
         i.newest = x.older
     i.count -= 1
+    l.samples -= 1
     i.unleft -= x.left == 0
     if x.of_writer_before:
         l.lasts[x.of_writer_before].of_writer_after = x.of_writer_after
@@ -68,49 +76,47 @@ cdef void forget_instance(lasts_t *l, uint32_t at) noexcept nogil:
     drop_instance(l, at)
 
 
-cdef inline bint is_over(lasts_t *l, uint32_t at) noexcept nogil:
-    """The key has ended, and everybody of whom samples are kept has left it."""
-    cdef instance_t *i = &l.instances[at]
-    return i.unleft == 0 and i.ended != 0 and not l.restoring
-
-
 cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
     l.given_up += l.instances[at].count
     l.given_up_keys += 1
     forget_instance(l, at)
 
 
-cdef bint make_room_for_last(lasts_t *l, uint64_t size, uint32_t spared) noexcept nogil:
-    """Room for a message of `size` bytes, of the instance `spared` (0: of none): other keys go before that one. False
-    if all others are not enough."""
-    cdef uint64_t cost = last_cost(size)
+cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) noexcept nogil:
+    """Room for this message, which is of the instance `spared` (0: of none): other keys go before that one. False if
+    all others are not enough."""
+    cdef uint64_t cost = last_cost(r.size)
     cdef uint32_t at
     if cost > l.bytes_max:
         return False
     while l.bytes + cost > l.bytes_max:
-        at = l.idle_first
-        if at == spared:
-            at = l.instances[at].after
-        if at == 0:
+        at = first_to_go(l, spared)
+        if at:
+            give_up_instance(l, at)
+        elif l.depth or not give_up_oldest(l, spared, r.source_ns):
             return False
-        give_up_instance(l, at)
     return True
 
 
 cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint32_t at = find_instance(l, r.key), place, writer
+    cdef uint32_t kind = ALONE if does & EFFECT_ALONE else NAMED
     cdef last_t *x
     cdef instance_t *i
     if at == 0:
-        at = make_instance(l, r.key)
+        at = make_instance(l, r.key, kind)
     else:
+        remove_over(l, at)
         remove_idle(l, at)
+        l.instances[at].kind = kind
         append_idle(l, at)
         release_end(l, l.instances[at].ended)
         l.instances[at].ended = 0
         if l.instances[at].count == l.depth:
             drop_sample(l, l.instances[at].oldest)
-    while not make_room_for_last(l, r.size, at):
+    limit_keys(l, at)
+    limit_samples(l, at, r.source_ns)
+    while not make_room_for_last(l, r, at):
         l.given_up += 1
         if l.instances[at].count == 0:
             give_up_instance(l, at)
@@ -130,6 +136,7 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         i.oldest = place
     i.newest = place
     i.count += 1
+    l.samples += 1
     i.unleft += 1
     x.of_writer_after = l.authors[writer].first
     if x.of_writer_after:
@@ -137,8 +144,7 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
     l.authors[writer].first = place
     if does & (EFFECT_LEAVES | EFFECT_ENDS):
         meet_end(l, at, place, writer, does)
-        if is_over(l, at):
-            forget_instance(l, at)
+        look_over(l, at, r.source_ns)
 
 
 # --- ends
@@ -177,15 +183,18 @@ cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
     cdef uint32_t writer = find_author(l, identity_of(r.sender, r.relay, r.writer_id))
     if at == 0 or not concerns(l, at, writer, does):
         return
-    if not make_room_for_last(l, r.size, at):
+    if not make_room_for_last(l, r, at):
         give_up_instance(l, at)
+        return
+    writer = find_author(l, identity_of(r.sender, r.relay, r.writer_id))
+    if not concerns(l, at, writer, does):
+        look_over(l, at, r.source_ns)    # what it was about made room for it
         return
     end = keep_message(l, r)
     l.lasts[end].about = 1        # by us, until it is known who needs it
     meet_end(l, at, end, writer, does)
     release_end(l, end)
-    if is_over(l, at):
-        forget_instance(l, at)
+    look_over(l, at, r.source_ns)
 
 
 cdef void leave_all(lasts_t *l, uint32_t end, uint32_t writer, uint8_t does) noexcept nogil:
@@ -202,7 +211,7 @@ cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept 
     cdef uint32_t writer, end, y, following, at
     if find_author(l, identity) == 0:
         return
-    if not make_room_for_last(l, r.size, 0):
+    if not make_room_for_last(l, r, 0):
         return
     writer = find_author(l, identity)
     if writer == 0:
@@ -222,14 +231,15 @@ cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept 
         if is_over(l, at):
             while following and l.lasts[following].instance == at:
                 following = l.lasts[following].of_writer_after
-            forget_instance(l, at)
+            look_over(l, at, r.source_ns)
         y = following
     release_end(l, end)
 
 
 cdef void end_of_node(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint32_t writer, end, at, following
-    if not make_room_for_last(l, r.size, 0):
+    cdef int kind
+    if not make_room_for_last(l, r, 0):
         return
     end = keep_message(l, r)
     l.lasts[end].about = 1
@@ -238,12 +248,12 @@ cdef void end_of_node(lasts_t *l, const log_record *r, uint8_t does) noexcept no
         if l.authors[writer].identity >> 16 == r.sender:
             leave_all(l, end, writer, does)
         writer = l.authors[writer].after
-    at = l.idle_first
-    while at:
-        following = l.instances[at].after
-        if is_over(l, at):
-            forget_instance(l, at)
-        at = following
+    for kind in range(KINDS):
+        at = l.idle[kind].first
+        while at:
+            following = l.instances[at].after
+            look_over(l, at, r.source_ns)
+            at = following
     release_end(l, end)
 
 
@@ -262,8 +272,12 @@ cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil:
         end_of_writer(l, r, does)
     elif does & EFFECT_SAMPLE:
         add_sample(l, r, does)
+    elif does & EFFECT_WORD:
+        if r.writer_id == 0:
+            tell_time(l, r.source_ns)
     elif does:
         end_of_key(l, r, does)
+    look_due(l)
 
 
 # --- copies

@@ -8,7 +8,8 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from spindle_core.lasts cimport author_t, instance_t, last_t, lasts_t, pool_t
+from spindle_core.atomics cimport u64_store_relaxed
+from spindle_core.lasts cimport author_t, instance_t, last_t, lasts_t, line_t, pool_t
 from spindle_core.layout cimport align_up, log_record
 
 cdef enum:
@@ -70,10 +71,15 @@ cdef void lasts_clear(lasts_t *l) noexcept nogil:
 cdef void reset(lasts_t *l) noexcept nogil:
     l.last_pool.fresh = l.block_pool.fresh = l.instance_pool.fresh = l.author_pool.fresh = 1
     l.last_pool.free = l.block_pool.free = l.instance_pool.free = l.author_pool.free = 0
-    l.first = l.last = l.idle_first = l.idle_last = l.authors_first = l.kept = 0
-    l.bytes = l.given_up = l.given_up_keys = 0
+    l.first = l.last = l.authors_first = l.kept = l.samples = 0
+    memset(l.idle, 0, sizeof(l.idle))
+    memset(l.over, 0, sizeof(l.over))
+    memset(l.waiting, 0, sizeof(l.waiting))
+    l.bytes = l.given_up = l.given_up_keys = l.limited = 0
+    l.said_ns = 0
+    u64_store_relaxed(&l.due_ns, 0)
+    u64_store_relaxed(&l.wait, 0)
     l.next_view = l.next_sequence = l.since_view = l.since_sequence = 0
-    l.keys = 0
     l.restoring = False
     l.version += 1
 
@@ -206,7 +212,7 @@ cdef uint32_t find_instance(lasts_t *l, uint64_t key) noexcept nogil:
     return at
 
 
-cdef uint32_t make_instance(lasts_t *l, uint64_t key) noexcept nogil:
+cdef uint32_t make_instance(lasts_t *l, uint64_t key, uint32_t kind) noexcept nogil:
     cdef uint32_t at = l.instance_pool.free, bucket = bucket_of(l, key)
     cdef instance_t *i
     if at:
@@ -217,39 +223,43 @@ cdef uint32_t make_instance(lasts_t *l, uint64_t key) noexcept nogil:
     i = &l.instances[at]
     memset(i, 0, sizeof(instance_t))
     i.key = key
+    i.kind = kind
     i.chain = l.instance_buckets[bucket]
     l.instance_buckets[bucket] = at
-    l.keys += 1
     append_idle(l, at)
     return at
 
 
 cdef void append_idle(lasts_t *l, uint32_t at) noexcept nogil:
     cdef instance_t *i = &l.instances[at]
-    i.before = l.idle_last
+    cdef line_t *line = &l.idle[i.kind]
+    i.before = line.last
     i.after = 0
-    if l.idle_last:
-        l.instances[l.idle_last].after = at
+    if line.last:
+        l.instances[line.last].after = at
     else:
-        l.idle_first = at
-    l.idle_last = at
+        line.first = at
+    line.last = at
+    line.count += 1
 
 
 cdef void remove_idle(lasts_t *l, uint32_t at) noexcept nogil:
     cdef instance_t *i = &l.instances[at]
+    cdef line_t *line = &l.idle[i.kind]
     if i.before:
         l.instances[i.before].after = i.after
     else:
-        l.idle_first = i.after
+        line.first = i.after
     if i.after:
         l.instances[i.after].before = i.before
     else:
-        l.idle_last = i.before
+        line.last = i.before
+    line.count -= 1
 
 
 cdef void drop_instance(lasts_t *l, uint32_t at) noexcept nogil:
     """It has no samples."""
-    l.keys -= 1
+    remove_over(l, at)
     cdef uint32_t *link = &l.instance_buckets[bucket_of(l, l.instances[at].key)]
     while link[0] != at:
         link = &l.instances[link[0]].chain

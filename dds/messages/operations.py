@@ -41,13 +41,20 @@ def end_tag(autodispose: bool) -> int:
 
 def _effect(tag: int) -> int:
     """What a message with this tag does to its key at a node that keeps the last samples of each: as Intake has it."""
-    from spindle.group.topics import EFFECT_ENDS, EFFECT_LEAVES, EFFECT_OF_NODE, EFFECT_OF_WRITER, EFFECT_SAMPLE
+    from spindle.group.topics import (
+        EFFECT_ALONE,
+        EFFECT_ENDS,
+        EFFECT_LEAVES,
+        EFFECT_OF_NODE,
+        EFFECT_OF_WRITER,
+        EFFECT_SAMPLE,
+    )
 
     does = (EFFECT_LEAVES if tag & UNREGISTERS else 0) | (EFFECT_ENDS if tag & DISPOSES else 0)
     if tag & DEPARTS:
         return does | EFFECT_OF_NODE
     if tag == PACKET:
-        return EFFECT_SAMPLE
+        return EFFECT_SAMPLE | EFFECT_ALONE
     if tag == TIME:
         return 0
     if tag & LAPSES:

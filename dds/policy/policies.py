@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from dds.exceptions import DDSException
 from dds.internal import dds_infinity
@@ -114,22 +114,46 @@ def samples_max(qos: Qos, keyed: bool) -> int:
     return min((one for one in counts if one != -1), default=0)
 
 
-def service_depth(service: Any, keyed: bool, order: str) -> int:
-    """Samples that a DurabilityService keeps for late joiners, of types with a key (`keyed`) of each instance; 0 = what
-    fits. `order`: the order group of the topic, empty: none.
+class Kept(NamedTuple):
+    """What nodes keep of a topic for late joiners; 0 = no limit but what fits.
 
-    Raises DDSException (UNSUPPORTED) for a limit that nodes can't keep.
+    depth      samples, of types with a key of each instance
+    samples    of all instances together
+    instances  of which something is kept
+    cleanup_ns how long an instance is kept that was disposed of and that nobody writes any more
+    """
+
+    depth: int = 0
+    samples: int = 0
+    instances: int = 0
+    cleanup_ns: int = 0
+
+    @property
+    def by_instance(self) -> bool:
+        """True if it can't be kept without knowing which instance a sample is of."""
+        return any(self)
+
+
+def kept_by(service: Any, keyed: bool, order: str) -> Kept:
+    """What a DurabilityService keeps for late joiners. `keyed`: the type has a key; else there is one instance, which
+    nobody disposes of. `order`: the order group of the topic, empty: none. DDS 1.4, 2.2.3.5.
+
+    Raises DDSException (UNSUPPORTED) for what nodes can't do in an order group.
     """
     limits = [service.max_samples, service.max_instances, service.max_samples_per_instance]
-    reason = ""
-    if order and limits != [-1, -1, -1]:
-        reason = "what is kept of an order group is limited in bytes, by Topic(history_bytes=); use limits of -1"
-    elif keyed and limits[:2] != [-1, -1]:
-        reason = ("of types with a key, what is kept is limited for each instance, by max_samples_per_instance or the "
-                  "history, and in bytes by Topic(history_bytes=); use a max_samples and max_instances of -1")
-    if reason:
-        raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED, f"a Topic can't have {service!r}: {reason}")
-    bounds = [history_depth(Qos(service.history)) or -1, service.max_samples_per_instance, service.max_samples]
+    if order and (limits != [-1, -1, -1] or service.cleanup_delay):
+        raise DDSException(
+            DDSException.DDS_RETCODE_UNSUPPORTED,
+            f"a Topic can't have {service!r}: what is kept of an order group is limited in bytes, by "
+            "Topic(history_bytes=), whatever becomes of its instances; use limits of -1 and a cleanup_delay of 0")
+    bounds = [history_depth(Qos(service.history)) or -1, service.max_samples_per_instance]
+    if not keyed:
+        return Kept(_least(*bounds, service.max_samples))
+    return Kept(_least(*bounds), _least(service.max_samples), _least(service.max_instances), service.cleanup_delay)
+
+
+def _least(*bounds: int) -> int:
+    """Of bounds of which -1 is none; 0: there is none."""
     return min((one for one in bounds if one != -1), default=0)
 
 

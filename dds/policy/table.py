@@ -167,13 +167,6 @@ def _wrong_service(policy: Any, entity: str) -> str | None:
     return _wrong_depth(policy.history) or _wrong_limits(policy, entity)
 
 
-def _refused_service(policy: Any, entity: str) -> str | None:
-    if policy.cleanup_delay:
-        return ("what is kept of an instance goes as soon as it is disposed of and no writer is registered with it, "
-                "not some time later; use a cleanup_delay of 0")
-    return None
-
-
 def _wrong_blocking_time(policy: Any, entity: str) -> str | None:
     return "max_blocking_time must not be negative" if kind(policy) == "Reliable" and policy.max_blocking_time < 0 \
         else None
@@ -218,8 +211,8 @@ TABLE: tuple[Row, ...] = (
         "the [level of the topic](#the-level-of-a-topic), and whether a reader begins with the history",
         inherited="topic", fits=lambda offered, requested: durability_rank(offered) >= durability_rank(requested)),
     Row("DurabilityService", (TOPIC, WRITER), 22,
-        "how much is kept for [late joiners](#late-joiners), before History; its limits, see there; no cleanup delay",
-        impossible=_wrong_service, refused=_refused_service),
+        "how much is kept for [late joiners](#late-joiners), before History, and how long what was disposed of",
+        impossible=_wrong_service),
     Row("PresentationAccessScope", (PUBLISHER, SUBSCRIBER), 3,
         "samples of a topic always come in order, and [coherent sets](dds.md#coherent-sets) whole. `Group` is about "
         "topics of one [order group](dds.md#order-groups). A reader or writer that is made in a participant may have "

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spindle.cli.common import Target, complete_topic, console, escaped, json_option, print_json, table, target_options
+from spindle.cli.common import (
+    Target,
+    complete_topic,
+    console,
+    escaped,
+    json_option,
+    print_json,
+    table,
+    target_options,
+)
 from spindle.config.settings import size_text
 from spindle.errors import TopicUnknown
+from spindle.group.topics import CLEANUP_NEVER
 
 if TYPE_CHECKING:
     from spindle.group.endpoints import Endpoint
@@ -81,6 +91,10 @@ def as_object(info: TopicInfo, endpoints: list[Endpoint]) -> dict[str, Any]:
         "window": spec.window,
         "history_depth": spec.history_depth,
         "history_bytes": spec.history_bytes,
+        "keyed": bool(spec.effects),
+        "samples_max": spec.samples_max,
+        "keys_max": spec.keys_max,
+        "cleanup_s": spec.cleanup_ns / 1e9,
         "topic_id": info.topic_id,
         "members": list(info.members),
         "senders": list(info.senders),
@@ -149,14 +163,28 @@ def _print_all(listed: list[dict[str, Any]]) -> None:
     console().print(shown)
 
 
+def kept_text(one: dict[str, Any]) -> str:
+    """What is kept of a topic, for people."""
+    count = one["history_depth"]
+    depth = f"{count} message{'s' if count > 1 else ''}" if count else "all messages"
+    room = size_text(one["history_bytes"]) if one["history_bytes"] else "the delivery log"
+    found = [f"{depth}{' of each key' if one['keyed'] else ''} that fit {room}"]
+    if one["samples_max"]:
+        found.append(f"{one['samples_max']} in all")
+    if one["keys_max"]:
+        found.append(f"of {one['keys_max']} keys")
+    if one["cleanup_s"]:
+        delay = "for ever" if one["cleanup_s"] >= CLEANUP_NEVER / 1e9 else f"for {one['cleanup_s']:g} s"
+        found.append(f"a key that has ended {delay}")
+    return ", ".join(found)
+
+
 def _print_one(one: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{escaped(one['name'])}[/]")
     history = "nothing"
     if one["level"] in ("volatile", "logged"):
-        depth = f"{one['history_depth']} messages" if one["history_depth"] else "all messages"
-        room = size_text(one["history_bytes"]) if one["history_bytes"] else "the delivery log"
-        history = f"{depth} that fit {room}"
+        history = kept_text(one)
     kind = escaped(one["type"]) + (f" ({one['type_hash'][:16]})" if one["type_hash"] else "")
     facts = table("", "")
     facts.show_header = False

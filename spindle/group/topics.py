@@ -25,8 +25,10 @@ SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
 TAG_MAX = 0xFF  # of a message, what it is to the layer above; 0: an ordinary one
 WINDOW_MAX = 65536  # slots of one sender's ring
 EFFECTS = 256  # one for each tag
-EFFECT_SAMPLE, EFFECT_LEAVES, EFFECT_ENDS, EFFECT_OF_WRITER, EFFECT_OF_NODE = 1, 2, 4, 8, 16  # see the core's lasts.pxd
-EFFECT_MAX = 31
+# See the core's lasts.pxd.
+EFFECT_SAMPLE, EFFECT_LEAVES, EFFECT_ENDS, EFFECT_OF_WRITER, EFFECT_OF_NODE, EFFECT_ALONE = 1, 2, 4, 8, 16, 32
+EFFECT_MAX = 63
+CLEANUP_NEVER = 1 << 62  # ns; what is over for so long or longer is kept until its place is needed
 TIMING_NONE, TIMING_UNTIL, TIMING_FOR, TIMING_WORD = range(4)  # see the core's timing.pxd
 TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says otherwise
 TABLE_MESSAGES_MIN = 4  # of the largest; as many have room whatever history_bytes says
@@ -74,10 +76,15 @@ class TopicSpec:
     departure        tag (1 to 255) of a message without payload that every member finds behind the last message of a
                      view for each sender that didn't live into the next one: its writers have all ended. 0 = none
     effects          of each tag, what a message with it does to its key: 256 numbers, sums of EFFECT_...; messages have
-                     keys then, and history_depth (at least 1) counts the samples of each. Empty = messages have none
+                     keys then, history_depth counts the samples of each, and the limits below hold. Empty = messages
+                     have none
     timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages
                      count for a time only, the order says when that is over, by a message with the tag of TIMING_WORD,
-                     of which there is one. Empty = they say nothing
+                     of which there is one, and which has no effect. Empty = they say nothing
+    samples_max      messages kept of all keys together; 0 = no limit. What is over goes first, then the oldest
+    keys_max         keys of which something is kept; 0 = no limit. What is over goes first, then what is silent longest
+    cleanup_ns       how long a key is kept that is over: it has ended, and all whose samples are kept have left it. By
+                     what the order says of time, so `timing` is needed; CLEANUP_NEVER and more = for ever
     Raises ConfigError if a value is impossible.
     """
 
@@ -92,6 +99,9 @@ class TopicSpec:
     departure: int = 0
     effects: bytes = b""
     timing: bytes = b""
+    samples_max: int = 0
+    keys_max: int = 0
+    cleanup_ns: int = 0
 
     def __post_init__(self) -> None:
         for label, text in (("topic name", self.name), ("type name", self.type_name)):
@@ -110,20 +120,28 @@ class TopicSpec:
         for label, value, low, high in (
             ("size_max", self.size_max, 0, SIZE_MAX_LIMIT), ("window", self.window, 0, WINDOW_MAX),
             ("history_depth", self.history_depth, 0, 1 << 40), ("history_bytes", self.history_bytes, 0, 1 << 36),
-            ("departure", self.departure, 0, TAG_MAX),
+            ("departure", self.departure, 0, TAG_MAX), ("samples_max", self.samples_max, 0, 1 << 40),
+            ("keys_max", self.keys_max, 0, 1 << 40), ("cleanup_ns", self.cleanup_ns, 0, (1 << 63) - 1),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{label} {value} of topic {self.name!r} is out of range {low} to {high}")
         if self.effects and (len(self.effects) != EFFECTS or max(self.effects) > EFFECT_MAX):
             raise ConfigError(f"effects of topic {self.name!r} must be {EFFECTS} numbers from 0 to {EFFECT_MAX}")
-        if self.effects and not (self.history_depth and self.level.keeps_history):
-            raise ConfigError(f"topic {self.name!r} is to keep messages of each key: that takes a history_depth of at "
-                              "least 1, and a level that keeps history")
-
+        if self.effects and not self.level.keeps_history:
+            raise ConfigError(f"topic {self.name!r} is to keep messages of each key: that takes a level that keeps "
+                              "history")
+        if (self.samples_max or self.keys_max or self.cleanup_ns) and not self.effects:
+            raise ConfigError(f"topic {self.name!r} has limits for its keys (samples_max, keys_max, cleanup_ns), and "
+                              "effects don't say what its messages do to their keys")
         if self.timing and (len(self.timing) != EFFECTS or max(self.timing) > TIMING_WORD
                             or self.timing.count(TIMING_WORD) != 1 or self.timing[0] == TIMING_WORD):
             raise ConfigError(f"timing of topic {self.name!r} must be {EFFECTS} numbers from 0 to {TIMING_WORD}, "
                               "and that of one tag the last")
+        if self.effects and self.timing and self.effects[self.time_tag]:
+            raise ConfigError(f"the message of topic {self.name!r} that says the time must have no effect on keys")
+        if 0 < self.cleanup_ns < CLEANUP_NEVER and not self.timing:
+            raise ConfigError(f"topic {self.name!r} is to keep what is over for {self.cleanup_ns} ns: that takes "
+                              "timing, with a tag of the message that says what time it is")
 
     @property
     def time_tag(self) -> int:
@@ -150,8 +168,9 @@ class TopicSpec:
     def check_same(self, wanted: TopicSpec) -> None:
         """Raise TopicMismatch if `wanted` differs from this agreed specification in what must be equal everywhere.
 
-        What is left open (`size_max`, `window` or `departure` 0), the history limits and whether they count for each
-        key, what messages say of time, and types that evolve are taken from the first declarer without complaint.
+        What is left open (`size_max`, `window` or `departure` 0), the history limits, whether they count for each key
+        and how long one is kept that is over, what messages say of time, and types that evolve are taken from the first
+        declarer without complaint.
         """
         differences = []
         kind = self.type_hash[:KIND_BYTES]

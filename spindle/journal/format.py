@@ -197,6 +197,12 @@ LIVE_TRAILER = encode(DataEnd(0)) + encode(Footer(0, 0, 0)) + MAGIC
 FOOTER_SIZE = len(encode(Footer(0, 0, 0)))
 
 
+def timestamp_of(log_time: int, publish_time: int) -> int:
+    """The timestamp that a message came with, UTC ns; 0: it had none. (One that is to the nanosecond when it was
+    delivered counts as none, too.)"""
+    return publish_time if publish_time != log_time else 0
+
+
 def padding_header(offset: int, file_size: int) -> bytes:
     """Record header at `offset` for the padding of a live file of `file_size` bytes."""
     return RECORD.pack(PADDING, file_size - len(LIVE_TRAILER) - offset - RECORD.size)

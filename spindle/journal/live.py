@@ -222,8 +222,8 @@ class JournalFile:
             if not 0 < published <= U64_MAX:
                 published = log_time
             channel = self._channels[info.sender, _writer_of(info)]
-            if relayed and channel in relayed:
-                relayed[channel] = published
+            if relayed and channel in relayed and info.source_timestamp:
+                relayed[channel] = published  # what a node says in its name has none, and says nothing of how far it is
             size = len(payload)
             parts.append(pack(opcode, MESSAGE_FIXED + size, channel, sequence & 0xFFFFFFFF, log_time, published))
             parts.append(payload)

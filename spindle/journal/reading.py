@@ -24,6 +24,7 @@ from spindle.journal.format import (
     CommitLayout,
     Damage,
     parse_channel,
+    timestamp_of,
 )
 from spindle.journal.names import file_safe, parse
 from spindle.journal.recovery import corrupt_error, open_scan
@@ -45,10 +46,15 @@ class JournalMessage:
     index: int  # place in the node's delivery log of that life
     position: int  # place in the journal, over all files
     log_time: int  # delivery at the node, UTC ns
-    publish_time: int  # the writer's timestamp, UTC ns
+    publish_time: int  # the writer's timestamp, UTC ns; log_time if it had none
     payload: bytes
     tag: int = 0  # what it was written with; 0: an ordinary message
     key: int = 0  # of what it is about; 0: of nothing in particular, or its topic has no keys
+
+    @property
+    def source_ns(self) -> int:
+        """The timestamp that it came with, UTC; 0: none."""
+        return timestamp_of(self.log_time, self.publish_time)
 
 
 class JournalFiles(NamedTuple):

@@ -5,14 +5,15 @@ Why in the journal: when all nodes of a topic were down, nobody else knows how f
 and files that are deleted, or that this node never had, don't matter.
 
 Rules: a file's head names at most RELAYED_MAX writers, and memory holds at most twice as many: the journal forgets
-those that have been silent for longest, by their own clocks.
+those that have been silent for longest, by their own clocks. A message without a timestamp, which a node has said in
+such a writer's name, says nothing of how far it has got.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from spindle.journal.format import MESSAGE, RECORD, WRITER_MASK, CommitLayout, parse_channel
+from spindle.journal.format import MESSAGE, RECORD, WRITER_MASK, CommitLayout, parse_channel, timestamp_of
 
 RELAYED_MAX = 8192  # writers
 WRITER_SHIFT = 16  # a channel's writer is one of those if its number has anything above so many bits...
@@ -58,11 +59,11 @@ class Relays:
             return
         offset, base = sum(map(len, layout.channel_records)), layout.record.sequence
         while offset + MESSAGE.size <= len(body):
-            _, length, channel, low, _, published = MESSAGE.unpack_from(body, offset)
+            _, length, channel, low, log_time, published = MESSAGE.unpack_from(body, offset)
             if before is not None and base + ((low - base) & 0xFFFFFFFF) >= before:
                 return
             if channel in self._channels:
-                self.note(self._channels[channel], published)
+                self.note(self._channels[channel], timestamp_of(log_time, published))
             offset += RECORD.size + length
 
 

@@ -271,7 +271,7 @@ class Status(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
-    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects", "timing")
+    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects", "timing", "samples_max", "keys_max", "cleanup_ns")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +283,9 @@ class TopicSpec(_message.Message):
     DEPARTURE_FIELD_NUMBER: _ClassVar[int]
     EFFECTS_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_MAX_FIELD_NUMBER: _ClassVar[int]
+    KEYS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CLEANUP_NS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type_name: str
     type_hash: bytes
@@ -294,7 +297,10 @@ class TopicSpec(_message.Message):
     departure: int
     effects: bytes
     timing: bytes
-    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ..., timing: _Optional[bytes] = ...) -> None: ...
+    samples_max: int
+    keys_max: int
+    cleanup_ns: int
+    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ..., timing: _Optional[bytes] = ..., samples_max: _Optional[int] = ..., keys_max: _Optional[int] = ..., cleanup_ns: _Optional[int] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
     __slots__ = ("spec", "topic_id", "members", "senders")

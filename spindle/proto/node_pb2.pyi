@@ -308,18 +308,20 @@ class EndpointRemoved(_message.Message):
     def __init__(self, guid: _Optional[bytes] = ...) -> None: ...
 
 class HistoryChunk(_message.Message):
-    __slots__ = ("messages", "last", "number", "start", "problem")
+    __slots__ = ("messages", "last", "number", "start", "problem", "over")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[HistoryMessage]
     last: bool
     number: int
     start: HistoryStart
     problem: str
-    def __init__(self, messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
+    over: _containers.RepeatedCompositeFieldContainer[KeyOver]
+    def __init__(self, messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ..., over: _Optional[_Iterable[_Union[KeyOver, _Mapping]]] = ...) -> None: ...
 
 class HistoryStart(_message.Message):
     __slots__ = ("lives", "after", "until_view", "relayed", "table")
@@ -336,16 +338,28 @@ class HistoryStart(_message.Message):
     def __init__(self, lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., after: _Optional[_Union[Order, _Mapping]] = ..., until_view: _Optional[int] = ..., relayed: _Optional[_Iterable[_Union[RelayedWriter, _Mapping]]] = ..., table: _Optional[_Union[KeyTable, _Mapping]] = ...) -> None: ...
 
 class KeyTable(_message.Message):
-    __slots__ = ("behind", "given_up", "given_up_keys", "said_ns")
+    __slots__ = ("behind", "given_up", "given_up_keys", "said_ns", "limited")
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_KEYS_FIELD_NUMBER: _ClassVar[int]
     SAID_NS_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_FIELD_NUMBER: _ClassVar[int]
     behind: Order
     given_up: int
     given_up_keys: int
     said_ns: int
-    def __init__(self, behind: _Optional[_Union[Order, _Mapping]] = ..., given_up: _Optional[int] = ..., given_up_keys: _Optional[int] = ..., said_ns: _Optional[int] = ...) -> None: ...
+    limited: int
+    def __init__(self, behind: _Optional[_Union[Order, _Mapping]] = ..., given_up: _Optional[int] = ..., given_up_keys: _Optional[int] = ..., said_ns: _Optional[int] = ..., limited: _Optional[int] = ...) -> None: ...
+
+class KeyOver(_message.Message):
+    __slots__ = ("key", "ns", "waits")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    key: int
+    ns: int
+    waits: bool
+    def __init__(self, key: _Optional[int] = ..., ns: _Optional[int] = ..., waits: bool = ...) -> None: ...
 
 class RelayedWriter(_message.Message):
     __slots__ = ("writer", "source_ns")

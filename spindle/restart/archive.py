@@ -55,6 +55,6 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
 
 
 def plain(one: JournalMessage) -> Message:
-    """A journal's message as it goes into a delivery log."""
-    return Message(one.payload, one.sender, one.sequence, one.view_id, one.publish_time, one.writer & 0xFFFF,
-                   one.log_time, one.writer >> 16 & 0xFFFFFFFF, one.tag, one.key)
+    """A journal's message as it goes into a delivery log: with the timestamp that it has in everybody's."""
+    return Message(one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer & 0xFFFF, one.log_time,
+                   one.writer >> 16 & 0xFFFFFFFF, one.tag, one.key)

@@ -35,6 +35,7 @@ from spindle.restart.pieces import Gatherer
 from spindle.restart.questions import Questions
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
 from spindle.restart.streams import Refused, Stream, Unavailable
+from spindle.restart.tables import TableState, add, begun_by
 from spindle.waiting import within
 
 if TYPE_CHECKING:
@@ -233,6 +234,7 @@ class CatchingUp:
             topic=self.local.spec.name, view_id=self._entered, empty=self.last == NOTHING,
             lives=lives_to_wire(self._lives), end=order_to_wire(self.last))
         gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
+        table: TableState | None = None
         stream = self._questions.stream(guide, request)
         with stream:
             self._stream = stream
@@ -240,9 +242,8 @@ class CatchingUp:
                 while True:
                     chunk = await stream.take()
                     if chunk.start.HasField("table"):
-                        table = chunk.start.table
-                        behind = order_from_wire(table.behind)
-                        self.local.take_table(behind, table.given_up, table.given_up_keys, table.said_ns)
+                        table = begun_by(chunk.start.table)
+                        self.local.take_table(table)
                     elif chunk.HasField("start"):
                         agreed = order_from_wire(chunk.start.after)
                         if self.last > agreed:
@@ -251,6 +252,7 @@ class CatchingUp:
                         await self._conform(lives_from_wire(chunk.start.lives))
                         await self._learn(chunk.start)
                         self.until_view = chunk.start.until_view
+                    self._take_over(table, chunk, guide)
                     await self._feed(gatherer, chunk, guide)
                     if chunk.last:
                         break
@@ -260,6 +262,14 @@ class CatchingUp:
             await self.local.journal_is_durable()
             await self._update(holders=self._holders(), whole=True, successor=None)
         return True
+
+    def _take_over(self, table: TableState | None, chunk: pb.HistoryChunk, node_id: int) -> None:
+        """Which keys of the table are over, if a chunk says so. Raises Refused for nonsense."""
+        try:
+            if table is not None:
+                add(table, chunk, self.local.spec.table_bytes)
+        except WireError as error:
+            raise Refused(f"node {node_id}: {error}") from error
 
     def _holders(self) -> Holders:
         return Holders(self._view.view_id, self._topic.members)

@@ -28,6 +28,7 @@ from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wir
 from spindle.restart.history import Donation
 from spindle.restart.pieces import Cutter, Message
 from spindle.restart.streams import Unavailable, Window
+from spindle.restart.tables import state_of, to_chunks
 
 if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
@@ -323,15 +324,14 @@ async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | 
 async def _from_table(local: TopicHere) -> AsyncGenerator[pb.HistoryChunk, None]:
     """What is kept of each key here, as it is now. It stands for all that came before the asker's membership, and
     perhaps for more: whoever has this table, and then what comes after it, lacks nothing."""
-    from spindle_core.delivery import table_messages, table_place
+    from spindle_core.delivery import table_messages
 
     assert local.log is not None
     with local.engine.parked():
-        copy, figures = local.log.copy_table(shared=False), local.log.table_figures()
-        said_ns = local.log.said_ns
-    yield pb.HistoryChunk(start=pb.HistoryStart(table=pb.KeyTable(
-        behind=order_to_wire(table_place(copy)), given_up=figures["given_up"],
-        given_up_keys=figures["given_up_keys"], said_ns=said_ns)))
+        copy = local.log.copy_table(shared=False)
+        state = state_of(local.log, copy)
+    for chunk in to_chunks(state):
+        yield chunk
     async for chunk in _in_chunks(map(Message._make, table_messages(copy))):
         yield chunk
 

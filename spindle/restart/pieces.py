@@ -22,6 +22,7 @@ from spindle.restart.chain import Order
 CHUNK_BYTES = 128 << 10  # payload of one chunk
 CHUNK_MESSAGES = 1024
 PIECE_COST = 64  # bytes that a message or piece is taken to cost beside its payload
+OVER_COST = 32  # ... and a key that is over
 CHUNK_COST_MAX = CHUNK_BYTES + CHUNK_MESSAGES * PIECE_COST
 WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
 
@@ -53,7 +54,7 @@ class Message(NamedTuple):
 
 def cost(chunk: pb.HistoryChunk) -> int:
     """How much of a history a chunk is, in bytes."""
-    return sum(len(one.payload) + PIECE_COST for one in chunk.messages)
+    return sum(len(one.payload) + PIECE_COST for one in chunk.messages) + len(chunk.over) * OVER_COST
 
 
 class Cutter:

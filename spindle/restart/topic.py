@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spindle.journal import Journal
     from spindle.restart.chain import Life, Order, Summary
     from spindle.restart.history import Message
+    from spindle.restart.tables import TableState
     from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
 
@@ -68,9 +69,9 @@ class TopicHere(Protocol):
     def note_history(self, messages: list[Message]) -> None:
         """Messages that come before all that will be in the log, in their order, for the table of keys."""
 
-    def take_table(self, behind: Order, given_up: int, given_up_keys: int, said_ns: int) -> None:
-        """The history was another member's table: it stands for all before the place `behind`. What time the order had
-        said by then."""
+    def take_table(self, table: TableState) -> None:
+        """The history is another member's table, of which this is known beside the messages. It may be added to until
+        the history is whole."""
 
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""

@@ -121,6 +121,8 @@ TOPIC_GAUGES: dict[str, str] = {
     "given_up_keys": "how often all that was kept of a key was given up for that reason",
     "kept_bytes": "bytes that the last samples of each key take, for late joiners",
     "keys": "keys of which samples are kept for late joiners",
+    "keys_over": "of these, those that have ended and are kept for a while",
+    "limited": "samples for late joiners that went because a topic may keep no more samples or keys",
     "readers": "readers of applications on this node",
     "writers": "writers of applications on this node",
 }

@@ -29,6 +29,7 @@ from spindle.group.topics import SLOT_OVERHEAD
 from spindle.restart.catching_up import CatchingUp, guides
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
 from spindle.restart.history import Donation, Message, local_reader
+from spindle.restart.tables import TableState, become
 from spindle.topics.ports import ReaderPort, WriterPort
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class LocalTopic:
         self._history_of: int | None = None  # view id whose history is still coming
         self.began_anew = False  # this membership's log: what was before it, if anything, no member has any more
         self._restoring = False  # the log's table of keys is becoming another member's
-        self._table: tuple[Order, int, int] | None = None  # what that stands for, once all of it is here
+        self._table: TableState | None = None  # what is known of that beside its messages
         self.first_order: Order = NOTHING  # of this membership's log
         self.catching_up: CatchingUp | None = None  # while the topic isn't whole here
         self._noted: Holders | None = None  # whom the ledger is to name; None while this node isn't whole
@@ -176,14 +177,16 @@ class LocalTopic:
     # --- history and backlog
 
     def table_figures(self) -> dict[str, int]:
-        """What is kept of each key: keys, messages and bytes of it, and what found no room any more. Empty without."""
+        """What is kept of each key: keys, messages and bytes of it, keys that are over, what found no room any more,
+        and what went because of a limit. Empty without."""
         if self.log is None or not self.log.keeps_table:
             return {}
         with self.engine.parked():
             figures = self.log.table_figures()
         return {"keys": figures["keys"], "kept": figures["messages"], "kept_bytes": figures["bytes"],
                 "kept_bytes_max": figures["bytes_max"], "given_up": figures["given_up"],
-                "given_up_keys": figures["given_up_keys"]}
+                "given_up_keys": figures["given_up_keys"], "limited": figures["limited"],
+                "keys_over": figures["over"]}
 
     @property
     def fills_table(self) -> bool:
@@ -202,11 +205,11 @@ class LocalTopic:
         for message in messages:
             log.note(*message)
 
-    def take_table(self, behind: Order, given_up: int, given_up_keys: int, said_ns: int) -> None:
-        """The history was another member's table: it stands for all before the place `behind`. Takes effect when all of
+    def take_table(self, table: TableState) -> None:
+        """The history is another member's table, of which this is known beside the messages. Takes effect when all of
         it is here, with filled()."""
-        self._table = behind, given_up, given_up_keys
-        self.make_log().say_time(said_ns)
+        self._table = table
+        self.make_log().say_time(table.said_ns)
 
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
@@ -254,8 +257,7 @@ class LocalTopic:
             return  # the next chunk starts it again
         if self._restoring:
             self.began_anew = self._table is None
-            behind, given_up, given_up_keys = self._table or ((0, 0), 0, 0)
-            self.make_log().table_stands_for(*behind, given_up, given_up_keys)
+            become(self.make_log(), self._table or TableState((0, 0)))
             self._restoring, self._table = False, None
         self._place_waiting()
         while self._backlog:
@@ -301,7 +303,8 @@ class LocalTopic:
                            LOG_MESSAGES_MIN * (spec.size_max + SLOT_OVERHEAD))
             self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
                                    keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
-                                   effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing)
+                                   effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing,
+                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 

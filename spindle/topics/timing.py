@@ -1,8 +1,9 @@
 """Who says in a topic's order what time it is, and when.
 
-Messages may count for a time only (`timing` of the topic's specification). When that is over is decided in the order,
-by a message "it is now" that a node says in its own name, so that all members find it at the same place. The core notes
-at each member when something will be over next; here is the clock.
+Messages may count for a time only (`timing` of the topic's specification), and keys that have ended be kept for a time
+only (`cleanup_ns`). When that is over is decided in the order, by a message "it is now" that a node says in its own
+name, so that all members find it at the same place. The core notes at each member when something will be over next;
+here is the clock.
 
 Rules:
 - The members of a topic stand in a line: its senders by their ranks, then the others. The first says the time when it
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from spindle.errors import SpindleError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from spindle.group.view import View
     from spindle.topics.local_topic import LocalTopic
     from spindle.topics.ports import WriterPort
+    from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
     from spindle_core.timing import Timing
 
@@ -36,6 +38,8 @@ PERIOD_S = 0.01  # between two times that a node says in one topic
 AGAIN_S = 1.0  # what was said and is not delivered by then is said again: delivery may be held up
 VOICE_S = 2.0  # a voice stays open that long ahead of the next use, where opening one changes the view
 LOOK_S = 3600.0  # the longest that a timer runs: clocks may be set
+SOON_NS_MIN = 1_000_000  # what is wanted soon is said so much later, or
+DUE_SHARE_BITS = 6  # after a share of the delay that is so many bits smaller, as in the core's timing.pxd
 AHEAD_NS = 1_000_000_000  # a time that is so far ahead of this node's clock is worth a warning
 WARNING_S = 60.0  # between two of these
 NS = 1_000_000_000
@@ -53,6 +57,7 @@ class Timekeeper:
         self._open_voice, self._close_voice = open_voice, close_voice
         self._timer: asyncio.TimerHandle | None = None
         self._voices: dict[str, WriterPort] = {}
+        self._waits: dict[str, tuple[DeliveryLog, int, int]] = {}  # log, number of the word, when
         self._said: dict[str, tuple[int, float]] = {}  # by topic: what this node has said last, and when (loop's time)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # voices that are being opened or closed
         self._warned = -WARNING_S
@@ -69,10 +74,14 @@ class Timekeeper:
                 continue
             if timing.said_ns > now_ns + AHEAD_NS:
                 self._warn(name, timing.said_ns - now_ns)
-            if timing.next_ns or name in self._voices:
-                following = min(following, self._look_at(name, local, timing, now_ns))
+            due_ns = min(filter(None, (timing.next_ns, *self._due_of_table(name, local, now_ns))), default=0)
+            if due_ns or name in self._voices:
+                following = min(following, self._look_at(name, local, timing, due_ns, now_ns))
         for name in [one for one in self._voices if one not in self._topics or not self._topics[one].member]:
             del self._voices[name]  # with its topic, or with this node's part in it
+        for name in [one for one, (log, _, _) in self._waits.items()
+                     if one not in self._topics or self._topics[one].log is not log]:
+            del self._waits[name]
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -93,16 +102,29 @@ class Timekeeper:
 
     # --- one topic
 
-    def _look_at(self, name: str, local: LocalTopic, timing: Timing, now_ns: int) -> float:
+    def _due_of_table(self, name: str, local: LocalTopic, now_ns: int) -> Iterator[int]:
+        """When the time is to be said because of keys that are over: when one goes; and soon after one has come to be
+        over, since its delay begins with that, but once for all of a small share of the delay."""
+        log = local.log
+        if log is None or not local.spec.cleanup_ns:
+            return
+        yield log.table_due_ns
+        if waits := log.table_waits:
+            known = self._waits.get(name)
+            if known is None or known[:2] != (log, waits):
+                soon_ns = max(SOON_NS_MIN, local.spec.cleanup_ns >> DUE_SHARE_BITS)
+                known = self._waits[name] = log, waits, now_ns + soon_ns
+            yield known[2]
+
+    def _look_at(self, name: str, local: LocalTopic, timing: Timing, due_ns: int, now_ns: int) -> float:
         """Says what is to be said; returns when to look again, in s."""
-        due_ns = timing.next_ns
         place = self._place(name, local) if due_ns else None
         if place is None:
             self._rest(name, local, LOOK_S)
             return LOOK_S
         left_s = (due_ns - now_ns) / NS + place * TURN_S
         if left_s <= 0:
-            left_s = self._say(name, local, timing, max(now_ns, timing.said_ns))
+            left_s = self._say(name, local, due_ns, max(now_ns, timing.said_ns))
         else:
             self._rest(name, local, left_s)
         return max(0.001, min(left_s, LOOK_S - 1))
@@ -119,11 +141,11 @@ class Timekeeper:
         line = [*topic.senders, *(one for one in topic.members if one not in topic.senders)]
         return line.index(self._node_id)
 
-    def _say(self, name: str, local: LocalTopic, timing: Timing, now_ns: int) -> float:
+    def _say(self, name: str, local: LocalTopic, due_ns: int, now_ns: int) -> float:
         """Says it, unless that was done; returns when to look again, in s."""
         loop_s = asyncio.get_running_loop().time()
         said_ns, at_s = self._said.get(name, (0, -AGAIN_S))
-        wait_s = AGAIN_S if timing.next_ns <= said_ns else PERIOD_S
+        wait_s = AGAIN_S if due_ns <= said_ns else PERIOD_S
         if loop_s < at_s + wait_s:
             return at_s + wait_s - loop_s
         if name in self._tasks:

@@ -153,6 +153,9 @@ cdef void finish(node_t *node, subgroup_t *s, pass_t *p) noexcept nogil:
     if s.log != NULL:
         log_publish(s.log)
         node.n_readers += log_take_armed(s.log, &node.readers[node.n_readers], CURSORS_MAX - node.n_readers)
+        if s.log.lasts != NULL and s.log.lasts.sooner:
+            s.log.lasts.sooner = False
+            node.control_changed = True      # the control thread has the clock, and says the time
     node.counters[C_DELIVERY_BATCHES] += 1
     node.counters[C_DELIVERY_MESSAGES] += p.messages
     node.counters[C_DELIVERED_BYTES] += p.bytes

@@ -26,11 +26,11 @@ Examples:
 @click.option("--core", is_flag=True, help="The core and the membership machine alone, instead of whole nodes.")
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
-@click.option("--having", type=click.Choice(["remotes", "liars", "newer", "guarded", "resets", "crowded",
+@click.option("--having", type=click.Choice(["remotes", "liars", "newer", "guarded", "resets", "crowded", "limits",
                                           "embedded", "keyed", "replicas"]),
               help="Only seeds whose runs of whole nodes have programs without a node, programs that lie, newer "
-              "settings, keys and rules, broken connections, tens of topics, nodes inside programs, messages with "
-              "keys, or programs with a replicated object.")
+              "settings, keys and rules, broken connections, tens of topics, limits of what is kept of each key, nodes "
+              "inside programs, messages with keys, or programs with a replicated object.")
 @click.option("--seed", type=click.IntRange(0), help="Run one seed.")
 @click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Run one seed and print every event.")
 @click.option("--until", type=click.IntRange(1), metavar="STEP", help="With --replay: stop after this step.")

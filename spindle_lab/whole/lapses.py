@@ -52,7 +52,7 @@ class Lapses:
         reading.program.world.met("a reader is told that a writer gives no sign of life")
         if writing.program.outside:
             return
-        if not writing.lease_ns and not writing.node.alive:
+        if not writing.lease_ns and (not writing.node.alive or writing.node.result is not None):
             return  # said of a writer of the node's next life, which has the same number
         reading.lapsed.add(name)
         now_ns = reading.program.world.system.now_ns

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from spindle.group.topics import (
+    CLEANUP_NEVER,
+    EFFECT_ALONE,
     EFFECT_ENDS,
     EFFECT_LEAVES,
     EFFECT_OF_NODE,
@@ -18,6 +20,8 @@ from spindle.group.topics import (
     EFFECT_SAMPLE,
     TopicSpec,
 )
+
+AHEAD_NS = 30_000_000_000  # a timestamp that is later than the agreed time by more than that is not believed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Said:
     relay: int
     size: int
     body: Any = None
+    source_ns: int = 0
 
     @property
     def who(self) -> tuple[int, int, int]:
@@ -49,6 +54,9 @@ class _Sample:
 class _Key:
     samples: list[_Sample] = dataclasses.field(default_factory=list)
     ended: Said | None = None  # the end of the key, if nothing was said of it since
+    alone: bool = False
+    said_ns: int | None = None  # of a key that is over: the timestamp of what did it
+    since_ns: int | None = None  # ... and when the delay began, by the agreed time
 
     @property
     def over(self) -> bool:
@@ -64,16 +72,27 @@ class Lasts:
 
     def __init__(self, spec: TopicSpec) -> None:
         self._effects, self._depth, self._bytes_max = spec.effects, spec.history_depth, spec.table_bytes
+        self._samples_max, self._keys_max, self._cleanup_ns = spec.samples_max, spec.keys_max, spec.cleanup_ns
+        self._time_tag = spec.time_tag
         self._keys: dict[int, _Key] = {}  # the one whose last sample lies furthest back first
+        self._over: list[int] = []  # keys that are over, the one that is so longest first
         self._words: dict[tuple[int, int, int], Said] = {}  # of writers: the last since their last sample and end
-        self.given_up = 0
+        self.given_up = self.limited = self.said_ns = 0
+        self.cleaned = 0  # keys that have gone because their delay was over
         self._restoring = False
 
-    def restore(self, kept: Iterable[Said]) -> None:
-        """Becomes the table that has these messages. Nothing is over then that is not over at the end."""
+    def restore(self, kept: Iterable[Said], over: Iterable[tuple[int, int, bool]] = (), said_ns: int = 0,
+                given_up: int = 0, limited: int = 0) -> None:
+        """Becomes the table that has these messages, of which these keys are over (DeliveryLog.table_over()), when the
+        order had said this time, and so much was missing. Nothing is over then that is not over at the end."""
         self._restoring = True
         self.note_all(kept)
         self._restoring = False
+        self.said_ns, self.given_up, self.limited = said_ns, given_up, limited
+        for number, ns, waits in over:
+            key = self._keys[number]
+            key.said_ns, key.since_ns = ns, None if waits else ns
+            self._over.append(number)
 
     def note_all(self, messages: Iterable[Said]) -> Lasts:
         for one in messages:
@@ -92,7 +111,21 @@ class Lasts:
                     found[said.order] = said
         return [found[order] for order in sorted(found)]
 
+    @property
+    def over(self) -> list[tuple[int, int, bool]]:
+        """Keys that are over, and kept for a while, as DeliveryLog.table_over() has them."""
+        found = []
+        for number in sorted(self._over, key=lambda one: self._keys[one].alone):
+            key = self._keys[number]
+            assert key.said_ns is not None
+            found.append((number, key.said_ns if key.since_ns is None else key.since_ns, key.since_ns is None))
+        return found
+
     def note(self, said: Said) -> None:
+        if self._time_tag and said.tag == self._time_tag:
+            if not said.writer:
+                self._tell_time(said.source_ns)
+            return
         does = self._effects[said.tag]
         if does & EFFECT_OF_NODE:
             if not said.writer:
@@ -103,21 +136,75 @@ class Lasts:
             self._add(said, does)
         elif does:
             self._end_of_key(said, does)
-        for number, key in list(self._keys.items()):
-            if key.over and not self._restoring:
-                del self._keys[number]
+        self._look_over(said, does)
         writers = {one.said.who for one in self._samples()}
         self._words = {who: word for who, word in self._words.items() if who in writers}
+
+    # --- keys that are over
+
+    def _look_over(self, said: Said, does: int) -> None:
+        if self._restoring:
+            return
+        numbers = [number for number, key in self._keys.items() if key.over and number not in self._over]
+        if does & EFFECT_OF_WRITER and not does & EFFECT_OF_NODE:
+            # Of a writer that ends, in the opposite order of its last samples of them.
+            def last_of_writer(number: int) -> tuple[int, int]:
+                return max(one.said.order for one in self._keys[number].samples if one.said.who == said.who)
+
+            numbers.sort(key=last_of_writer, reverse=True)
+        for number in numbers:
+            self._becomes_over(number, said.source_ns)
+
+    def _becomes_over(self, number: int, said_ns: int) -> None:
+        if self._cleanup_ns:
+            self._keys[number].said_ns, self._keys[number].since_ns = said_ns, None
+            self._over.append(number)
+        else:
+            del self._keys[number]
+
+    def _tell_time(self, now_ns: int) -> None:
+        if now_ns >= 1 << 63 or self._cleanup_ns >= CLEANUP_NEVER:
+            return
+        self.said_ns = now_ns = max(now_ns, self.said_ns)
+        least = {False: 0, True: 0}  # no key goes before one that was over earlier
+        for number in list(self._over):
+            key = self._keys[number]
+            assert key.said_ns is not None
+            if key.since_ns is None:
+                believed = now_ns <= key.said_ns <= now_ns + AHEAD_NS
+                key.since_ns = max(key.said_ns if believed else now_ns, least[key.alone])
+            least[key.alone] = key.since_ns
+            if key.since_ns + self._cleanup_ns <= now_ns:
+                self._forget(number)
+                self.cleaned += 1
+
+    def _forget(self, number: int) -> list[_Sample]:
+        if number in self._over:
+            self._over.remove(number)
+        return self._keys.pop(number).samples
+
+    def _over_but(self, spared: int | None, *, counted: bool = False) -> int | None:
+        """The key that is over and goes first: one of those that are counted, if there is one."""
+        over = [number for number in self._over if number != spared]
+        over.sort(key=lambda number: self._keys[number].alone)
+        return next((one for one in over if not (counted and self._keys[one].alone)), None)
+
+    # --- messages
 
     def _samples(self) -> list[_Sample]:
         return [one for key in self._keys.values() for one in key.samples]
 
     def _add(self, said: Said, does: int) -> None:
         key = self._keys[said.key] = self._keys.pop(said.key, _Key())
+        if said.key in self._over:
+            self._over.remove(said.key)
         key.ended = None
-        if len(key.samples) == self._depth:
+        key.alone = bool(does & EFFECT_ALONE)
+        if self._depth and len(key.samples) == self._depth:
             del key.samples[0]
-        while not self._make_room(said.size, said.key):
+        if not self._restoring:
+            self._limit(said)
+        while not self._make_room(said, said.key):
             self.given_up += 1
             if not key.samples:
                 del self._keys[said.key]
@@ -127,15 +214,30 @@ class Lasts:
         self._words.pop(said.who, None)
         self._meet(key, said, does, said.who)
 
+    def _limit(self, said: Said) -> None:
+        while self._keys_max and sum(not one.alone for one in self._keys.values()) > self._keys_max:
+            over = self._over_but(said.key, counted=True)
+            silent = next(number for number, one in self._keys.items() if number != said.key and not one.alone)
+            self.limited += len(self._forget(silent if over is None else over))
+        while self._samples_max and len(self._samples()) >= self._samples_max:
+            over = self._over_but(said.key)
+            if over is not None:
+                self.limited += len(self._forget(over))
+                continue
+            number, key = self._oldest()
+            assert key is not None
+            self.limited += 1
+            self._drop_oldest(number, key, said, said.key)
+
     def _end_of_key(self, said: Said, does: int) -> None:
         key = self._keys.get(said.key)
         if key is None or not (does & EFFECT_ENDS or key.left_by(said.who)):
             return
-        if not self._make_room(said.size, said.key):
-            self.given_up += len(key.samples)
-            del self._keys[said.key]
+        if not self._make_room(said, said.key):
+            self.given_up += len(self._forget(said.key))
             return
-        self._meet(key, said, does, said.who)
+        if does & EFFECT_ENDS or key.left_by(said.who):  # else what it was about made room for it
+            self._meet(key, said, does, said.who)
 
     def _meet(self, key: _Key, said: Said, does: int, who: tuple[int, int, int]) -> None:
         if does & EFFECT_LEAVES:
@@ -148,7 +250,7 @@ class Lasts:
         """Of all keys of some writers."""
         if not writers and not does & EFFECT_OF_NODE:
             return
-        if not self._make_room(said.size, None):
+        if not self._make_room(said, None):
             return
         if does & EFFECT_OF_WRITER:
             self._words.pop(said.who, None)
@@ -163,13 +265,41 @@ class Lasts:
     def _bytes(self) -> int:
         return sum(_cost(one.size) for one in self.kept)
 
-    def _make_room(self, size: int, spared: int | None) -> bool:
-        while self._bytes + _cost(size) > self._bytes_max:
-            oldest = next((number for number in self._keys if number != spared), None)
-            if oldest is None or _cost(size) > self._bytes_max:
+    def _make_room(self, said: Said, spared: int | None) -> bool:
+        while self._bytes + _cost(said.size) > self._bytes_max:
+            goes = self._over_but(spared)
+            if _cost(said.size) > self._bytes_max:
                 return False
-            self.given_up += len(self._keys.pop(oldest).samples)
+            if goes is None and not self._depth:
+                if not self._give_up_oldest(said, spared):
+                    return False
+                continue
+            if goes is None:
+                goes = next((number for number in self._keys if number != spared), None)
+            if goes is None:
+                return False
+            self.given_up += len(self._forget(goes))
         return True
+
+    def _give_up_oldest(self, said: Said, spared: int | None) -> bool:
+        number, key = self._oldest()
+        if key is None or (number == spared and len(key.samples) == 1):
+            return False
+        self.given_up += 1
+        self._drop_oldest(number, key, said, spared)
+        return True
+
+    def _oldest(self) -> tuple[int, _Key | None]:
+        """The key with the oldest sample of all."""
+        return min(((number, one) for number, one in self._keys.items() if one.samples),
+                   key=lambda one: one[1].samples[0].said.order, default=(0, None))
+
+    def _drop_oldest(self, number: int, key: _Key, said: Said, spared: int | None) -> None:
+        del key.samples[0]
+        if number != spared and not key.samples:
+            self._forget(number)
+        elif number != spared and key.over:
+            self._becomes_over(number, said.source_ns)
 
 
 def _cost(size: int) -> int:
@@ -179,4 +309,4 @@ def _cost(size: int) -> int:
 def said_of(message: Any, body: Any = None) -> Said:
     """Of a message as histories have it (`spindle.restart.pieces.Message`)."""
     return Said(message.order, message.key, message.tag, message.sender, message.writer_id, message.relay,
-                len(message.payload), body)
+                len(message.payload), body, message.source_ns)

@@ -491,7 +491,7 @@ class Program:
         for _ in range(50):
             try:
                 key = key_of(data) if writing.handle.topic.spec.effects else 0
-                writing.handle.inbox.write(data, timeout_s=0.0, tag=tag_of(data), key=key)
+                writing.handle.inbox.write(data, time.time_ns(), 0.0, tag_of(data), key)
                 self.world.checks.written_ns[writing.topic, data] = self.world.system.now_ns
                 writing.shows(message=True)
                 return True

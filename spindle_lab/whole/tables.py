@@ -1,7 +1,7 @@
 """Topics whose messages have keys: what nodes keep of them, and what late readers get of that.
 
-    H3  at the same place in the order all members have the same table, and it is the model's
-        (`spindle_lab.whole.lasts`)
+    H3  at the same place in the order all members have the same table, of which the same is over, and it is the
+        model's (`spindle_lab.whole.lasts`); in the end nothing is left whose delay is over
     H4  a late reader's first messages are that table, as of the place in the order behind which its live messages
         begin
 
@@ -11,19 +11,28 @@ had it have gone, or is taken up from journals, the model begins with what the f
 
 from __future__ import annotations
 
+import dataclasses
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.group.levels import Level
-from spindle.group.topics import EFFECT_ENDS, EFFECT_LEAVES, EFFECT_OF_NODE, EFFECT_OF_WRITER, EFFECT_SAMPLE
+from spindle.group.topics import (
+    CLEANUP_NEVER,
+    EFFECT_ENDS,
+    EFFECT_LEAVES,
+    EFFECT_OF_NODE,
+    EFFECT_OF_WRITER,
+    EFFECT_SAMPLE,
+)
 from spindle.restart.pieces import Message
 from spindle_core.delivery import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said, said_of
-from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL
+from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, REVIVAL
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
     from spindle.topics.local_topic import LocalTopic
+    from spindle_core.delivery import DeliveryLog
     from spindle_lab.whole.engines import SimEngine
     from spindle_lab.whole.programs import Reading
     from spindle_lab.whole.world import World
@@ -38,7 +47,7 @@ KEYS = 5
 def _effects() -> bytes:
     found = bytearray([0] * 256)
     found[0], found[255] = EFFECT_SAMPLE, EFFECT_SAMPLE
-    found[1] = EFFECT_ENDS | EFFECT_LEAVES
+    found[ENDS] = EFFECT_ENDS | EFFECT_LEAVES
     found[FAREWELL] = found[LAPSE] = EFFECT_OF_WRITER | EFFECT_LEAVES
     found[REVIVAL] = EFFECT_OF_WRITER
     found[DEPARTURE] = EFFECT_OF_NODE | EFFECT_LEAVES
@@ -53,28 +62,71 @@ def key_of(payload: bytes) -> int:
     return 1 + sum(payload[:20]) % KEYS
 
 
+class Table(NamedTuple):
+    """What a node has of a topic at some place in its order."""
+
+    kept: tuple[Said, ...]
+    over: tuple[tuple[int, int, bool], ...]
+    given_up: int
+    limited: int
+
+    def __str__(self) -> str:
+        return f"{_show(self.kept)}, over {self.over}, {self.given_up} given up, {self.limited} limited"
+
+
+def _table_of(log: DeliveryLog) -> tuple[Order, Table]:
+    """Of a node's log, and the place that it stands for."""
+    copy, figures = log.copy_table(shared=False), log.table_figures()
+    kept = tuple(said_of(one) for one in map(Message._make, table_messages(copy)))
+    return table_place(copy), Table(kept, tuple(log.table_over()), figures["given_up"], figures["limited"])
+
+
+@dataclasses.dataclass(eq=False)
+class _Read:
+    """How far a node's log has been read: without a gap from `first` to `last`."""
+
+    log: object
+    position: int = 0
+    offset: int = 0
+    first: Order | None = None
+    last: Order = (-1, -1)
+    new: list[Said] = dataclasses.field(default_factory=list)  # what was read just now
+    lacks: tuple[Order, Order] | None = None  # behind which message and before which some were overwritten, just now
+
+    def covers(self, other: _Read) -> bool:
+        """It has had what the other one lacks."""
+        assert other.lacks is not None
+        return self.first is not None and self.first <= other.lacks[0] and self.last >= other.lacks[1]
+
+
 class _Line:
     """One topic, as long as somebody has it."""
 
-    def __init__(self, local: LocalTopic, place: Order, kept: list[Said]) -> None:
+    def __init__(self, local: LocalTopic, place: Order, table: Table) -> None:
         self._spec = local.spec
-        self.begin(place, kept)
+        self.said: dict[Order, Said] = {}  # messages from where the model is
+        self.begin(local, place, table)
 
-    def begin(self, place: Order, kept: list[Said]) -> None:
+    def begin(self, local: LocalTopic, place: Order, table: Table) -> None:
         """The model has this."""
         self.model = Lasts(self._spec)
-        self.model.restore(kept)
+        assert local.log is not None
+        self.model.restore(table.kept, table.over, local.log.said_ns, table.given_up, table.limited)
         self.place = place  # up to where the model is
-        self.said: dict[Order, Said] = {}  # messages from there on
-        self.tables: dict[Order, tuple[Said, ...]] = {place: tuple(self.model.kept)}
+        self.said = {order: said for order, said in self.said.items() if order >= place}
+        self.tables: dict[Order, Table] = {place: self._table()}
         self.missing = False  # messages that no log has any more
 
-    def table_at(self, place: Order) -> tuple[Said, ...] | None:
+    def _table(self) -> Table:
+        model = self.model
+        return Table(tuple(model.kept), tuple(model.over), model.given_up, model.limited)
+
+    def table_at(self, place: Order) -> Table | None:
         """What the model had there; None if it never stood there."""
         for order in sorted(one for one in self.said if self.place <= one < place):
             self.model.note(self.said.pop(order))
             self.place = order[0], order[1] + 1
-            self.tables[self.place] = tuple(self.model.kept)
+            self.tables[self.place] = self._table()
         return self.tables.get(place)
 
 
@@ -86,7 +138,7 @@ class Tables:
         self._lines: dict[tuple[int, str], _Line | None] = {}  # None: nobody knows what it should be
         self._of: dict[LocalTopic, tuple[_Line | None, object]] = {}
         self._looked: dict[LocalTopic, tuple[object, int]] = {}  # at which log, and how much had been delivered
-        self._read: dict[LocalTopic, tuple[object, int, int]] = {}  # log, position, offset
+        self._read: dict[LocalTopic, _Read] = {}
 
     def look(self, engine: SimEngine) -> None:
         """H3, after a pass of an engine."""
@@ -105,22 +157,39 @@ class Tables:
             return
         self._looked[local] = state
         self._collect(group_id, name)
-        copy = log.copy_table(shared=False)
-        place = table_place(copy)
-        kept = [said_of(one) for one in map(Message._make, table_messages(copy))]
-        line = self._line(group_id, name, local, place, kept)
+        place, table = _table_of(log)
+        line = self._line(group_id, name, local, place, table)
         if line is None:
             return
         if line.missing:
-            line.begin(place, kept)
+            if place < line.place:
+                return  # one that is as far as the model begins it anew
+            line.begin(local, place, table)
         expected = line.table_at(place)
-        if expected is not None and list(expected) != kept:
-            raise Violation("H3", f"{engine.process} keeps {_show(kept)} of topic {name!r} at {place}, and should "
-                                  f"{_show(expected)}")
-        if expected:
-            self._world.met("a table of keys is what it should be")
+        if expected is not None and expected != table:
+            raise Violation("H3", f"{engine.process} keeps {table} of topic {name!r} at {place}, and should {expected}")
+        if expected is not None:
+            self._meet(line.model, expected)
 
-    def _line(self, group_id: int, name: str, local: LocalTopic, place: Order, kept: list[Said]) -> _Line | None:
+    def _meet(self, model: Lasts, table: Table) -> None:
+        for what, happened in (("a table of keys is what it should be", table.kept),
+                               ("a key that is over is kept for a while", table.over),
+                               ("a key goes whose delay is over", model.cleaned),
+                               ("a sample goes because of a limit", model.limited)):
+            if happened:
+                self._world.met(what)
+
+    def lacking(self) -> str:
+        """A key that some node still keeps, though its delay must be over by now."""
+        for slot in self._world.nodes:
+            node = slot.attachments.node if slot.serving and slot.attachments is not None else None
+            for name, local in node._changes.topics.local.items() if node is not None else ():
+                if (local.log is not None and local.log.keeps_table and local.spec.cleanup_ns < CLEANUP_NEVER
+                        and local.whole and local.log.table_figures()["over"]):
+                    return f"{slot.process} keeps {local.log.table_over()} of topic {name!r}, which is over"
+        return ""
+
+    def _line(self, group_id: int, name: str, local: LocalTopic, place: Order, table: Table) -> _Line | None:
         life = (local._entered, local.lives)
         known = self._of.get(local)
         if known is not None and known[1] == life:
@@ -139,7 +208,7 @@ class Tables:
             elif begins and others:
                 begins = False  # they became members together
         if begins:
-            line = self._lines[group_id, name] = _Line(local, place, kept)
+            line = self._lines[group_id, name] = _Line(local, place, table)
         self._of[local] = line, life
         return line
 
@@ -150,35 +219,34 @@ class Tables:
 
     def _collect(self, group_id: int, name: str) -> None:
         """What has come into the logs of this topic since the last time."""
-        gap, covered = False, False
+        read: list[_Read] = []
+        line = self._lines.get((group_id, name))
         for slot in self._world.nodes:
             node = slot.attachments.node if slot.attachments is not None else None
             if node is None or node._view is None or node._view.group_id != group_id:
                 continue
             local = node._changes.topics.local.get(name)
             if local is not None and local.log is not None and local.spec.effects:
-                line = self._lines.get((group_id, name))
-                known = self._read.get(local, (None,))[0] is local.log
-                records, overwritten = self._records(local)
-                gap = gap or overwritten
-                covered = covered or (known and bool(records) and not overwritten)
-                for said in records:
+                read.append(self._records(local))
+                for said in read[-1].new:
                     if line is not None and said.order >= line.place:
                         line.said.setdefault(said.order, said)
-        line = self._lines.get((group_id, name))
-        if line is not None and gap and not covered:
-            line.missing = True
+        for one in read:
+            if line is not None and one.lacks is not None and one.lacks[1] > line.place:
+                line.missing = line.missing or not any(other.covers(one) for other in read)
 
-    def _records(self, local: LocalTopic) -> tuple[list[Said], bool]:
+    def _records(self, local: LocalTopic) -> _Read:
         log: Any = local.log
-        before, position, offset = self._read.get(local, (None, 0, 0))
-        if before is not log:
-            position = offset = 0
-        view, gap = log.mapping.view(), False
-        tail, found = int.from_bytes(view[TAIL : TAIL + 8], "little"), []
+        read = self._read.get(local)
+        if read is None or read.log is not log:
+            read = self._read[local] = _Read(log)
+        view, position, offset = log.mapping.view(), read.position, read.offset
+        tail = int.from_bytes(view[TAIL : TAIL + 8], "little")
+        read.new, read.lacks, gap = [], None, False
         while position < tail:
             at = RING + (offset if offset < log.capacity else 0)
-            where, size, kind, tag, writer, key, sequence, _, _, sender, relay, view_id = RECORD.unpack_from(view, at)
+            (where, size, kind, tag, writer, key, sequence, source_ns, _, sender, relay,
+             view_id) = RECORD.unpack_from(view, at)
             if where != position:  # a whole history came between two passes; others may have what is lost here
                 gap = True
                 position, offset = (int.from_bytes(view[one : one + 8], "little") for one in OLDEST)
@@ -188,9 +256,15 @@ class Tables:
                 continue
             stride = (RECORD.size + size + 63) // 64 * 64
             position, offset = position + stride, at - RING + stride
-            found.append(Said((view_id, sequence), key, tag, sender, writer, relay, size))
-        self._read[local] = log, position, offset
-        return found, gap
+            order = view_id, sequence
+            if gap:
+                read.lacks, gap = (read.last, order), False
+            if read.first is None or (read.lacks is not None and read.lacks[1] == order):
+                read.first = order
+            read.last = order
+            read.new.append(Said(order, key, tag, sender, writer, relay, size, None, source_ns))
+        read.position, read.offset = position, offset
+        return read
 
     # --- late readers
 
@@ -201,7 +275,7 @@ class Tables:
             return
         if (info.view_id, info.sequence) < behind:
             reading.table.append(Said((info.view_id, info.sequence), info.key, info.tag, info.sender, info.writer,
-                                      info.relay, size))
+                                      info.relay, size, None, info.source_timestamp))
         else:
             self.seen(reading)
 
@@ -218,12 +292,12 @@ class Tables:
         reading.table_seen = True
         line = self._lines.get((reading.group_id, reading.topic))
         expected = line.tables.get(reading.behind) if line is not None else None
-        if expected is not None and list(expected) != reading.table:
+        if expected is not None and list(expected.kept) != reading.table:
             raise Violation("H4", f"{reading} got {_show(reading.table)} first, as of {reading.behind}, and should "
-                                  f"have got {_show(expected)}")
-        if expected:
+                                  f"have got {_show(expected.kept)}")
+        if expected is not None and expected.kept:
             self._world.met("a late reader gets the last messages of each key")
 
 
 def _show(table: Any) -> str:
-    return "[" + ", ".join(f"{one.order}: key {one.key}, tag {one.tag}" for one in table) + "]"
+    return "[" + ", ".join(f"{one.order}: key {one.key}, tag {one.tag}, {one.source_ns}" for one in table) + "]"

@@ -1,12 +1,13 @@
 """Tags of the messages that simulated programs write: of each message the same wherever it is taken."""
 
+ENDS = 1
 FAREWELL = 9
 DEPARTURE = 17
 LAPSE = 33
 REVIVAL = 34
 TIME = 35
 TIMED = 255  # of a message that counts for a time, as its last bytes say
-_TAGS = (0, 0, 1, TIMED)
+_TAGS = (0, 0, ENDS, TIMED)
 
 
 def tag_of(payload: bytes) -> int:

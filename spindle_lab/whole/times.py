@@ -1,7 +1,7 @@
 """L5: the time that the order of a topic says, where messages count for a time only.
 
-All readers are told the same time at the same place, none that is later than it is, none where nothing counts for a
-time only; and in the end each has been told that whatever it took counts no more.
+All readers are told the same time at the same place, none that is later than it is, none where nothing counts, or is
+kept, for a time only; and in the end each has been told that whatever it took counts no more.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from spindle.group.topics import TIMING_FOR, TIMING_WORD
-from spindle_lab.whole.tags import TIME, TIMED, tag_of
+from spindle.group.topics import CLEANUP_NEVER, TIMING_FOR, TIMING_WORD
+from spindle_lab.whole.tags import ENDS, TIME, TIMED, tag_of
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
@@ -36,11 +36,14 @@ class Times:
     def __init__(self) -> None:
         self._said: dict[tuple[int, str, int, int], int] = {}  # group, topic, place in its order -> UTC ns
         self._timed: set[str] = set()  # topics in which something counts for a time only
+        self._ended: set[str] = set()  # topics in which a key may have ended
 
     def writes(self, topic: str, data: bytes) -> None:
         """A program is about to write this."""
         if tag_of(data) == TIMED:
             self._timed.add(topic)
+        if tag_of(data) == ENDS:
+            self._ended.add(topic)
 
     def took(self, reading: Reading, payload: bytes, info: Any) -> None:
         """A reader has taken a message that counts for a time only."""
@@ -56,7 +59,8 @@ class Times:
             raise Violation("L5", f"{reading} is told that it is {said_ns} where others are told {known}")
         if said_ns > time.time_ns():
             raise Violation("L5", f"{reading} is told that it is {said_ns}, and it is {time.time_ns()}")
-        if reading.topic not in self._timed and not anybody:
+        keeps = 0 < reading.handle.topic.spec.cleanup_ns < CLEANUP_NEVER and reading.topic in self._ended
+        if reading.topic not in self._timed and not keeps and not anybody:
             raise Violation("L5", f"{reading} is told the time, and nothing there counts for a time only")
         if reading.handle.log.said_ns < said_ns:
             raise Violation("L5", f"{reading} is told {said_ns}, and its log shows {reading.handle.log.said_ns}")

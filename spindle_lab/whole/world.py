@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import spindle.journal.live
 from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
-from spindle.group.topics import TopicSpec
+from spindle.group.topics import CLEANUP_NEVER, TopicSpec
 from spindle.transport import frames
 from spindle_lab.whole import histories, journals
 from spindle_lab.whole.agreed import Agreed
@@ -76,6 +76,7 @@ class Setup:
     late: int = 0  # of the nodes, those that are started in the middle, at one time
     embedded: int = 0  # of the nodes, those that programs have in their own processes
     keyed: bool = False  # messages of some topics have keys, and nodes keep the last of each
+    limits: int = 0  # not 0: these topics have limits, and keep what is over for a while, which are drawn from this
     replicas: int = 0  # programs that hold a replica of an object, beside the others
     suspect_timeout_s: float = 0.6
 
@@ -111,6 +112,9 @@ class Setup:
         if apart.random() < 0.12 and not setup.guarded:
             setup.replicas = apart.choice((1, 2, 3, 5))
             setup.faults += apart.choice((1, 2, 4))
+        apart = random.Random(f"limits {seed}")
+        if setup.keyed and apart.random() < 0.6:
+            setup.limits = apart.randrange(1, 1 << 32)
         return setup
 
 
@@ -173,11 +177,21 @@ class World:
         rng = self.system.random
         level = rng.choice((Level.ATOMIC, Level.ATOMIC, Level.VOLATILE, Level.LOGGED, Level.LOGGED, Level.UNORDERED))
         keyed = self.setup.keyed and level.keeps_history and rng.random() < 0.8
-        return TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)),
+        timing = TIMING if number % 2 == 0 else b""
+        spec = TopicSpec(f"t{number}", level=level, size_max=rng.choice((64, 200, 3000, 20_000)),
                          window=rng.choice((1, 2, 8)),
                          history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0,
                          departure=DEPARTURE if number % 3 else 0, history_depth=rng.choice((1, 1, 3)) if keyed else 0,
-                         effects=EFFECTS if keyed else b"", timing=TIMING if number % 2 == 0 else b"")
+                         effects=EFFECTS if keyed else b"", timing=timing)
+        return self._limited(number, spec) if keyed and self.setup.limits else spec
+
+    def _limited(self, number: int, spec: TopicSpec) -> TopicSpec:
+        rng = random.Random(f"{self.setup.limits} {number}")
+        delays_ms = (0, 1, 30, 300, 2000) if spec.timing else (0,)
+        return dataclasses.replace(
+            spec, history_depth=rng.choice((0, spec.history_depth)), samples_max=rng.choice((0, 0, 1, 3, 8)),
+            keys_max=rng.choice((0, 0, 1, 2, 4)),
+            cleanup_ns=rng.choice((*(one * MS for one in delays_ms), CLEANUP_NEVER)))
 
     def runtime_dir(self, host: str) -> Path:
         """Where the nodes of a host have their sockets."""
@@ -396,7 +410,7 @@ class World:
         return len(views) == 1
 
     def _unsettled(self) -> str:
-        return self.checks.settled() or histories.lacking(self.checks) or next(
+        return self.checks.settled() or histories.lacking(self.checks) or self.tables.lacking() or next(
             (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "") or (
             self.agreed.behind() if self.agreed is not None else "") or (
             self.objects.unsettled() if self.objects is not None else "") or kept_in_vain(

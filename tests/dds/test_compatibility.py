@@ -192,9 +192,7 @@ MISSING = {
         from cyclonedds.core import Qos, Policy
         from cyclonedds.domain import DomainParticipant
         from cyclonedds.topic import Topic
-        from cyclonedds.util import duration
-        service = Policy.DurabilityService(duration(seconds=1), Policy.History.KeepAll, -1, -1, -1)
-        Topic(DomainParticipant(), "t", bytes, qos=Qos(service))
+        Topic(DomainParticipant(), "t", bytes, qos=Qos(Policy.IgnoreLocal.Process))
     """, "DDS_RETCODE_UNSUPPORTED"),
     "an XML configuration": ("""
         from cyclonedds.domain import Domain

@@ -20,7 +20,6 @@ import pytest
 from dds import (
     DataReader,
     DataWriter,
-    DDSException,
     DomainParticipant,
     InstanceState,
     InvalidSample,
@@ -121,9 +120,6 @@ def test_limits_of_the_durability_service(two_nodes: tuple[DomainParticipant, Do
     assert writer.wait_for_acks(LONG)
     for participant, topic in zip(two_nodes, topics, strict=True):
         assert seen(everything(participant, topic), 4) == [(0, 6), (1, 7), (0, 8), (1, 9)]
-    for limits in ((5, -1, -1), (-1, 5, -1)):
-        with pytest.raises(DDSException, match="use a max_samples and max_instances of -1"):
-            Topic(one, "other", Track, qos() + Qos(Policy.DurabilityService(0, Policy.History.KeepAll, *limits)))
 
 
 def test_limits_of_the_durability_service_without_a_key(participant: DomainParticipant) -> None:

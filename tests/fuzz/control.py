@@ -47,24 +47,30 @@ from spindle.restart.codec import (
     summary_from_wire,
     summary_to_wire,
 )
-from spindle.restart.pieces import Gatherer
+from spindle.restart.pieces import Gatherer, Message
+from spindle.restart.tables import add, become, begun_by
 from spindle.topics.announcements import Announcements
 from spindle.transport.frames import FrameDecoder, Limits, encode
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.reception import _opening
 from spindle_core.delivery import DeliveryLog
 from spindle_core.engine import Engine
+from spindle_core.timing import Timing
 from tests.fuzz.target import Cutter, in_blocks, target
 
 SMALL = Limits(frame_bytes_max=200, fds_max=0)
 EPOCH_BYTES_MAX = 16 << 20  # larger rows are valid, but take their time to make
 SPEC = TopicSpec("flight/air data", "AirData", b"\x12\x34", Level.VOLATILE, 256, 8, 10, 1 << 20)
+KEYED = TopicSpec("t", level=Level.VOLATILE, size_max=256, history_bytes=8192, samples_max=20, keys_max=10,
+                  effects=bytes([1, 6, 8 | 2, 16 | 2, 33, *[0] * 251]), timing=bytes([*[0] * 9, 3, *[0] * 246]),
+                  cleanup_ns=1 << 40)
 MEMBERS = (Member(1, 1000, "/run/node-1.sock", 10, 1, "one"), Member(5, 1001, "/run/node-5.sock", 11, 1, "five"))
 VIEW = View(77, 3, MEMBERS, (Topic(SPEC, 1, (1, 5), (5,), (1,)), Topic(TopicSpec("t", window=4, size_max=8), 9)))
 BASE = View(77, 2, MEMBERS, (Topic(SPEC, 255, (1,), (1,), ()),))  # that proposals follow
 ENDPOINT = Endpoint(b"guid", 5, True, "t", b"{}", "app", 12, 3)
 MESSAGES: tuple[m.Message, ...] = (
     m.CurrentView(VIEW), m.JoinRequest(MEMBERS[1], VIEW.group_id, 3), m.TopicRequest(1, 3, SPEC),
+    m.TopicRequest(3, 3, KEYED),
     m.TopicRequest(2, 3, m.Role("t", True, True)), m.Rejection(1, "TopicLimit", "too many"),
     m.Admission(VIEW, 300, 2, 1), m.Prepared(3, 300), m.Installed(1, 3, 300),
 )
@@ -157,6 +163,10 @@ def _peer_messages() -> Iterator[bytes]:
         yield message_to_wire(message).SerializeToString()
     history = [pb.HistoryMessage(payload=b"x", sender=1, sequence=2, view_id=3, writer_id=4, reception_ns=5)]
     yield pb.PeerMessage(history=pb.HistoryChunk(number=1, messages=history)).SerializeToString()
+    over = [pb.KeyOver(key=0, ns=3), pb.KeyOver(key=7, ns=1 << 63, waits=True)]
+    start = pb.HistoryStart(table=pb.KeyTable(behind=pb.Order(view_id=3, sequence=9), said_ns=2, limited=1, given_up=5))
+    ends = [history[0], pb.HistoryMessage(sender=1, sequence=3, view_id=3, writer_id=4, tag=1)]
+    yield pb.PeerMessage(history=pb.HistoryChunk(number=1, start=start, over=over, messages=ends)).SerializeToString()
     yield pb.PeerMessage(endpoint_added=attach_pb2.Endpoint(guid=b"g", node_id=5, topic="t")).SerializeToString()
     yield pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=b"g")).SerializeToString()
     yield pb.PeerMessage(farewell=pb.Farewell(kind="NodeStopped", text="bye")).SerializeToString()
@@ -208,6 +218,29 @@ def _take_history(chunk: pb.HistoryChunk) -> None:
         for message in messages:
             if len(message[0]) <= SPEC.size_max:
                 assert log.append(*message)
+    finally:
+        log.close()
+    _take_table(chunk, messages)
+
+
+def _take_table(chunk: pb.HistoryChunk, messages: list[Message]) -> None:
+    """As if these were all messages of a table; then the time goes by."""
+    log = DeliveryLog(1 << 16, effects=KEYED.effects, table_bytes=KEYED.table_bytes, timing=Timing(KEYED.timing),
+                      samples_max=KEYED.samples_max, keys_max=KEYED.keys_max, cleanup_ns=KEYED.cleanup_ns)
+    try:
+        log.restore_table()
+        for message in messages:
+            if len(message.payload) <= KEYED.size_max:
+                log.note(*message)
+        state = begun_by(chunk.start.table)
+        with contextlib.suppress(WireError):
+            add(state, chunk, KEYED.table_bytes)
+        become(log, state)
+        for now_ns in (1, 1 << 62, (1 << 63) - 1):
+            log.append(b"", 1, now_ns, (1 << 64) - 1, now_ns, tag=KEYED.time_tag)
+        figures = log.table_figures()
+        assert figures["over"] == len(log.table_over()) <= figures["keys"] <= figures["messages"]
+        log.copy_table(shared=False)
     finally:
         log.close()
 

@@ -40,9 +40,6 @@ HONOURED = [
     Policy.EntityName("x"), Policy.Property("a", "b"), Policy.BinaryProperty("a", b"b"), Policy.Userdata(b"x"),
     Policy.Topicdata(b"x"), Policy.Groupdata(b"x")]
 
-UNSUPPORTED = [
-    Policy.DurabilityService(1, Policy.History.KeepAll, -1, -1, -1)]
-
 IMPOSSIBLE = [
     Policy.Reliability.Reliable(-1), Policy.History.KeepLast(0), Policy.ResourceLimits(0), Policy.ResourceLimits(-2),
     Policy.ResourceLimits(max_instances=0), Policy.LatencyBudget(-1),
@@ -64,28 +61,21 @@ def test_only_readers_ignore(entity):
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
 
-@pytest.mark.parametrize("policy", UNSUPPORTED, ids=repr)
-def test_refused_with_what_to_do_instead(policy):
-    with pytest.raises(DDSException) as caught:
-        check("DataReader", Qos(policy), DataReaderQos)
-    assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
-    assert repr(policy) in str(caught.value) and "DataReader" in str(caught.value)
-
-
 @pytest.mark.parametrize(("depth", "limits", "keyed", "kept"), [
-    (0, (-1, -1, -1), True, 0), (3, (-1, -1, -1), True, 3), (0, (-1, -1, 4), True, 4), (3, (-1, -1, 4), False, 3),
-    (0, (7, -1, 4), False, 4), (9, (7, -1, -1), False, 7), (0, (7, 1, -1), False, 7)])
+    (0, (-1, -1, -1), True, (0, 0, 0, 5)), (3, (-1, -1, -1), True, (3, 0, 0, 5)), (0, (-1, -1, 4), True, (4, 0, 0, 5)),
+    (3, (9, 7, 4), True, (3, 9, 7, 5)), (3, (-1, -1, 4), False, (3, 0, 0, 0)), (0, (7, -1, 4), False, (4, 0, 0, 0)),
+    (9, (7, -1, -1), False, (7, 0, 0, 0)), (0, (7, 1, -1), False, (7, 0, 0, 0))])
 def test_what_a_durability_service_keeps(depth, limits, keyed, kept):
     history = Policy.History.KeepLast(depth) if depth else Policy.History.KeepAll
-    assert policies.service_depth(Policy.DurabilityService(0, history, *limits), keyed, "") == kept
+    found = policies.kept_by(Policy.DurabilityService(5, history, *limits), keyed, "")
+    assert found == kept and found.by_instance == any(kept)
 
 
-@pytest.mark.parametrize(("limits", "keyed", "order", "instead"), [
-    ((7, -1, -1), True, "", "history_bytes"), ((-1, 2, 3), True, "", "max_samples_per_instance or the history"),
-    ((-1, -1, 3), True, "group", "limited in bytes"), ((5, -1, -1), False, "group", "limited in bytes")])
-def test_limits_that_nodes_can_not_keep(limits, keyed, order, instead):
-    with pytest.raises(DDSException, match=instead) as caught:
-        policies.service_depth(Policy.DurabilityService(0, Policy.History.KeepAll, *limits), keyed, order)
+@pytest.mark.parametrize(("delay", "limits", "keyed"), [
+    (0, (-1, -1, 3), True), (0, (5, -1, -1), False), (1, (-1, -1, -1), True)])
+def test_limits_that_nodes_can_not_keep(delay, limits, keyed):
+    with pytest.raises(DDSException, match="limited in bytes") as caught:
+        policies.kept_by(Policy.DurabilityService(delay, Policy.History.KeepAll, *limits), keyed, "group")
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
 

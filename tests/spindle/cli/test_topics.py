@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spindle.cli.topics import qos_texts, topic_in_group
+from spindle.cli.topics import as_object, kept_text, qos_texts, topic_in_group
 from spindle.group.levels import Level
-from spindle.group.topics import TopicSpec
+from spindle.group.topics import TIMING_WORD, TopicInfo, TopicSpec
 from tests.spindle.cli.support import Cli
 from tests.spindle.stand_in import StandInNode
 
@@ -67,3 +67,16 @@ def test_foreign_endpoints_have_no_qos(endpoint: bytes) -> None:
 def test_the_topic_of_an_endpoint_of_an_order_group(endpoint: bytes, topic: str) -> None:
     """Goal: `spindle topics NAME` tells the topics of a group apart. Method: announcements, also of others."""
     assert topic_in_group(endpoint) == topic
+
+
+@pytest.mark.parametrize(("limits", "kept"), [
+    ({}, "all messages that fit 8 MiB"),
+    ({"history_depth": 3}, "3 messages of each key that fit 8 MiB"),
+    ({"samples_max": 50, "keys_max": 7}, "all messages of each key that fit 8 MiB, 50 in all, of 7 keys"),
+    ({"history_depth": 1, "cleanup_ns": 90_500_000_000},
+     "1 message of each key that fit 8 MiB, a key that has ended for 90.5 s"),
+    ({"cleanup_ns": (1 << 63) - 1}, "all messages of each key that fit 8 MiB, a key that has ended for ever")])
+def test_what_a_topic_keeps(limits: dict[str, int], kept: str) -> None:
+    spec = TopicSpec("t", level=Level.VOLATILE, history_bytes=8 << 20, timing=bytes([0, TIMING_WORD, *[0] * 254]),
+                     effects=bytes([1, *[0] * 255]) if limits else b"", **limits)
+    assert kept_text(as_object(TopicInfo(spec, 1), [])) == kept

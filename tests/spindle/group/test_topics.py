@@ -13,15 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.errors import ConfigError, TopicMismatch
+from spindle.group.codec import spec_from_wire, spec_to_wire
 from spindle.group.levels import Level
 from spindle.group.topics import (
     RING_BYTES,
     SIZE_MAX_DEFAULT,
+    TIMING_WORD,
     WINDOW_CHOSEN_MAX,
     WINDOW_CHOSEN_MIN,
     TopicSpec,
     choose_window,
 )
+
+TABLE = TopicSpec("topic", level=Level.VOLATILE, timing=bytes([0, TIMING_WORD, *[0] * 254]),
+                  effects=bytes([1, *[0] * 255]))
 
 
 @pytest.mark.parametrize("values", [
@@ -66,3 +71,17 @@ def test_chosen_window_keeps_the_ring_in_cache(size_max: int) -> None:
     window = choose_window(size_max)
     assert WINDOW_CHOSEN_MIN <= window <= WINDOW_CHOSEN_MAX
     assert window == WINDOW_CHOSEN_MIN or window * size_max <= RING_BYTES
+
+
+def test_limits_travel_in_the_declaration() -> None:
+    spec = dataclasses.replace(TABLE, samples_max=1 << 40, keys_max=7, cleanup_ns=(1 << 63) - 1)
+    assert spec_from_wire(spec_to_wire(spec)) == spec
+
+
+@pytest.mark.parametrize(("more", "what"), [
+    ({"samples_max": 1, "effects": b""}, "limits for its keys"), ({"keys_max": -1}, "out of range"),
+    ({"cleanup_ns": 1 << 63}, "out of range"), ({"cleanup_ns": 1, "timing": b""}, "takes timing"),
+    ({"effects": bytes([1] * 256)}, "must have no effect"), ({"effects": bytes([64, *[0] * 255])}, "from 0 to 63")])
+def test_a_declaration_that_contradicts_itself(more: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        dataclasses.replace(TABLE, **more)

@@ -91,6 +91,22 @@ def test_up_to_any_message() -> None:
     journal.close()
 
 
+def test_what_a_node_says_in_its_name_says_nothing_of_how_far_it_is() -> None:
+    """Such a message has no timestamp, and is delivered later than the writer's next ones may have been stamped."""
+    files = MemoryFiles()
+    journal, source = opened(files)
+    put(journal, source, 0)
+    said = FakeInfo(0, 9000, 1, 0x8003, 0, 1, PER_GROUP, 9)
+    source.put([(b"", said)])
+    assert journal.wait_durable(PER_GROUP + 1, 10)
+    assert journal.relayed_until(B) == last_of(B, 1)
+    journal.close()
+    assert relayed_before(Store(DIRECTORY, SPEC.name, 1, files), (1, 1)) == {A: last_of(A, 1), B: last_of(B, 1)}
+    journal, _ = opened(files)
+    assert journal.relayed_until(B) == last_of(B, 1)
+    journal.close()
+
+
 def test_what_it_was_told_lasts() -> None:
     files = MemoryFiles()
     journal, source = opened(files, max_file_size=1 << 20)

@@ -8,20 +8,36 @@ Method: nodes on one event loop, as in test_histories.py; the table that every o
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spindle.errors import WireError
 from spindle.group.levels import Level
-from spindle.group.topics import EFFECT_ENDS, EFFECT_LEAVES, EFFECT_OF_WRITER, EFFECT_SAMPLE, TopicSpec
+from spindle.group.topics import (
+    CLEANUP_NEVER,
+    EFFECT_ENDS,
+    EFFECT_LEAVES,
+    EFFECT_OF_WRITER,
+    EFFECT_SAMPLE,
+    TIMING_WORD,
+    TopicSpec,
+)
 from spindle.node.node import Node
+from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Giving
+from spindle.restart.tables import OVER_AT_ONCE, TableState, add
+from spindle_core.delivery import table_messages
 from spindle_lab.whole.lasts import Lasts, Said
 from tests.spindle.node.test_node import Group, until, with_group
 from tests.spindle.ports import writer_of
 
 END, FAREWELL = 1, 9
+WORD = 77
+TIMING = bytes(TIMING_WORD if tag == WORD else 0 for tag in range(256))
 EFFECTS = bytes([EFFECT_SAMPLE, EFFECT_ENDS | EFFECT_LEAVES, *[0] * 7, EFFECT_OF_WRITER | EFFECT_LEAVES, *[0] * 246])
 LEVELS = [Level.VOLATILE, Level.LOGGED]
 SMALL: dict[str, Any] = {"log_capacity": 1 << 16, "log_hot": 1 << 14}
@@ -29,6 +45,17 @@ SMALL: dict[str, Any] = {"log_capacity": 1 << 16, "log_hot": 1 << 14}
 
 def spec_of(level: Level, depth: int = 1, room: int = 1 << 20, size_max: int = 256) -> TopicSpec:
     return TopicSpec("t", level=level, size_max=size_max, history_depth=depth, history_bytes=room, effects=EFFECTS)
+
+
+def limited(level: Level, **limits: int) -> TopicSpec:
+    return dataclasses.replace(spec_of(level), timing=TIMING, **limits)
+
+
+def over(node: Node) -> list[tuple[int, int, bool]]:
+    """Keys that are over there."""
+    local = node._changes.topics.local["t"]
+    with node.engine.parked():
+        return local.log.table_over()
 
 
 async def write(writer: Any, messages: list[tuple[int, bytes, int]]) -> None:
@@ -220,3 +247,141 @@ def test_a_writer_that_ends_is_left_out_of_what_is_kept(runtime_dir: Path) -> No
         assert await late(second, 1) == [(2, b"c")]
 
     run(runtime_dir)
+
+
+# --- limits, and what is over
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("limits", [{"samples_max": 25}, {"keys_max": 7}, {"samples_max": 9, "history_depth": 0}])
+def test_limits_hold_at_every_node(runtime_dir: Path, tmp_path: Path, level: Level, limits: dict[str, int]) -> None:
+    """Also at one that comes late and goes on."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = [await group.start(journal_dir=tmp_path / str(number)) for number in range(2)]
+        spec, said = limited(level, **limits), messages(500, 40)
+        await nodes[0].declare_topic(spec)
+        writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+        await write(writer, said)
+        port = await nodes[1].open_reader("t", keep_all=False, from_history=False)
+        wanted = expected(spec, said)
+        for node in nodes:
+            assert await late(node, len(wanted)) == wanted
+        await write(writer, more := messages(100, 60, 5))
+        wanted = expected(spec, said + more)
+        for node in nodes:
+            assert await late(node, len(wanted)) == wanted
+        assert figures(nodes[0]) == figures(nodes[1]) and figures(nodes[0])["limited"] > 0
+        await nodes[1].close_reader(port)
+
+    run(runtime_dir)
+
+
+def test_whoever_comes_late_knows_what_is_over_and_since_when(runtime_dir: Path) -> None:
+    """More keys than one chunk says; some wait for the word with which their delay begins."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = [await group.start() for _ in range(3)]
+        count = OVER_AT_ONCE + 300
+        await nodes[0].declare_topic(limited(Level.VOLATILE, cleanup_ns=3600 * 10**9))
+        writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+        ports = [await nodes[1].open_reader("t", keep_all=False, from_history=False)]
+        await write(writer, [(key, b"x", 0) for key in range(1, count + 1)])
+        await write(writer, [(key, b"", END) for key in range(count, 0, -1)])
+        wanted = over(nodes[0])
+        assert [key for key, _, _ in wanted] == list(range(count, 0, -1)) and wanted == over(nodes[1])
+        ports.append(await nodes[2].open_reader("t", keep_all=False, from_history=False))
+        assert over(nodes[2]) == wanted and figures(nodes[2]) == figures(nodes[0])
+        for node, port in zip(nodes[1:], ports, strict=True):
+            await node.close_reader(port)
+
+    run(runtime_dir)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_over_goes_everywhere_and_not_early(runtime_dir: Path, tmp_path: Path, level: Level) -> None:
+    """Though the node that wrote it goes, and one that came while the delay ran is the last that is left."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = [await group.start(journal_dir=tmp_path / str(number)) for number in range(3)]
+        delay_ns = 500_000_000
+        await nodes[0].declare_topic(limited(level, cleanup_ns=delay_ns))
+        writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+        await nodes[1].open_reader("t", keep_all=False, from_history=False)
+        await write(writer, [(1, b"stays", 0), (2, b"goes", 0)])
+        begin_ns = time.time_ns()
+        await write(writer, [(2, b"", END)])
+        last = await nodes[2].open_reader("t", keep_all=False, from_history=False)
+        for node in nodes[:2]:
+            await node.stop()
+        await until(lambda: figures(nodes[2])["keys"] == 1, "the other key is forgotten")
+        assert time.time_ns() >= begin_ns + delay_ns and figures(nodes[2])["given_up"] == 0
+        assert await late(nodes[2], 1) == [(1, b"stays")]
+        await nodes[2].close_reader(last)
+
+    run(runtime_dir)
+
+
+def test_what_was_over_is_over_after_a_restart_of_all(runtime_dir: Path, tmp_path: Path) -> None:
+    """The journals say it, as they say what time it was."""
+    spec, known = limited(Level.LOGGED, cleanup_ns=CLEANUP_NEVER, samples_max=30), []
+
+    @with_group
+    async def before(group: Group) -> None:
+        nodes = [await group.start(node_id=number, journal_dir=tmp_path / str(number)) for number in (1, 2)]
+        await nodes[0].declare_topic(spec)
+        writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+        port = await nodes[1].open_reader("t", keep_all=False, from_history=False)
+        await write(writer, messages(200, 50))
+        known.extend([over(nodes[0]), figures(nodes[0])])
+        await nodes[1].close_reader(port)
+
+    @with_group
+    async def after(group: Group) -> None:
+        nodes = [await group.start(node_id=number, journal_dir=tmp_path / str(number)) for number in (1, 2)]
+        await nodes[0].declare_topic(spec)
+        ports = [await node.open_reader("t", keep_all=False, from_history=False) for node in nodes]
+        for node in nodes:
+            assert known == [over(node), figures(node)] and known[0]
+        for node, port in zip(nodes, ports, strict=True):
+            await node.close_reader(port)
+
+    before(runtime_dir)
+    after(runtime_dir)
+
+
+def test_a_message_without_a_timestamp_has_none_in_a_journal(runtime_dir: Path, tmp_path: Path) -> None:
+    """What a node says in a writer's name has none, and counts at a node that reads it back as at all others."""
+    spec = limited(Level.LOGGED, cleanup_ns=CLEANUP_NEVER)
+
+    def last(node: Node) -> Any:
+        local = node._changes.topics.local["t"]
+        with node.engine.parked():
+            return list(table_messages(local.log.copy_table(shared=False)))[-1]
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = [await group.start(journal_dir=tmp_path / str(number)) for number in range(2)]
+        await nodes[0].declare_topic(spec)
+        port = await nodes[0].open_writer("t", farewell=FAREWELL)
+        reader = await nodes[0].open_reader("t", keep_all=False, from_history=False)
+        await write(writer_of(nodes[0], port), [(1, b"x", 0)])
+        await nodes[0].close_writer(port)
+        await until(lambda: figures(nodes[0])["kept"] == 2, "the writer has left")
+        late = await nodes[1].open_reader("t", keep_all=False, from_history=False)
+        found = [last(node) for node in nodes]
+        assert [(one[4], one[8]) for one in found] == [(0, FAREWELL)] * 2
+        await nodes[0].close_reader(reader)
+        await nodes[1].close_reader(late)
+
+    run(runtime_dir)
+
+
+def test_no_more_keys_are_over_than_a_table_has_room_for() -> None:
+    state = TableState((0, 0))
+    add(state, pb.HistoryChunk(over=[pb.KeyOver(key=1, ns=2, waits=True)] * 32), 4096)
+    assert state.over == [(1, 2, True)] * 32
+    with pytest.raises(WireError, match="more than 32 keys"):
+        add(state, pb.HistoryChunk(over=[pb.KeyOver(key=1)]), 4096)

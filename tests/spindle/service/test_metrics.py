@@ -26,7 +26,7 @@ STATUS = {
     "applications": [{}],
     "relayed": {"applications": 1, "turned": 3, "taken": 5, "taken_bytes": 70},
     "topics": [{"name": 'a"b\\', "delivered": 7, "readers": 1, "writers": 0, "keys": 3, "kept_bytes": 600,
-                "given_up": 2, "given_up_keys": 1}, {"name": "elsewhere"}],
+                "given_up": 2, "given_up_keys": 1, "limited": 4, "keys_over": 5}, {"name": "elsewhere"}],
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ NOW_NS = 1_700_000_000_000_000_000
 WORD, TIMED = 5, 6
 TIMING = bytes({TIMED: TIMING_FOR, WORD: TIMING_WORD}.get(tag, 0) for tag in range(256))
 SPEC = TopicSpec("topic", timing=TIMING)
+TABLE = TopicSpec("topic", level=Level.VOLATILE, timing=TIMING, effects=bytes([1, *[0] * 255]))
 
 
 class Voice:
@@ -55,7 +57,7 @@ class Node:
         self.words: list[int] = []
         self.opened = self.closed = 0
         self.local: Any = SimpleNamespace(
-            timing=Timing(TIMING), member=True, readers_wanted=readers, writers_wanted=writers, writers=[],
+            timing=Timing(TIMING), log=None, member=True, readers_wanted=readers, writers_wanted=writers, writers=[],
             spec=TopicSpec("topic", level=level, timing=TIMING))
         self.view: Any = SimpleNamespace(topic=lambda name: SimpleNamespace(members=members, senders=senders))
         engine: Any = SimpleNamespace(parked=contextlib.nullcontext)
@@ -258,3 +260,69 @@ def test_a_specification_says_it_to_others() -> None:
     assert SPEC.time_tag == WORD and TopicSpec("topic").time_tag == 0
     TopicSpec("topic").check_same(SPEC)
     SPEC.check_same(TopicSpec("topic"))
+
+
+class Table:
+    """What a log says of keys that are over."""
+
+    def __init__(self) -> None:
+        self.table_waits = self.table_due_ns = 0
+
+
+def over(node: Any, cleanup_s: float, due_s: float = 0.0, waits: int = 1) -> None:
+    """A key of the topic is over, which is kept for so long."""
+    node.local.spec = dataclasses.replace(TABLE, cleanup_ns=int(cleanup_s * 1e9))
+    node.local.log = node.local.log or Table()
+    node.local.log.table_waits = waits
+    node.local.log.table_due_ns = node.now_ns + int(due_s * 1e9) if due_s else 0
+    node.look()
+
+
+def test_the_delay_of_what_is_over_begins_soon(node: Any) -> None:
+    """Within a small share of it, so that one word begins all delays of that time."""
+    first = node(1)
+    over(first, 64.0)
+    first.pass_time(0.95)
+    assert first.words == []
+    first.pass_time(0.1)
+    assert len(first.words) == 1
+    first.local.log.table_waits = 0
+    first.look()
+    first.pass_time(5)
+    assert len(first.words) == 1
+    over(first, 64.0, waits=2)
+    first.pass_time(1.05)
+    assert len(first.words) == 2, "what is over since has a word of its own"
+
+
+def test_what_is_over_goes_when_it_is_due(node: Any) -> None:
+    first = node(1)
+    over(first, 2.0, due_s=2.0, waits=0)
+    first.pass_time(1.95)
+    assert first.words == []
+    first.pass_time(0.1)
+    assert len(first.words) == 1 and first.words[0] >= first.local.log.table_due_ns
+    first.local.log.table_due_ns = 0
+    first.look()
+    first.pass_time(5)
+    assert len(first.words) == 1
+
+
+def test_what_is_wanted_first_is_said_first(node: Any) -> None:
+    first = node(1)
+    over(first, 10.0, due_s=8.0, waits=0)
+    first.writes(1.0)
+    first.pass_time(1.05)
+    assert len(first.words) == 1
+    first.local.log.table_waits = 5
+    first.look()
+    first.pass_time(0.2)
+    assert len(first.words) == 2
+
+
+def test_what_a_topic_that_is_gone_waited_for_is_forgotten(node: Any) -> None:
+    first = node(1)
+    over(first, 64.0)
+    first.local.log = None
+    first.look()
+    assert not first.keeper._waits and first.words == []
