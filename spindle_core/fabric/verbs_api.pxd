@@ -51,6 +51,7 @@ cdef extern from "infiniband/verbs.h" nogil:
 
     const int IBV_WC_SUCCESS
     const int IBV_WC_LOC_LEN_ERR
+    const int IBV_WC_LOC_QP_OP_ERR
     const int IBV_WC_WR_FLUSH_ERR
     const int IBV_WC_REM_INV_REQ_ERR
     const int IBV_WC_REM_ACCESS_ERR

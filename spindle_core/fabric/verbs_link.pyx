@@ -27,6 +27,7 @@ from spindle_core.fabric.verbs_api cimport (
     IBV_QP_STATE,
     IBV_QPS_ERR,
     IBV_WC_LOC_LEN_ERR,
+    IBV_WC_LOC_QP_OP_ERR,
     IBV_WC_RECV_RDMA_WITH_IMM,
     IBV_WC_REM_ACCESS_ERR,
     IBV_WC_REM_INV_REQ_ERR,
@@ -109,8 +110,6 @@ cdef void fault(verbs_t *s, verbs_peer_t *p, int status) noexcept nogil:
         fail(s, p, VERBS_FAILED_UNREADY)
     elif status == IBV_WC_REM_ACCESS_ERR or status == IBV_WC_REM_INV_REQ_ERR or status == IBV_WC_REM_OP_ERR:
         fail(s, p, VERBS_FAILED_REFUSED)
-    elif status == IBV_WC_LOC_LEN_ERR:
-        fail(s, p, VERBS_FAILED_NONSENSE)        # a message with bytes, for which no receive has room
     else:
         fail(s, p, VERBS_FAILED_ERROR)
 
@@ -145,6 +144,10 @@ cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     cdef verbs_peer_t *p = &s.peers[peer]
     cdef ibv_recv_wr *r = &p.receives[index]
     cdef bint good
+    # Bytes that a receive has no memory for; devices in software call it a fault of the receive itself.
+    if (c.status == IBV_WC_LOC_LEN_ERR or c.status == IBV_WC_LOC_QP_OP_ERR) and not p.ended:
+        fail(s, p, VERBS_FAILED_NONSENSE)
+        return
     if c.status != IBV_WC_SUCCESS:
         fault(s, p, c.status)
         return
