@@ -121,26 +121,23 @@ cdef class Epoch(ControlRows):
 
     # ---- peers ----
 
-    def attach_peer(self, rank, int row_fd, int bell_page_fd, int bell_fd, int mail_fd=-1):
-        """Maps a peer's row, doorbell and mail; takes ownership of the descriptors.
+    def attach_peer(self, rank, int row_fd, int bell_page_fd, int bell_fd):
+        """Maps a peer's row and doorbell; takes ownership of the descriptors.
 
         Raises ValueError where they are not what this view expects of that rank: another version, epoch, node or
         layout.
         """
-        cdef Mapping row, bell, mail = None
-        cdef list left = [row_fd, bell_page_fd, bell_fd, mail_fd]
+        cdef Mapping row, bell
+        cdef list left = [row_fd, bell_page_fd, bell_fd]
         try:
             self.fabric.check_peer(rank)
             left.remove(row_fd)
             row = Mapping.attach(row_fd)
             left.remove(bell_page_fd)
             bell = Mapping.attach(bell_page_fd)
-            if mail_fd >= 0:
-                left.remove(mail_fd)
-                mail = Mapping.attach(mail_fd)
             self.check_row(rank, row)
             left.remove(bell_fd)
-            self.connect(rank, "shm", row, bell, bell_fd, mail)
+            self.connect(rank, "shm", row, bell, bell_fd)
         finally:
             for fd in left:
                 if fd >= 0:

@@ -1,4 +1,6 @@
-"""The fabric's promise: one-sided access to peers' memory, doorbells, and small two-sided messages.
+"""The fabric's promise: one-sided writes of a row into the peers' copies of it, and doorbells, for one view.
+
+What outlives a view, and whatever else nodes do with each other's memory, is for regions (regions/regions.pxd).
 
 - A post writes a range of my own row to the same place of a peer's copy of it. FIFO per peer: a later write is never
   visible before an earlier one (but see lanes, and POST_AHEAD). A list of posts is handed over at once (one doorbell of
@@ -22,17 +24,15 @@
   data which nobody waits for holds up the sender that it is for (docs/paper.md, "Past the paper").
 - A fabric that copies wakes the peer with every post. To look at the peer's columns and leave a doorbell out is right
   only where both see each other's stores at once.
-- read, compare-and-swap and fetch-and-add act on memory that the peer registered under a key; they complete through
-  poll(). Atomics are 8 bytes, aligned, and atomic against each other and the peer's own atomics.
-- send and receive move small messages, FIFO per peer, never more than MAIL_SIZE_MAX bytes; -EAGAIN when full or empty.
-- cut() ends everything with one peer, at once and for good: its posts and completions no longer happen.
+- cut() ends everything with one peer, at once and for good: neither what is posted to it nor what it posts happens any
+  more.
 - Where writes need help to arrive (tcp), enter() takes what has come before a pass over the predicates, and leave()
   sends after it what was posted meanwhile. NULL where they need none.
 - prepare_wait() announces sleep; after it the caller looks for work once more; wait() blocks until rung; finish_wait().
   A ring between prepare_wait() and wait() is never lost, and costs no system call while nobody sleeps.
 Every function is nogil and never blocks, except wait().
 """
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef enum:
     POST_RING = 1               # wake the peer: it has something to do
@@ -42,14 +42,6 @@ cdef enum:
     LANE_BEAT = 1               # the heartbeat, which goes ahead
     LANES_FIXED = 2
     POST_INLINE_MAX = 256       # bytes
-    MAIL_SIZE_MAX = 240         # bytes
-    MAIL_SLOTS = 64
-
-# Status of a completion.
-cdef enum:
-    COMPLETION_OK = 0
-    COMPLETION_CUT = 1          # the peer was cut
-    COMPLETION_RANGE = 2        # outside of the registered memory, or misaligned
 
 
 cdef struct post_t:
@@ -59,13 +51,6 @@ cdef struct post_t:
     uint64_t length             # bytes
 
 
-cdef struct completion_t:
-    uint64_t cookie
-    uint64_t value              # what compare-and-swap or fetch-and-add found
-    uint32_t peer
-    uint32_t status
-
-
 cdef struct fabric_t:
     void *self
     uint64_t range_cost         # a further post costs as much as so many bytes: gaps up to that are posted as well
@@ -73,15 +58,6 @@ cdef struct fabric_t:
     int (*enter)(void *self) noexcept nogil                                         # returns how much has come
     void (*leave)(void *self) noexcept nogil
     int (*post_list)(void *self, const post_t *posts, uint32_t n) noexcept nogil   # returns doorbells rung
-    int (*post_read)(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
-                     uint64_t cookie) noexcept nogil
-    int (*post_compare_swap)(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
-                             uint64_t desired, uint64_t cookie) noexcept nogil
-    int (*post_fetch_add)(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
-                          uint64_t cookie) noexcept nogil
-    int (*send)(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil
-    int (*receive)(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil
-    int (*poll)(void *self, completion_t *completions, int n) noexcept nogil
     int (*ring)(void *self, uint32_t peer) noexcept nogil                           # returns doorbells rung
     void (*cut)(void *self, uint32_t peer) noexcept nogil
     void (*prepare_wait)(void *self) noexcept nogil

@@ -1,18 +1,8 @@
-"""The fabric's face for Python: conformance tests, tools, and what will be built on one-sided memory.
+"""The fabric's face for Python: for those who set one up, tests and tools.
 
 Subclasses fill in `table`; the predicate thread uses the table, never these methods.
 """
-import errno
-
 from libc.stdint cimport uint32_t, uint64_t
-
-from spindle_core.memory cimport Mapping
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-
-STATUS_NAMES = ("ok", "cut", "range")
-SMALL_MESSAGE_SIZE_MAX = MAIL_SIZE_MAX
-SMALL_MESSAGE_SLOTS = MAIL_SLOTS
 
 
 cdef class Fabric:
@@ -80,53 +70,6 @@ cdef class Fabric:
             n += 1
         return self.table.post_list(self.table.self, posts, n)
 
-    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
-                  uint64_t length, uint64_t cookie=0):
-        """Reads the peer's memory `key` into ours; completes through poll(). ValueError if it doesn't fit `into`."""
-        self.check_peer(peer)
-        if not into.writable:
-            raise ValueError("what is read goes into memory that is mapped for writing")
-        if into_offset > into.size or length > into.size - into_offset:
-            raise ValueError(f"{length} bytes at {into_offset} don't fit a mapping of {into.size}")
-        self._check(self.table.post_read(self.table.self, peer, key, offset, into.base + into_offset, length, cookie))
-
-    def post_compare_swap(self, peer, uint32_t key, uint64_t offset, uint64_t expected, uint64_t desired,
-                          uint64_t cookie=0):
-        self.check_peer(peer)
-        self._check(self.table.post_compare_swap(self.table.self, peer, key, offset, expected, desired, cookie))
-
-    def post_fetch_add(self, peer, uint32_t key, uint64_t offset, uint64_t value, uint64_t cookie=0):
-        self.check_peer(peer)
-        self._check(self.table.post_fetch_add(self.table.self, peer, key, offset, value, cookie))
-
-    def send(self, peer, data):
-        """A small message; BlockingIOError while the peer has not taken the last MAIL_SLOTS, ValueError if too long."""
-        cdef Py_buffer buffer
-        self.check_peer(peer)
-        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
-        try:
-            if buffer.len > MAIL_SIZE_MAX:
-                raise ValueError(f"a small message of {buffer.len} bytes: {MAIL_SIZE_MAX} at most")
-            self._check(self.table.send(self.table.self, peer, buffer.buf, buffer.len))
-        finally:
-            PyBuffer_Release(&buffer)
-
-    def receive(self):
-        """(peer, bytes) of the next small message, or None."""
-        cdef char data[MAIL_SIZE_MAX]
-        cdef uint32_t peer = 0
-        cdef int n = self.table.receive(self.table.self, &peer, data, MAIL_SIZE_MAX)
-        if n == -errno.EAGAIN:
-            return None
-        self._check(n)
-        return peer, data[:n]
-
-    def poll(self):
-        """Completions so far: [(cookie, status name, value found, peer), ...]."""
-        cdef completion_t found[64]
-        cdef int n = self.table.poll(self.table.self, found, 64), i
-        return [(found[i].cookie, STATUS_NAMES[found[i].status], found[i].value, found[i].peer) for i in range(n)]
-
     def ring(self, peer):
         """Rings the peer's doorbell if it sleeps; returns how many system calls that took (0 or 1)."""
         self.check_peer(peer)
@@ -148,11 +91,3 @@ cdef class Fabric:
 
     def finish_wait(self):
         self.table.finish_wait(self.table.self)
-
-    def _check(self, int result):
-        if result == -errno.EAGAIN:
-            raise BlockingIOError(errno.EAGAIN, "no room: the peer has not taken what it was sent, or poll() first")
-        if result == -errno.EPIPE:
-            raise ConnectionError("this peer has been cut")
-        if result < 0:
-            raise OSError(-result, "fabric")

@@ -1,21 +1,15 @@
 """The queues of the simulated fabric: what was posted, and how it lands."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.fabric.fabric cimport completion_t, post_t
+from spindle_core.fabric.fabric cimport post_t
 from spindle_core.layout cimport bell_page
 
 cdef enum:
     SIM_NODES_MAX = 64
-    SIM_MEMORIES_MAX = 16
-    SIM_COMPLETIONS_MAX = 1024
 
 cdef enum op_kind:
     OP_WRITE                     # a range of the sender's row
     OP_RING                      # a doorbell alone
-    OP_READ
-    OP_SWAP
-    OP_ADD
-    OP_MAIL
 
 
 # Something posted. Its bytes follow it in memory when it carries them.
@@ -25,18 +19,15 @@ cdef struct op_t:
     bint ring                    # wakes the peer when it has landed
     uint32_t flags               # of the post: its lane, and whether it is a count
     bint carries                 # bytes as they were at the post; else read from the row when they land
-    uint32_t key
-    uint64_t offset, length      # bytes, in the row or in the memory `key`
+    uint64_t offset, length      # bytes, in the row
     uint64_t landed              # bytes of a write
-    uint64_t expected, desired, cookie
-    void *into
 
 
 cdef struct sim_t
 
 
 # One direction between two members of one epoch. Freed when both ends are gone. `ahead`: the way for what need not
-# wait (POST_AHEAD), with an order of its own; `held`, `broken` and `mail_open` count only in the link it belongs to.
+# wait (POST_AHEAD), with an order of its own; `held` and `broken` count only in the link it belongs to.
 cdef struct link_t:
     link_t *next                 # of the same pair of nodes, in a later epoch
     link_t *ahead                # NULL: posts of that kind wait with all others
@@ -44,13 +35,11 @@ cdef struct link_t:
     sim_t *target                # NULL: that end is gone, and with it the memory to land in
     uint64_t epoch
     uint32_t source_node, target_node      # places in the network
-    uint32_t source_rank, target_rank
     const char *row              # of the source
     char *copy                   # of it, at the target; NULL where rows are shared
     op_t *first
     op_t *last
     uint64_t lines               # of all that waits here
-    uint64_t mail_open           # small messages sent and not received
     bint held
     bint broken                  # cut or dropped: nothing passes any more
 
@@ -62,8 +51,6 @@ cdef struct net_t:
     uint32_t n_nodes
     uint64_t rung[SIM_NODES_MAX]
     link_t *links[SIM_NODES_MAX * SIM_NODES_MAX]          # by source and target
-    uint64_t lose[SIM_NODES_MAX * SIM_NODES_MAX]          # completions to be lost
-    uint64_t fail[SIM_NODES_MAX * SIM_NODES_MAX]          # completions to be reported as failed
     uint64_t posts, bytes, lines, rings, dropped, unconnected, woken
     void (*on_post)(uint32_t node, uint64_t offset, uint64_t length) noexcept nogil      # tests: before it is queued
 
@@ -71,22 +58,14 @@ cdef struct net_t:
 # One node's end of all its links of one epoch.
 cdef struct sim_t:
     net_t *net
-    uint32_t rank, n_peers, node
+    uint32_t n_peers, node
     uint64_t epoch
     const char *row
     uint64_t row_size
     link_t **out                 # by rank
     link_t **into
-    uint32_t *cut
     bell_page *bell              # for wait(); NULL where nobody waits
     int bell_fd
-    op_t *mail_first             # landed small messages; key: rank of the sender
-    op_t *mail_last
-    char *memories[SIM_MEMORIES_MAX]
-    uint64_t memory_sizes[SIM_MEMORIES_MAX]
-    completion_t completions[SIM_COMPLETIONS_MAX]
-    uint64_t completions_head, completions_tail
-    uint64_t open_ops            # posted and not polled yet
 
 
 cdef void lock(net_t *net) noexcept nogil
@@ -97,7 +76,6 @@ cdef void put_bytes(char *to, const char *source, uint64_t n) noexcept nogil
 cdef bint join(link_t *link, const post_t *p, const char *row) noexcept nogil
 cdef void append(link_t *link, op_t *op) noexcept nogil
 cdef uint64_t lines_waiting(link_t *link) noexcept nogil
-cdef void complete(sim_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef void ring_node(net_t *net, link_t *link) noexcept nogil
 cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n, bint ahead) noexcept nogil
 cdef void break_link(net_t *net, link_t *link) noexcept nogil

@@ -11,19 +11,11 @@ from spindle_core.atomics cimport (
     fence_store_load,
     u32_exchange_acquire,
     u32_store_release,
-    u64_load_acquire,
     u64_store_release,
 )
 from spindle_core.bell cimport is_asleep
 from spindle_core.events cimport event_ring, sched_yield
-from spindle_core.fabric.fabric cimport (
-    COMPLETION_CUT,
-    COMPLETION_OK,
-    COMPLETION_RANGE,
-    POST_LANE_SHIFT,
-    completion_t,
-    post_t,
-)
+from spindle_core.fabric.fabric cimport POST_LANE_SHIFT, post_t
 from spindle_core.fabric.lanes cimport CARRIES_NOT, CARRIES_SAME, carriage, carrier, fits, lane_t, note_last
 from spindle_core.layout cimport CACHE_LINE
 
@@ -144,13 +136,11 @@ cdef char *bytes_of(op_t *op) noexcept nogil:
 
 
 cdef void drop_all(net_t *net, link_t *link) noexcept nogil:
-    """What waits is never seen; completions of it don't come."""
+    """What waits is never seen."""
     cdef op_t *op
     while link.first != NULL:
         op = link.first
         link.first = op.next
-        if op.kind >= OP_READ and op.kind != OP_MAIL and link.source != NULL:
-            link.source.open_ops -= 1
         net.dropped += lines_left(op)
         free(op)
     link.last = NULL
@@ -223,64 +213,6 @@ cdef void put_bytes(char *to, const char *source, uint64_t n) noexcept nogil:
         n -= 1
 
 
-cdef void complete(sim_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
-    cdef completion_t *c = &s.completions[s.completions_head % SIM_COMPLETIONS_MAX]
-    c.cookie = cookie
-    c.peer = peer
-    c.status = status
-    c.value = value
-    s.completions_head += 1
-
-
-cdef void land_one_sided(net_t *net, link_t *link, op_t *op) noexcept nogil:
-    """A read or an atomic happens at the target, and completes at the source, unless that is to be lost."""
-    cdef sim_t *target = link.target
-    cdef uint32_t pair = link.source_node * SIM_NODES_MAX + link.target_node
-    cdef uint32_t status = COMPLETION_OK
-    cdef uint64_t value = 0
-    cdef char *place = NULL
-    if target != NULL and op.key < SIM_MEMORIES_MAX and target.memories[op.key] != NULL:
-        if op.offset <= target.memory_sizes[op.key] and op.length <= target.memory_sizes[op.key] - op.offset:
-            place = target.memories[op.key] + op.offset
-    if place == NULL or (op.kind != OP_READ and op.offset & 7):
-        status = COMPLETION_RANGE
-    elif op.kind == OP_READ:
-        if link.source != NULL:
-            put_bytes(<char *>op.into, place, op.length)
-    else:
-        value = u64_load_acquire(<uint64_t *>place)
-        if op.kind == OP_ADD:
-            u64_store_release(<uint64_t *>place, value + op.desired)
-        elif value == op.expected:
-            u64_store_release(<uint64_t *>place, op.desired)
-    if link.source == NULL:
-        return
-    if net.lose[pair]:
-        net.lose[pair] -= 1
-        link.source.open_ops -= 1
-        return
-    if net.fail[pair] and status == COMPLETION_OK:
-        net.fail[pair] -= 1
-        status = COMPLETION_CUT   # it happened, but the source can't know
-        value = 0
-    complete(link.source, link.target_rank, op.cookie, status, value)
-
-
-cdef void land_mail(link_t *link, op_t *op) noexcept nogil:
-    """Takes the message over into what the target has received."""
-    cdef sim_t *target = link.target
-    if target == NULL:
-        free(op)
-        return
-    op.key = link.source_rank
-    op.next = NULL
-    if target.mail_first == NULL:
-        target.mail_first = op
-    else:
-        target.mail_last.next = op
-    target.mail_last = op
-
-
 cdef uint64_t land_lines(net_t *net, link_t *link, uint64_t n, bint ahead) noexcept nogil:
     """Lands up to `n` lines of a link; returns how many. `ahead`: first those that go ahead, else first the others."""
     cdef uint64_t landed
@@ -311,13 +243,8 @@ cdef uint64_t land_way(net_t *net, link_t *link, uint64_t n) noexcept nogil:
         link.first = op.next
         if link.first == NULL:
             link.last = NULL
-        if op.kind in (OP_READ, OP_SWAP, OP_ADD):
-            land_one_sided(net, link, op)
         if op.ring:
             ring_node(net, link)
-        if op.kind == OP_MAIL:
-            land_mail(link, op)
-        else:
-            free(op)
+        free(op)
     net.lines += landed
     return landed

@@ -16,7 +16,6 @@ cdef struct mixed_t:
     uint8_t *part_of             # by peer; NO_PART: not connected
     post_t collected[PARTS_MAX][COLLECTED_MAX]
     uint32_t n_collected[PARTS_MAX]
-    uint32_t receive_next        # part whose small messages are looked at next
     int bell_fd
     int wait_fd                  # of all parts together; -1: the doorbell tells everything
 

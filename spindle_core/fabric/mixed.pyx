@@ -11,14 +11,12 @@ of different parts have none, as they have none in a single fabric either.
 """
 import select
 
-from libc.errno cimport EAGAIN, EPIPE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from spindle_core.events cimport event_wait, event_wait_two
-from spindle_core.fabric.fabric cimport Fabric, completion_t, post_t
-from spindle_core.memory cimport Mapping
+from spindle_core.fabric.fabric cimport Fabric, post_t
 
 
 cdef inline fabric_t *part(mixed_t *s, uint32_t peer) noexcept nogil:
@@ -65,52 +63,6 @@ cdef int mixed_post_list(void *self, const post_t *posts, uint32_t n) noexcept n
     for i in range(s.n_parts):
         rung += hand_over(s, i)
     return rung
-
-
-cdef int mixed_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
-                         uint64_t cookie) noexcept nogil:
-    cdef fabric_t *f = part(<mixed_t *>self, peer)
-    return f.post_read(f.self, peer, key, offset, into, length, cookie) if f != NULL else -EPIPE
-
-
-cdef int mixed_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
-                                 uint64_t desired, uint64_t cookie) noexcept nogil:
-    cdef fabric_t *f = part(<mixed_t *>self, peer)
-    return f.post_compare_swap(f.self, peer, key, offset, expected, desired, cookie) if f != NULL else -EPIPE
-
-
-cdef int mixed_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
-                              uint64_t cookie) noexcept nogil:
-    cdef fabric_t *f = part(<mixed_t *>self, peer)
-    return f.post_fetch_add(f.self, peer, key, offset, value, cookie) if f != NULL else -EPIPE
-
-
-cdef int mixed_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
-    cdef fabric_t *f = part(<mixed_t *>self, peer)
-    return f.send(f.self, peer, data, length) if f != NULL else -EPIPE
-
-
-cdef int mixed_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
-    cdef mixed_t *s = <mixed_t *>self
-    cdef uint32_t i, which
-    cdef int found
-    for i in range(s.n_parts):
-        which = (s.receive_next + i) % s.n_parts
-        found = s.parts[which].receive(s.parts[which].self, peer, into, capacity)
-        if found != -EAGAIN:
-            s.receive_next = which + 1
-            return found
-    return -EAGAIN
-
-
-cdef int mixed_poll(void *self, completion_t *completions, int n) noexcept nogil:
-    cdef mixed_t *s = <mixed_t *>self
-    cdef uint32_t i
-    cdef int found = 0
-    for i in range(s.n_parts):
-        if found < n:
-            found += s.parts[i].poll(s.parts[i].self, completions + found, n - found)
-    return found
 
 
 cdef int mixed_ring(void *self, uint32_t peer) noexcept nogil:
@@ -198,12 +150,6 @@ cdef class MixedFabric(Fabric):
             self.table.range_cost = min(self.table.range_cost, one.table.range_cost)
             self.table.push_bytes = min(self.table.push_bytes, one.table.push_bytes)
         self.table.post_list = mixed_post_list
-        self.table.post_read = mixed_post_read
-        self.table.post_compare_swap = mixed_post_compare_swap
-        self.table.post_fetch_add = mixed_post_fetch_add
-        self.table.send = mixed_send
-        self.table.receive = mixed_receive
-        self.table.poll = mixed_poll
         self.table.ring = mixed_ring
         self.table.cut = mixed_cut
         self.table.prepare_wait = mixed_prepare_wait
@@ -260,18 +206,6 @@ cdef class MixedFabric(Fabric):
         self.check_peer(peer)
         which = self.state.part_of[<uint32_t>peer]
         return "" if which == NO_PART else self.order[which]
-
-    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
-                  uint64_t length, uint64_t cookie=0):
-        """As in Fabric, by the peer's part."""
-        name = self.part_of(peer)
-        if not name:
-            raise ConnectionError(f"peer {peer} is not connected")
-        self.parts[name].post_read(peer, key, offset, into, into_offset, length, cookie)
-
-    def register(self, Mapping memory not None):
-        """Registers memory with every part: {name: key}, of which each peer is to be told its own."""
-        return {name: self.parts[name].register(memory) for name in self.order}
 
     def row_of(self, peer):
         """The peer's row or its copy, for reading."""

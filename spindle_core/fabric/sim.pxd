@@ -20,5 +20,4 @@ cdef class SimFabric(Fabric):
     cdef readonly SimNetwork network
     cdef readonly object epoch
     cdef readonly Mapping row
-    cdef list memories
     cdef list kept

@@ -20,7 +20,6 @@ from libc.string cimport memcpy
 
 from spindle_core.fabric.fabric cimport Fabric
 from spindle_core.fabric.links cimport (
-    SIM_MEMORIES_MAX,
     SIM_NODES_MAX,
     break_link,
     land_lines,
@@ -28,7 +27,6 @@ from spindle_core.fabric.links cimport (
     lines_waiting,
     link_t,
     lock,
-    op_t,
     remove_link,
     sim_t,
     unlock,
@@ -37,7 +35,7 @@ from spindle_core.fabric.sim_table cimport set_table
 from spindle_core.layout cimport NODES_MAX, bell_page
 from spindle_core.memory cimport Mapping
 
-OP_NAMES = ("write", "ring", "read", "swap", "add", "mail")
+OP_NAMES = ("write", "ring")
 
 
 # ---- the world's side ----------------------------------------------------------------------------------------------
@@ -220,14 +218,6 @@ cdef class SimNetwork:
         cdef uint32_t i
         return [self.node_ids[i] for i in range(self.net.n_nodes) if self.net.rung[i]]
 
-    def lose_completions(self, source, target, n=1):
-        """The next reads or atomics between these two happen, and nobody hears of it."""
-        self.net.lose[self.place(source) * SIM_NODES_MAX + self.place(target)] += n
-
-    def fail_completions(self, source, target, n=1):
-        """The next reads or atomics between these two happen, and are reported as cut."""
-        self.net.fail[self.place(source) * SIM_NODES_MAX + self.place(target)] += n
-
     def counts(self):
         """{posts, bytes, lines, rings, dropped, unconnected}; unconnected: posts to a node that had no such row yet."""
         net = &self.net
@@ -252,9 +242,8 @@ cdef class SimFabric(Fabric):
             raise ValueError(f"rank {rank} of {n}: must be 0 <= rank < peers <= {NODES_MAX}")
         self.network = network
         self.epoch = epoch
-        self.rank = s.rank = rank
+        self.rank = rank
         self.n_peers = s.n_peers = n
-        self.memories = []
         self.kept = [bell]
         s.net = &network.net
         s.node = network.place(node_ids[rank])
@@ -264,8 +253,7 @@ cdef class SimFabric(Fabric):
             s.bell = <bell_page *>bell.base
         s.out = <link_t **>calloc(n, sizeof(link_t *))
         s.into = <link_t **>calloc(n, sizeof(link_t *))
-        s.cut = <uint32_t *>calloc(n, sizeof(uint32_t))
-        if s.out == NULL or s.into == NULL or s.cut == NULL:
+        if s.out == NULL or s.into == NULL:
             raise MemoryError()
         set_table(&self.table, s)
 
@@ -310,8 +298,6 @@ cdef class SimFabric(Fabric):
         link.epoch = self.epoch
         link.source_node = other.state.node
         link.target_node = self.state.node
-        link.source_rank = other.rank
-        link.target_rank = self.rank
         link.row = row.base
         link.copy = copy.base if copy is not row else NULL
         if link.ahead != NULL:
@@ -331,20 +317,9 @@ cdef class SimFabric(Fabric):
         self.check_peer(peer)
         return next(memoryview(copy) for rank, copy in self.kept[1:] if rank == peer)
 
-    def register(self, Mapping memory not None):
-        """Registers memory for one-sided access by peers: returns its key."""
-        key = len(self.memories)
-        if key >= SIM_MEMORIES_MAX:
-            raise ValueError(f"{SIM_MEMORIES_MAX} registered memories are the limit")
-        self.memories.append(memory)
-        self.state.memories[<uint32_t>key] = memory.base
-        self.state.memory_sizes[<uint32_t>key] = memory.size
-        return key
-
     def __dealloc__(self):
         cdef sim_t *s = &self.state
         cdef uint32_t i
-        cdef op_t *op
         if s.out == NULL or s.into == NULL:
             return
         for i in range(s.n_peers):
@@ -359,10 +334,5 @@ cdef class SimFabric(Fabric):
                     s.into[i].ahead.target = NULL
                 if s.into[i].source == NULL:
                     remove_link(s.net, s.into[i])
-        while s.mail_first != NULL:
-            op = s.mail_first
-            s.mail_first = op.next
-            free(op)
         free(s.out)
         free(s.into)
-        free(s.cut)

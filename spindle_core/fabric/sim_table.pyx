@@ -1,40 +1,19 @@
 """What a node of the simulated fabric calls: the functions of its table (fabric.pxd).
 
 A post becomes an operation in the queue of its link (links.pyx); where nothing waits for the world, it lands at once.
-Reads and atomics complete when the world has landed them. Each is sure of a place among the completions before it is
-queued.
 """
-from libc.errno cimport EAGAIN, EINVAL, EPIPE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcpy
 
 from spindle_core.atomics cimport monotonic_ns
 from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
 from spindle_core.events cimport event_clear, sched_yield
-from spindle_core.fabric.fabric cimport (
-    COMPLETION_CUT,
-    MAIL_SIZE_MAX,
-    MAIL_SLOTS,
-    POST_AHEAD,
-    POST_INLINE_MAX,
-    POST_RING,
-    completion_t,
-    fabric_t,
-    post_t,
-)
+from spindle_core.fabric.fabric cimport POST_AHEAD, POST_INLINE_MAX, POST_RING, fabric_t, post_t
 from spindle_core.fabric.links cimport (
-    OP_ADD,
-    OP_MAIL,
-    OP_READ,
     OP_RING,
-    OP_SWAP,
     OP_WRITE,
-    SIM_COMPLETIONS_MAX,
     append,
     break_link,
     bytes_of,
-    complete,
     join,
     land_lines,
     link_t,
@@ -107,117 +86,6 @@ cdef int sim_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
     return <int>woken
 
 
-cdef int post_one_sided(sim_t *s, uint32_t peer, op_t *op) noexcept nogil:
-    cdef link_t *link = s.out[peer]
-    if op == NULL or s.open_ops >= SIM_COMPLETIONS_MAX:
-        free(op)
-        return -EAGAIN
-    lock(s.net)
-    s.open_ops += 1
-    if s.cut[peer] or link == NULL or link.broken:
-        complete(s, peer, op.cookie, COMPLETION_CUT, 0)
-        free(op)
-    else:
-        append(link, op)
-        settle(s.net, link)
-    unlock(s.net)
-    return 0
-
-
-cdef op_t *one_sided(uint32_t kind, uint32_t key, uint64_t offset, uint64_t length, uint64_t cookie) noexcept nogil:
-    cdef op_t *op = new_op(kind, 0)
-    if op != NULL:
-        op.key = key
-        op.offset = offset
-        op.length = length
-        op.cookie = cookie
-    return op
-
-
-cdef int sim_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
-                       uint64_t cookie) noexcept nogil:
-    cdef op_t *op = one_sided(OP_READ, key, offset, length, cookie)
-    if op != NULL:
-        op.into = into
-    return post_one_sided(<sim_t *>self, peer, op)
-
-
-cdef int sim_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
-                               uint64_t desired, uint64_t cookie) noexcept nogil:
-    cdef op_t *op = one_sided(OP_SWAP, key, offset, 8, cookie)
-    if op != NULL:
-        op.expected = expected
-        op.desired = desired
-    return post_one_sided(<sim_t *>self, peer, op)
-
-
-cdef int sim_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
-                            uint64_t cookie) noexcept nogil:
-    cdef op_t *op = one_sided(OP_ADD, key, offset, 8, cookie)
-    if op != NULL:
-        op.desired = value
-    return post_one_sided(<sim_t *>self, peer, op)
-
-
-cdef int sim_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
-    cdef sim_t *s = <sim_t *>self
-    cdef link_t *link = s.out[peer]
-    cdef op_t *op
-    if s.cut[peer] or link == NULL or link.broken:
-        return -EPIPE
-    if length > MAIL_SIZE_MAX:
-        return -EINVAL
-    if link.mail_open >= MAIL_SLOTS:
-        return -EAGAIN
-    op = new_op(OP_MAIL, length)
-    if op == NULL:
-        return -EAGAIN
-    op.length = length
-    op.ring = True
-    memcpy(bytes_of(op), data, length)
-    lock(s.net)
-    link.mail_open += 1
-    append(link, op)
-    settle(s.net, link)
-    unlock(s.net)
-    return 0
-
-
-cdef int sim_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
-    cdef sim_t *s = <sim_t *>self
-    cdef op_t *op
-    cdef int size = -EAGAIN
-    lock(s.net)
-    while s.mail_first != NULL and size == -EAGAIN:
-        op = s.mail_first
-        if op.length > capacity:
-            size = -EINVAL
-            break
-        s.mail_first = op.next
-        if not s.cut[op.key]:
-            size = <int>op.length
-            peer[0] = op.key
-            memcpy(into, bytes_of(op), op.length)
-            if s.into[op.key] != NULL:
-                s.into[op.key].mail_open -= 1
-        free(op)
-    unlock(s.net)
-    return size
-
-
-cdef int sim_poll(void *self, completion_t *completions, int n) noexcept nogil:
-    cdef sim_t *s = <sim_t *>self
-    cdef int i = 0
-    lock(s.net)
-    while i < n and s.completions_tail < s.completions_head:
-        completions[i] = s.completions[s.completions_tail % SIM_COMPLETIONS_MAX]
-        s.completions_tail += 1
-        s.open_ops -= 1
-        i += 1
-    unlock(s.net)
-    return i
-
-
 cdef int sim_ring(void *self, uint32_t peer) noexcept nogil:
     cdef sim_t *s = <sim_t *>self
     cdef link_t *link = s.out[peer]
@@ -243,7 +111,6 @@ cdef int sim_ring(void *self, uint32_t peer) noexcept nogil:
 cdef void sim_cut(void *self, uint32_t peer) noexcept nogil:
     cdef sim_t *s = <sim_t *>self
     lock(s.net)
-    s.cut[peer] = 1
     break_link(s.net, s.out[peer])
     if s.net.fences:
         break_link(s.net, s.into[peer])
@@ -291,12 +158,6 @@ cdef void set_table(fabric_t *table, sim_t *s) noexcept:
         table.range_cost = s.net.range_cost
         table.push_bytes = s.net.push_bytes
     table.post_list = sim_post_list
-    table.post_read = sim_post_read
-    table.post_compare_swap = sim_post_compare_swap
-    table.post_fetch_add = sim_post_fetch_add
-    table.send = sim_send
-    table.receive = sim_receive
-    table.poll = sim_poll
     table.ring = sim_ring
     table.cut = sim_cut
     table.prepare_wait = sim_prepare_wait

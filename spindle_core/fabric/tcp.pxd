@@ -6,9 +6,6 @@ from spindle_core.memory cimport Mapping
 
 cdef class TcpFabric(Fabric):
     cdef tcp_t state
-    cdef list memories
-    cdef readonly dict targets            # of reads: Mapping to a view that keeps it mapped
-    cdef object targets_max
     cdef dict rows
     cdef readonly Mapping row
     cdef object kept             # a view of it

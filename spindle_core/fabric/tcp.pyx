@@ -1,4 +1,4 @@
-"""TCP fabric: one-sided writes, reads, atomics and small messages over sockets, for peers on other hosts.
+"""TCP fabric: one-sided writes over sockets, for peers on other hosts.
 
 One connection per pair of members and epoch (`tcp_link`). Whoever drives the predicates drives all of it: `enter`
 takes what has come, in one look at all sockets; `leave` sends what was posted in between, as much per peer and call as
@@ -14,13 +14,13 @@ says why.
 import os
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport c_close
-from spindle_core.fabric.fabric cimport LANES_FIXED, MAIL_SLOTS, Fabric
+from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
 from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.sockets cimport (
     EPOLL_CLOEXEC,
@@ -44,15 +44,11 @@ from spindle_core.fabric.tcp_link cimport (
     FRAME_GOODBYE,
     TCP_BUFFER_SIZE,
     TCP_LANES_MAX,
-    TCP_MEMORIES_MAX,
     TCP_QUEUE_MAX,
     TCP_QUEUE_OWN,
-    TCP_REQUESTS_MAX,
     link_end,
     tcp_entry,
-    tcp_letter,
     tcp_peer_t,
-    tcp_request,
     tcp_t,
 )
 from spindle_core.fabric.tcp_queue cimport link_put, link_waits
@@ -67,7 +63,6 @@ FAILURES = {
     FAILED_BEHIND: "it does not take what it is sent",
 }
 QUEUE_FRAMES = 4096
-TARGETS_MIN = 16                 # of reads: no look whether they are still needed before there are so many
 
 
 cdef void release(tcp_peer_t *p) noexcept:
@@ -75,12 +70,10 @@ cdef void release(tcp_peer_t *p) noexcept:
     free(p.lanes)
     free(p.ahead)
     free(p.buffer)
-    free(p.letters)
     p.queue = NULL
     p.lanes = NULL
     p.ahead = NULL
     p.buffer = NULL
-    p.letters = NULL
 
 
 cdef class TcpFabric(Fabric):
@@ -103,9 +96,6 @@ cdef class TcpFabric(Fabric):
         cdef tcp_t *s = &self.state
         self.rank = s.rank = rank
         self.n_peers = s.n_peers = n_peers
-        self.memories = []
-        self.targets = {}
-        self.targets_max = TARGETS_MIN
         self.rows = {}
         s.capacity = queue
         s.n_lanes = LANES_FIXED
@@ -122,30 +112,6 @@ cdef class TcpFabric(Fabric):
         if s.epoll_fd < 0:
             raise OSError(errno, "no descriptor left for epoll: raise the limit of open files (ulimit -n)")
         set_table(&self.table, s)
-
-    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
-                  uint64_t length, uint64_t cookie=0):
-        """As in Fabric. The answer comes later, so `into` stays mapped until then."""
-        if len(self.targets) >= self.targets_max:
-            self.forget_targets()
-        if into not in self.targets:
-            self.targets[into] = into.view()
-        Fabric.post_read(self, peer, key, offset, into, into_offset, length, cookie)
-
-    def forget_targets(self):
-        """Lets go of memory that no open read is for. Only for whoever drives this fabric; post_read calls it."""
-        cdef uint32_t i
-        cdef tcp_request *r
-        cdef Mapping into
-        cdef dict kept = {}
-        for i in range(<uint32_t>TCP_REQUESTS_MAX):
-            r = &self.state.requests[i]
-            if r.busy and r.into != NULL:
-                for into in self.targets:
-                    if into.base <= r.into < into.base + into.size:
-                        kept[into] = self.targets[into]
-        self.targets = kept
-        self.targets_max = max(TARGETS_MIN, 2 * len(kept))
 
     @property
     def wait_fd(self):
@@ -212,8 +178,7 @@ cdef class TcpFabric(Fabric):
                 p.lanes = <lane_t *>calloc(self.state.n_lanes, sizeof(lane_t))
                 p.ahead = <tcp_entry *>malloc(self.state.n_ahead * sizeof(tcp_entry))
                 p.buffer = <char *>malloc(TCP_BUFFER_SIZE)
-                p.letters = <tcp_letter *>malloc(MAIL_SLOTS * sizeof(tcp_letter))
-            if p.queue == NULL or p.lanes == NULL or p.ahead == NULL or p.buffer == NULL or p.letters == NULL:
+            if p.queue == NULL or p.lanes == NULL or p.ahead == NULL or p.buffer == NULL:
                 release(p)
                 raise MemoryError(f"no memory for what may wait for peer {peer}: {self.state.capacity} frames")
             os.set_blocking(fd, False)
@@ -232,18 +197,6 @@ cdef class TcpFabric(Fabric):
             raise
         p.fd = fd
         return row
-
-    def register(self, Mapping memory not None):
-        """Registers memory for one-sided access by all peers: returns its key, to be told them."""
-        if len(self.memories) >= TCP_MEMORIES_MAX:
-            raise ValueError(f"{TCP_MEMORIES_MAX} registered memories are the limit")
-        if not memory.writable:
-            raise ValueError("memory for one-sided access must be mapped for writing")
-        self.memories.append(memory.view())    # keeps it mapped
-        self.state.memories[len(self.memories) - 1] = memory.base
-        self.state.memory_sizes[len(self.memories) - 1] = memory.size
-        self.state.n_memories = len(self.memories)
-        return len(self.memories) - 1
 
     def row_of(self, peer):
         """The copy of the peer's row, for reading."""

@@ -1,18 +1,15 @@
-"""One TCP connection between two members of an epoch: frames that write, ask and answer."""
+"""One TCP connection between two members of an epoch: frames that write and ring."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, MAIL_SLOTS, POST_INLINE_MAX, completion_t
+from spindle_core.fabric.fabric cimport POST_INLINE_MAX
 from spindle_core.fabric.lanes cimport lane_t
 
 cdef enum:
-    TCP_MEMORIES_MAX = 16
-    TCP_REQUESTS_MAX = 1024      # asked for and not polled yet
     TCP_BUFFER_SIZE = 16 << 10   # bytes received that are not in their place yet
     TCP_QUEUE_MAX = 1 << 24      # frames
     TCP_LANES_MAX = 1 << 10
-    # Frames that wait for a peer besides what its epoch posts (Epoch.posts_waiting_max): my questions, answers to those
-    # of the peer, letters, what I say of the letters that I took, a ring, a goodbye.
-    TCP_QUEUE_OWN = 2 * (TCP_REQUESTS_MAX + MAIL_SLOTS + 1)
+    # Frames that wait for a peer besides what its epoch posts (Epoch.posts_waiting_max): a ring, a goodbye.
+    TCP_QUEUE_OWN = 2
 
 
 cdef enum:
@@ -24,14 +21,7 @@ cdef enum:
 cdef enum:
     FRAME_WRITE = 1              # at an offset of the sender's row
     FRAME_RING = 2
-    FRAME_READ = 3               # request number; tcp_ask
-    FRAME_SWAP = 4
-    FRAME_ADD = 5
-    FRAME_DATA = 6               # request number; what was read
-    FRAME_FOUND = 7              # request number; tcp_answer
-    FRAME_LETTER = 8
-    FRAME_CREDIT = 9             # letters taken
-    FRAME_GOODBYE = 10           # the last one
+    FRAME_GOODBYE = 3            # the last one
 
 # Why a connection is over (tcp_peer_t.failed).
 cdef enum:
@@ -42,23 +32,9 @@ cdef enum:
     ENDED_GOODBYE = 5            # no failure: one of the two had said goodbye
 
 
-cdef struct tcp_ask:
-    uint64_t offset
-    uint64_t first               # expected value, or what is added
-    uint64_t second              # desired value
-    uint32_t key
-    uint32_t length
-
-
-cdef struct tcp_answer:
-    uint64_t value
-    uint32_t status
-    uint32_t reserved
-
-
 # What goes over the wire before each payload, in the byte order of the machine (members are of one kind).
 cdef struct tcp_frame:
-    uint64_t place               # kind in the highest byte; below it an offset, a request's number, or a count
+    uint64_t place               # kind in the highest byte; below it the offset of a write
     uint32_t length              # bytes of payload
     uint32_t magic
 
@@ -71,24 +47,11 @@ cdef struct tcp_entry:
     char data[POST_INLINE_MAX]
 
 
-cdef struct tcp_request:
-    uint64_t cookie
-    char *into
-    uint32_t length              # bytes expected
-    uint32_t peer
-    uint32_t busy
-
-
-cdef struct tcp_letter:
-    uint32_t size
-    char data[MAIL_SIZE_MAX]
-
-
 cdef struct tcp_peer_t:
     int fd                       # -1: not connected
     uint32_t cut                 # set by the control thread while the predicate thread posts
     uint32_t failed              # why the connection broke, 0 while it hasn't
-    uint8_t ended                # what was asked of it has been completed, it is not looked at any more
+    uint8_t ended                # it is not looked at any more
     uint8_t waits                # its socket is full: epoll tells when it isn't
     uint8_t mute                 # nothing can be sent any more; what it sent before is still taken
     uint8_t leaves               # it has said goodbye
@@ -110,12 +73,8 @@ cdef struct tcp_peer_t:
     # `into`.
     char *buffer
     uint32_t begin, end
-    tcp_frame frame
     char *into
     uint64_t remaining
-    # Small messages
-    tcp_letter *letters
-    uint64_t letters_in, letters_taken, letters_sent, letters_credited
 
 
 cdef struct tcp_t:
@@ -130,14 +89,6 @@ cdef struct tcp_t:
     bint in_pass                 # posts are sent at the end of the pass
     char *row                    # mine
     uint64_t row_size
-    char *memories[TCP_MEMORIES_MAX]
-    uint64_t memory_sizes[TCP_MEMORIES_MAX]
-    uint32_t n_memories
-    tcp_request requests[TCP_REQUESTS_MAX]
-    uint32_t n_requests, next_request
-    completion_t completions[TCP_REQUESTS_MAX]
-    uint64_t completions_head, completions_tail
-    uint32_t mail_next
     uint64_t frames_sent, frames_received, bytes_sent, bytes_received, sends, receives   # system calls
 
 
@@ -147,4 +98,3 @@ cdef inline uint64_t placed(uint32_t kind, uint64_t place) noexcept nogil:
 
 cdef int link_receive(tcp_t *s, uint32_t peer) noexcept nogil
 cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil
-cdef void complete(tcp_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil

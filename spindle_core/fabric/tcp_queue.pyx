@@ -202,7 +202,7 @@ cdef int gather(tcp_t *s, tcp_peer_t *p, iovec *parts) noexcept nogil:
         n = gather_ahead(s, p, parts)
     while i < p.last and n + 3 <= IOVECS - AHEAD_AT_ONCE:
         e = entry(s, p, i)
-        if e.frame.length > PIECE and e.frame.place >> PLACE_BITS == FRAME_WRITE and not skip:
+        if e.frame.length > PIECE and not skip:
             if i > p.first:
                 break                  # something may want to go before it
             e.rest = e.frame.length - PIECE

@@ -1,29 +1,11 @@
 """What the predicates call of the TCP fabric: the functions of fabric.pxd over one tcp_t."""
-from libc.errno cimport EAGAIN, EINVAL, EPIPE
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int64_t, uint32_t
 
 from spindle_core.atomics cimport u32_store_relaxed
 from spindle_core.events cimport event_wait_two
-from spindle_core.fabric.fabric cimport COMPLETION_CUT, MAIL_SIZE_MAX, MAIL_SLOTS, completion_t, fabric_t, post_t
+from spindle_core.fabric.fabric cimport fabric_t, post_t
 from spindle_core.fabric.sockets cimport EPOLLIN, SHUT_RDWR, epoll_event, epoll_wait, shutdown
-from spindle_core.fabric.tcp_link cimport (
-    FRAME_ADD,
-    FRAME_CREDIT,
-    FRAME_LETTER,
-    FRAME_READ,
-    FRAME_RING,
-    FRAME_SWAP,
-    TCP_REQUESTS_MAX,
-    complete,
-    link_end,
-    link_receive,
-    tcp_ask,
-    tcp_letter,
-    tcp_peer_t,
-    tcp_request,
-    tcp_t,
-)
+from spindle_core.fabric.tcp_link cimport FRAME_RING, link_end, link_receive, tcp_peer_t, tcp_t
 from spindle_core.fabric.tcp_queue cimport link_flush, link_put, link_waits, link_write
 
 cdef enum:
@@ -80,114 +62,6 @@ cdef int tcp_post_list(void *self, const post_t *posts, uint32_t n) noexcept nog
     return 0
 
 
-cdef int ask(tcp_t *s, uint32_t peer, uint32_t kind, const tcp_ask *what, void *into, uint64_t cookie) noexcept nogil:
-    cdef tcp_request *r
-    if s.n_requests + (s.completions_head - s.completions_tail) >= TCP_REQUESTS_MAX:
-        return -EAGAIN
-    if gone(&s.peers[peer]):
-        complete(s, peer, cookie, COMPLETION_CUT, 0)
-        return 0
-    while s.requests[s.next_request].busy:
-        s.next_request = (s.next_request + 1) % TCP_REQUESTS_MAX
-    r = &s.requests[s.next_request]
-    r.busy = 1
-    r.peer = peer
-    r.cookie = cookie
-    r.into = <char *>into
-    r.length = what.length
-    s.n_requests += 1
-    link_put(s, peer, kind, s.next_request, what, sizeof(tcp_ask))
-    if not s.in_pass:
-        link_flush(s, peer)
-    return 0
-
-
-cdef int tcp_post_read(void *self, uint32_t peer, uint32_t key, uint64_t offset, void *into, uint64_t length,
-                       uint64_t cookie) noexcept nogil:
-    cdef tcp_ask what
-    if length >= 1 << 30:
-        return -EINVAL
-    memset(&what, 0, sizeof(what))
-    what.key = key
-    what.offset = offset
-    what.length = <uint32_t>length
-    return ask(<tcp_t *>self, peer, FRAME_READ, &what, into, cookie)
-
-
-cdef int tcp_post_compare_swap(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t expected,
-                               uint64_t desired, uint64_t cookie) noexcept nogil:
-    cdef tcp_ask what
-    what.key = key
-    what.offset = offset
-    what.first = expected
-    what.second = desired
-    what.length = 8
-    return ask(<tcp_t *>self, peer, FRAME_SWAP, &what, NULL, cookie)
-
-
-cdef int tcp_post_fetch_add(void *self, uint32_t peer, uint32_t key, uint64_t offset, uint64_t value,
-                            uint64_t cookie) noexcept nogil:
-    cdef tcp_ask what
-    what.key = key
-    what.offset = offset
-    what.first = value
-    what.second = 0
-    what.length = 8
-    return ask(<tcp_t *>self, peer, FRAME_ADD, &what, NULL, cookie)
-
-
-cdef int tcp_send(void *self, uint32_t peer, const void *data, uint32_t length) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef tcp_peer_t *p = &s.peers[peer]
-    if gone(p):
-        return -EPIPE
-    if length > MAIL_SIZE_MAX:
-        return -EINVAL
-    if p.letters_sent - p.letters_credited >= MAIL_SLOTS:
-        return -EAGAIN
-    if link_put(s, peer, FRAME_LETTER, 0, data, length) < 0:
-        return -EPIPE
-    p.letters_sent += 1
-    if not s.in_pass:
-        link_flush(s, peer)
-    return 0
-
-
-cdef int tcp_receive(void *self, uint32_t *peer, void *into, uint32_t capacity) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef uint32_t i, rank
-    cdef tcp_peer_t *p
-    cdef tcp_letter *letter
-    for i in range(s.n_peers):
-        rank = (s.mail_next + i) % s.n_peers
-        p = &s.peers[rank]
-        if p.letters_in == p.letters_taken or gone(p):
-            continue
-        letter = &p.letters[p.letters_taken % MAIL_SLOTS]
-        if letter.size > capacity:
-            return -EINVAL
-        memcpy(into, letter.data, letter.size)
-        p.letters_taken += 1
-        s.mail_next = rank + 1
-        peer[0] = rank
-        link_put(s, rank, FRAME_CREDIT, p.letters_taken, NULL, 0)
-        if not s.in_pass:
-            link_flush(s, rank)
-        return <int>letter.size
-    return -EAGAIN
-
-
-cdef int tcp_poll(void *self, completion_t *completions, int n) noexcept nogil:
-    cdef tcp_t *s = <tcp_t *>self
-    cdef int i = 0
-    end_gone(s)
-    while i < n and s.completions_tail < s.completions_head:
-        completions[i] = s.completions[s.completions_tail % TCP_REQUESTS_MAX]
-        s.completions_tail += 1
-        i += 1
-    return i
-
-
 cdef int tcp_ring(void *self, uint32_t peer) noexcept nogil:
     cdef tcp_t *s = <tcp_t *>self
     cdef tcp_peer_t *p = &s.peers[peer]
@@ -232,12 +106,6 @@ cdef void set_table(fabric_t *table, tcp_t *s) noexcept:
     table.enter = tcp_enter
     table.leave = tcp_leave
     table.post_list = tcp_post_list
-    table.post_read = tcp_post_read
-    table.post_compare_swap = tcp_post_compare_swap
-    table.post_fetch_add = tcp_post_fetch_add
-    table.send = tcp_send
-    table.receive = tcp_receive
-    table.poll = tcp_poll
     table.ring = tcp_ring
     table.cut = tcp_cut
     table.prepare_wait = tcp_prepare_wait

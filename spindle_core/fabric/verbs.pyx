@@ -1,4 +1,4 @@
-"""Verbs fabric: one-sided writes, reads, atomics and small messages through an RDMA device (libibverbs).
+"""Verbs fabric: one-sided writes through an RDMA device (libibverbs).
 
 A post is an RDMA write from the own row into the peer's copy of it, on a reliable connection of its own per pair of
 members and epoch (`verbs_link`). Nothing at the peer takes part in it; its device puts the bytes into place. Whoever
@@ -9,13 +9,11 @@ Sleeping: an armed completion queue sends one event when something completes, th
 descriptor is `wait_fd`. It is armed by prepare_wait(), and by the second enter() in a row that finds nothing. So
 whoever blocks on wait_fd without prepare_wait() must have entered in vain twice. A busy member takes no event.
 
-Memory: the row, the copies of the peers' rows and what register() is given are registered once, before the first
-local_address(), and pinned until the fabric goes. Their keys go with it, so a node that was left behind in a dead epoch
-can't write into anybody's memory.
+Memory: the row and the copies of the peers' rows are registered once and pinned until the fabric goes. Their keys go
+with it, so a node that was left behind in a dead epoch can't write into anybody's memory.
 
 Rules: as in verbs_link. Whoever makes two members peers gives the local_address() of each to the other's connect(). A
-connection that breaks ends like a cut, rings `failed_fd`, and failures() says why. The device's atomics are atomic
-against each other, and against the processor's own only where the device says so (`atomic_with_cpu`).
+connection that breaks ends like a cut, rings `failed_fd`, and failures() says why.
 """
 import os
 import secrets
@@ -28,19 +26,11 @@ from libc.string cimport memset
 
 from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport c_close, event_ring
-from spindle_core.fabric.fabric cimport (
-    LANES_FIXED,
-    MAIL_SLOTS,
-    POST_INLINE_MAX,
-    Fabric,
-)
+from spindle_core.fabric.fabric cimport LANES_FIXED, POST_INLINE_MAX, Fabric
 from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.verbs_api cimport (
     IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE,
-    IBV_ATOMIC_GLOB,
     ibv_ack_cq_events,
     ibv_create_comp_channel,
     ibv_create_cq,
@@ -48,12 +38,12 @@ from spindle_core.fabric.verbs_api cimport (
     ibv_destroy_cq,
     ibv_destroy_qp,
     ibv_mr,
+    ibv_recv_wr,
 )
 from spindle_core.fabric.verbs_device cimport VerbsDevice
 from spindle_core.fabric.verbs_link cimport (
     ENTRY_GOODBYE,
     OTHER_RECEIVES,
-    RECEIVE_SIZE,
     VERBS_FAILED_BEHIND,
     VERBS_FAILED_CLOSED,
     VERBS_FAILED_ERROR,
@@ -63,20 +53,15 @@ from spindle_core.fabric.verbs_link cimport (
     VERBS_FAILED_UNREADY,
     VERBS_GOODBYE,
     VERBS_LANES_MAX,
-    VERBS_MEMORIES_MAX,
     VERBS_QUEUE_MAX,
     VERBS_QUEUE_OWN,
-    VERBS_REGIONS_MAX,
-    VERBS_REQUESTS_MAX,
     VERBS_RINGS_MAX,
     link_end,
     link_gone,
     other_way,
     post_receives,
     verbs_entry,
-    verbs_letter,
     verbs_peer_t,
-    verbs_receive_t,
     verbs_t,
 )
 from spindle_core.fabric.verbs_queue cimport link_put
@@ -98,6 +83,7 @@ FAILURES = {
 }
 QUEUE_ENTRIES = 4096
 DEPTH = 128
+DEPTH_MIN = 8
 RINGS = 64
 ACK_TIMEOUT = 14                 # 67 ms
 RETRIES = 6                      # half a second in all; 7 means for ever to some devices
@@ -114,15 +100,11 @@ cdef void release(verbs_t *s) noexcept:
             ibv_destroy_qp(p.qp)
         free(p.queue)
         free(p.lanes)
-        free(p.flying)
         free(p.receives)
-        free(p.letters)
         p.qp = NULL
         p.queue = NULL
         p.lanes = NULL
-        p.flying = NULL
         p.receives = NULL
-        p.letters = NULL
     # A queue is not destroyed before all of its events are acknowledged.
     if s.send_cq != NULL:
         ibv_ack_cq_events(s.send_cq, s.send_events)
@@ -161,8 +143,8 @@ cdef class VerbsFabric(Fabric):
             raise ValueError(f"rank {rank} of {n_peers}: must be 0 <= rank < peers <= {NODES_MAX}")
         if not 8 <= queue <= VERBS_QUEUE_MAX or queue & (queue - 1):
             raise ValueError(f"a queue of {queue} entries: must be a power of two between 8 and {VERBS_QUEUE_MAX}")
-        if not 8 <= depth <= queue:
-            raise ValueError(f"a depth of {depth} work requests: must be between 8 and the queue's {queue}")
+        if not DEPTH_MIN <= depth <= queue:
+            raise ValueError(f"a depth of {depth} work requests: must be between {DEPTH_MIN} and the queue's {queue}")
         if not 2 <= rings <= VERBS_RINGS_MAX:
             raise ValueError(f"{rings} rings: must be between 2 and {VERBS_RINGS_MAX}")
         if not 1 <= ack_timeout <= 31 or not 0 <= retries <= 6:
@@ -173,8 +155,6 @@ cdef class VerbsFabric(Fabric):
         self.rank = s.rank = rank
         self.n_peers = s.n_peers = n_peers
         s.n_links = 2 * n_peers
-        self.memories = []
-        self.targets = {}
         self.rows = {}
         self.ack_timeout = ack_timeout
         self.retries = retries
@@ -191,19 +171,18 @@ cdef class VerbsFabric(Fabric):
         set_table(&self.table, s)
 
     cdef int make_queues(self, uint32_t depth, uint32_t rings) except -1:
-        """The completion queues, for as much as can complete at once, and what receives are taken into."""
+        """The completion queues, for as much as can complete at once."""
         cdef verbs_t *s = &self.state
         cdef uint32_t others = 2 * max(1, s.n_peers - 1)       # connections
         cdef uint32_t limit = <uint32_t>self.device.limits.max_cqe // others
-        cdef ibv_mr *region
-        if limit < 2 + OTHER_RECEIVES + MAIL_SLOTS:
+        if limit < DEPTH_MIN:
             raise RdmaUnavailable(f"{self.device.name} has completion queues of {self.device.limits.max_cqe}: too small"
                                   f" for {s.n_peers} members")
         # Each work request completes once at most, so that no completion queue overflows either.
         s.depth = 1 << <int>(min(depth, limit, <uint32_t>self.device.limits.max_qp_wr).bit_length() - 1)
         s.signal_every = max(1, s.depth // 4)
-        s.rings = min(rings, limit - OTHER_RECEIVES - MAIL_SLOTS)
-        s.receives = s.rings + OTHER_RECEIVES + MAIL_SLOTS
+        s.rings = min(rings, limit - OTHER_RECEIVES)
+        s.receives = s.rings + OTHER_RECEIVES
         s.message_max = min(self.device.link.max_msg_sz, <uint32_t>1 << 30) & ~<uint64_t>63
         s.channel = ibv_create_comp_channel(self.device.context)
         if s.channel == NULL:
@@ -213,12 +192,6 @@ cdef class VerbsFabric(Fabric):
         s.receive_cq = ibv_create_cq(self.device.context, others * s.receives, NULL, s.channel, 0)
         if s.send_cq == NULL or s.receive_cq == NULL:
             raise RdmaUnavailable(f"{self.device.name} gives no completion queues for {others * s.receives} receives")
-        results = VERBS_REQUESTS_MAX * sizeof(uint64_t)
-        self.arena = Mapping.private(results + s.n_links * s.receives * RECEIVE_SIZE)
-        region = self.device.add_region(self.arena.base, self.arena.size, IBV_ACCESS_LOCAL_WRITE)
-        s.results = <uint64_t *>self.arena.base
-        s.results_key = s.letters_key = region.lkey
-        s.letters_in = self.arena.base + <uint64_t>results
         return 0
 
     def make_row(self, str name, size):
@@ -248,41 +221,6 @@ cdef class VerbsFabric(Fabric):
         self.state.capacity = max(self.state.capacity, entries)
         self.state.n_lanes = lanes
 
-    def register(self, Mapping memory not None):
-        """Registers memory for one-sided access by all peers: returns its key. Before the first local_address(), which
-        tells it to them."""
-        cdef ibv_mr *region
-        if len(self.memories) >= VERBS_MEMORIES_MAX:
-            raise ValueError(f"{VERBS_MEMORIES_MAX} registered memories are the limit")
-        if not memory.writable:
-            raise ValueError("memory for one-sided access must be mapped for writing")
-        if self.prepared:
-            raise ValueError("memory is registered before the first local_address(), which tells peers of it")
-        region = self.device.add_region(memory.base, memory.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
-                                        | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-        self.memories.append((memory.view(), Memory(<uintptr_t>memory.base, memory.size, region.rkey)))   # kept mapped
-        self.add_target(memory, region)
-        return len(self.memories) - 1
-
-    cdef int add_target(self, Mapping memory, ibv_mr *region) except -1:
-        """Reads may go there from now on."""
-        cdef verbs_t *s = &self.state
-        if s.n_regions >= VERBS_REGIONS_MAX:
-            raise ValueError(f"reads into {VERBS_REGIONS_MAX} memories are the limit")
-        s.regions[s.n_regions].base = <uint64_t>memory.base
-        s.regions[s.n_regions].size = memory.size
-        s.regions[s.n_regions].key = region.lkey
-        self.targets[memory] = memory.view()
-        s.n_regions += 1
-        return 0
-
-    def post_read(self, peer, uint32_t key, uint64_t offset, Mapping into not None, uint64_t into_offset,
-                  uint64_t length, uint64_t cookie=0):
-        """As in Fabric. `into` is registered at its first read, and stays mapped as long as this fabric lives."""
-        if into not in self.targets and into.writable and into.base != NULL:
-            self.add_target(into, self.device.add_region(into.base, into.size, IBV_ACCESS_LOCAL_WRITE))
-        Fabric.post_read(self, peer, key, offset, into, into_offset, length, cookie)
-
     def local_address(self, peer, Mapping row=None):
         """What `peer` needs for its connect(): bytes. Makes this end of the connection and the copy of the peer's row,
         which is `row` or made here. The same at every call."""
@@ -303,18 +241,13 @@ cdef class VerbsFabric(Fabric):
         if row.size < self.row.size or not row.writable:
             raise ValueError(f"a copy of a row of {self.row.size} bytes can't be one of {row.size}, or read-only")
         region = self.device.add_region(row.base, row.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
-        p.letters = <verbs_letter *>malloc(MAIL_SLOTS * sizeof(verbs_letter))
-        if p.letters == NULL:
-            raise MemoryError()
         p.row = row.base
         kept = [self.prepare_link(peer), self.prepare_link(peer + s.n_peers)]
-        self.prepared = True
         packet = secrets.randbits(24)
         address = Address(
             self.rank, p.qp.qp_num, packet, self.device.link.lid, self.device.link.link_layer,
             self.device.link.active_mtu, self.device.gid_bytes, s.rings, self.device.reads,
-            Memory(<uintptr_t>row.base, row.size, region.rkey), tuple(memory for _, memory in self.memories),
-            s.peers[peer + s.n_peers].qp.qp_num)
+            Memory(<uintptr_t>row.base, row.size, region.rkey), s.peers[peer + s.n_peers].qp.qp_num)
         self.rows[peer] = (row, address.pack(), packet, kept)
         return 0
 
@@ -323,12 +256,11 @@ cdef class VerbsFabric(Fabric):
         cdef verbs_t *s = &self.state
         cdef verbs_peer_t *p = &s.peers[link]
         cdef uint32_t i, inline_max = s.inline_max
-        cdef verbs_receive_t *r
+        cdef ibv_recv_wr *r
         p.queue = <verbs_entry *>malloc(s.capacity * sizeof(verbs_entry))
         p.lanes = <lane_t *>calloc(s.n_lanes, sizeof(lane_t))
-        p.flying = <uint32_t *>calloc(s.depth, sizeof(uint32_t))
-        p.receives = <verbs_receive_t *>calloc(s.receives, sizeof(verbs_receive_t))
-        if p.queue == NULL or p.lanes == NULL or p.flying == NULL or p.receives == NULL:
+        p.receives = <ibv_recv_wr *>calloc(s.receives, sizeof(ibv_recv_wr))
+        if p.queue == NULL or p.lanes == NULL or p.receives == NULL:
             raise MemoryError(f"no memory for what may wait for a peer: {s.capacity} posts")
         p.told = s.rings
         p.qp = self.device.make_queue_pair(s.send_cq, s.receive_cq, s.depth, s.receives, &inline_max)
@@ -340,14 +272,9 @@ cdef class VerbsFabric(Fabric):
             p.bytes_key = self.device.add_region(p.bytes, s.depth * POST_INLINE_MAX, 0).lkey
         for i in range(s.receives):
             r = &p.receives[i]
-            r.part.addr = <uint64_t>(s.letters_in + (link * s.receives + i) * <uint64_t>RECEIVE_SIZE)
-            r.part.length = RECEIVE_SIZE
-            r.part.lkey = s.letters_key
-            r.request.wr_id = <uint64_t>link << 32 | i
-            r.request.sg_list = &r.part
-            r.request.num_sge = 1
-            r.request.next = p.again
-            p.again = &r.request
+            r.wr_id = <uint64_t>link << 32 | i
+            r.next = p.again
+            p.again = r
         post_receives(s, p)
         if p.failed:
             raise RdmaUnavailable(f"{self.device.name} takes no receives")
@@ -385,11 +312,6 @@ cdef class VerbsFabric(Fabric):
         p.remote_row = theirs.row.address
         p.remote_row_key = theirs.row.key
         p.rung_limit = p.peer_rings = theirs.rings
-        for i, memory in enumerate(theirs.memories):
-            p.memories[<int>i].base = memory.address
-            p.memories[<int>i].size = memory.size
-            p.memories[<int>i].key = memory.key
-        p.n_memories = len(theirs.memories)
         p.connected = 1
         return row
 
@@ -464,8 +386,7 @@ cdef class VerbsFabric(Fabric):
         """What was asked for, as far as the device goes."""
         cdef verbs_t *s = &self.state
         return {"depth": s.depth, "rings": s.rings, "inline_max": s.inline_max, "message_max": s.message_max,
-                "signal_every": s.signal_every, "reads": self.device.reads,
-                "atomic_with_cpu": self.device.limits.atomic_cap == IBV_ATOMIC_GLOB}
+                "signal_every": s.signal_every}
 
     def close(self):
         """Ends all connections, and gives back what is pinned. Not while driven. Idempotent."""

@@ -43,7 +43,6 @@ cdef extern from "infiniband/verbs.h" nogil:
     const int IBV_WR_RDMA_WRITE
     const int IBV_WR_RDMA_WRITE_WITH_IMM
     const int IBV_WR_SEND
-    const int IBV_WR_SEND_WITH_IMM
     const int IBV_WR_RDMA_READ
     const int IBV_WR_ATOMIC_CMP_AND_SWP
     const int IBV_WR_ATOMIC_FETCH_AND_ADD
@@ -51,6 +50,8 @@ cdef extern from "infiniband/verbs.h" nogil:
     const int IBV_SEND_INLINE
 
     const int IBV_WC_SUCCESS
+    const int IBV_WC_LOC_LEN_ERR
+    const int IBV_WC_LOC_QP_OP_ERR
     const int IBV_WC_WR_FLUSH_ERR
     const int IBV_WC_REM_INV_REQ_ERR
     const int IBV_WC_REM_ACCESS_ERR
@@ -59,7 +60,6 @@ cdef extern from "infiniband/verbs.h" nogil:
     const int IBV_WC_RNR_RETRY_EXC_ERR
     const int IBV_WC_RECV
     const int IBV_WC_RECV_RDMA_WITH_IMM
-    const int IBV_WC_WITH_IMM
 
     cdef union ibv_gid:
         uint8_t raw[16]

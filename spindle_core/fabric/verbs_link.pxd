@@ -1,12 +1,11 @@
 """Reliable connections between two members of an epoch: queues of work requests, rings and their credit."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from spindle_core.fabric.fabric cimport MAIL_SIZE_MAX, POST_INLINE_MAX, completion_t
+from spindle_core.fabric.fabric cimport POST_INLINE_MAX
 from spindle_core.fabric.lanes cimport lane_t
 from spindle_core.fabric.verbs_api cimport (
     ibv_comp_channel,
     ibv_cq,
-    ibv_mr,
     ibv_qp,
     ibv_recv_wr,
     ibv_send_wr,
@@ -14,17 +13,12 @@ from spindle_core.fabric.verbs_api cimport (
 )
 
 cdef enum:
-    VERBS_MEMORIES_MAX = 16
-    VERBS_REGIONS_MAX = 64       # of own memory that reads may go into
-    VERBS_REQUESTS_MAX = 1024    # asked for and not polled yet
     VERBS_QUEUE_MAX = 1 << 16    # entries
-    VERBS_QUEUE_OWN = 256        # entries for what is no post
+    VERBS_QUEUE_OWN = 256        # entries for what is no post, and for posts longer than a work request
     VERBS_LANES_MAX = 1024
     VERBS_LIST_MAX = 64          # work requests of one doorbell
     VERBS_RINGS_MAX = 4096
-    OTHER_RECEIVES = 2           # besides those for rings and small messages: for a grant and for a goodbye
-    RECEIVE_SIZE = 256           # bytes for a small message
-    NO_REQUEST = 0xFFFFFFFF
+    OTHER_RECEIVES = 2           # besides those for rings: for a grant and for a goodbye
 
 
 # What an entry of a send queue asks of the device; each is one work request.
@@ -33,19 +27,15 @@ cdef enum:
     ENTRY_RING = 2               # a write of nothing that rings
     ENTRY_GRANT = 3              # the same on the reserved receive: tells credit to a peer that has none left
     ENTRY_MARK = 4               # a write of nothing whose completion says that all before it has arrived
-    ENTRY_LETTER = 5
-    ENTRY_READ = 6
-    ENTRY_SWAP = 7
-    ENTRY_ADD = 8
-    ENTRY_GOODBYE = 9            # a ring after which nothing is posted any more
+    ENTRY_GOODBYE = 5            # a ring after which nothing is posted any more
 
-# A word that goes with a ring, a grant, a letter or a goodbye: limit of rings in 16 bits, letters taken in 14, above
-# them what it is.
+# A word that goes with a ring, a grant or a goodbye: limit of rings in 30 bits, above them what it is.
 cdef enum:
     WORD_RING = 0
     WORD_GRANT = 1
-    WORD_LETTER = 2
-    WORD_GOODBYE = 3
+    WORD_GOODBYE = 2
+    WORD_SHIFT = 30
+    WORD_LIMIT = (1 << WORD_SHIFT) - 1
 
 # Why a connection is over (verbs_peer_t.failed).
 cdef enum:
@@ -61,54 +51,24 @@ cdef enum:
 
 # A work request that waits.
 cdef struct verbs_entry:
-    const char *local            # the payload: in the row, or memory for what is read; NULL: in `data`
+    const char *local            # the payload, in the row; NULL: in `data`
     uint64_t remote              # address
-    uint64_t first               # expected value, or what is added
-    uint64_t second              # desired value
     uint32_t length              # bytes
-    uint32_t local_key
-    uint32_t remote_key
-    uint32_t request             # NO_REQUEST: nobody asked for its completion
     uint32_t kind
     char data[POST_INLINE_MAX]
 
 
-cdef struct verbs_request:
-    uint64_t cookie
-    uint32_t peer
-    uint8_t busy
-    uint8_t atomic               # what was found lies in results[]
-
-
-cdef struct verbs_region:
-    uint64_t base
-    uint64_t size                # bytes
-    uint32_t key
-
-
-cdef struct verbs_letter:
-    uint32_t size
-    char data[MAIL_SIZE_MAX]
-
-
-cdef struct verbs_receive_t:
-    ibv_recv_wr request
-    ibv_sge part
-
-
-# One connection to a peer. There are two: the second one, for what need not wait (POST_AHEAD), has neither memories
-# nor letters, and says no goodbye. They fail, or are cut, only together.
+# One connection to a peer. There are two: the second one, for what need not wait (POST_AHEAD), says no goodbye. They
+# fail, or are cut, only together.
 cdef struct verbs_peer_t:
     ibv_qp *qp                   # NULL: not prepared
     uint32_t cut                 # set by the control thread while the predicate thread posts
     uint32_t failed              # why the connection broke, 0 while it hasn't
     uint8_t connected
-    uint8_t ended                # what was asked of it has been completed, it is not looked at any more
+    uint8_t ended                # it is not looked at any more
     char *row                    # my copy of its row
     uint64_t remote_row          # its copy of mine
     uint32_t remote_row_key
-    uint32_t n_memories
-    verbs_region memories[VERBS_MEMORIES_MAX]
     uint8_t left, leaves         # I have said goodbye to it, it has to me
     # Sending. Work requests have numbers. Invariant: done <= sent <= last, and sent <= done + depth, and
     # last <= sent + capacity.
@@ -117,8 +77,7 @@ cdef struct verbs_peer_t:
     verbs_entry *queue
     lane_t *lanes
     uint64_t done, sent, last, signalled, base
-    uint32_t *flying             # request of each work request that the device has, by number % depth
-    char *bytes                  # POST_INLINE_MAX for each of these, where the device can't carry them itself
+    char *bytes                  # POST_INLINE_MAX for each that the device has, where it can't carry them itself
     uint32_t bytes_key
     # Rings to the peer. Invariant: rung <= rung_limit, which the peer has told.
     uint64_t rung, rung_limit
@@ -129,11 +88,8 @@ cdef struct verbs_peer_t:
     uint64_t grant_after         # rings that it must have made before the reserved receive is free again
     uint8_t granting             # a grant is in the queue
     # Receives
-    verbs_receive_t *receives
+    ibv_recv_wr *receives        # without memory: what takes one is a word
     ibv_recv_wr *again           # those to be posted again
-    # Small messages
-    verbs_letter *letters        # NULL: none are taken
-    uint64_t letters_in, letters_taken, letters_sent, letters_credited
 
 
 cdef struct verbs_t:
@@ -164,17 +120,6 @@ cdef struct verbs_t:
     char *row                    # mine
     uint64_t row_size
     uint32_t row_key
-    verbs_region regions[VERBS_REGIONS_MAX]
-    uint32_t n_regions
-    verbs_request requests[VERBS_REQUESTS_MAX]
-    uint32_t n_requests, next_request
-    uint64_t *results            # of atomics, one per request
-    uint32_t results_key
-    char *letters_in             # receive buffers of all peers
-    uint32_t letters_key
-    completion_t completions[VERBS_REQUESTS_MAX]
-    uint64_t completions_head, completions_tail
-    uint32_t mail_next
     ibv_send_wr list[VERBS_LIST_MAX]
     ibv_sge parts[VERBS_LIST_MAX]
     # Counts for statistics()
@@ -187,7 +132,6 @@ cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil
 cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil
 cdef void link_error(ibv_qp *qp) noexcept nogil
 cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil
-cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil
 cdef int take_sent(verbs_t *s) noexcept nogil
 cdef int take_completions(verbs_t *s) noexcept nogil

@@ -5,29 +5,29 @@ of its own.
 
 Ringing: the last write of a list carries an immediate word. It takes a receive at the peer and completes there, which
 wakes whoever waits for the completion channel; all that was written before is in place by then. A peer without a
-receive would refuse (RNR), so rings are counted. Each side posts R = rings + 2 + MAIL_SLOTS receives, posts each again
-as soon as it has completed, and every word says how many rings may have been made in all: rings + those taken so far.
+receive would refuse (RNR), so rings are counted. Each side posts rings + 2 receives, posts each again as soon as it has
+completed, and every word says how many rings may have been made in all: rings + those taken so far.
 Whoever has reached the limit writes on without ringing, and owes the ring. Credit must get back even while neither side
 writes: so a side whose peer has half of its rings left, or fewer, sends a grant. That is a word that counts as no ring;
 one receive is reserved for it. Only one grant is on its way: the next one is sent when the peer has rung beyond the
 limit that it knew before the last one. By then it has taken that one, and posted the reserved receive again before it
 rang. A peer that has used up its limit has rung so far, and gets a grant as soon as its rings are taken here, so nobody
-starves. Another receive is for a goodbye: nothing comes after it, and no end is a failure then. MAIL_SLOTS are for
-small messages, as many as may be on the way; their credit, the number of letters taken, is in every word, too.
+starves. Another receive is for a goodbye: nothing comes after it, and no end is a failure then.
 
-Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row and
-what was registered for it, by keys that die with the epoch. Order: what must stay in order goes through one queue pair,
-whose device places writes in the order posted; no region is registered with relaxed ordering.
+Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row, by a
+key that dies with the epoch; receives have no memory, so nothing else comes in. Order: what must stay in order goes
+through one queue pair, whose device places writes in the order posted; no region is registered with relaxed ordering.
 """
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport event_ring
-from spindle_core.fabric.fabric cimport COMPLETION_CUT, COMPLETION_OK, MAIL_SIZE_MAX, MAIL_SLOTS, completion_t
 from spindle_core.fabric.verbs_api cimport (
     IBV_QP_STATE,
     IBV_QPS_ERR,
+    IBV_WC_LOC_LEN_ERR,
+    IBV_WC_LOC_QP_OP_ERR,
     IBV_WC_RECV_RDMA_WITH_IMM,
     IBV_WC_REM_ACCESS_ERR,
     IBV_WC_REM_INV_REQ_ERR,
@@ -35,7 +35,6 @@ from spindle_core.fabric.verbs_api cimport (
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_RNR_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
-    IBV_WC_WITH_IMM,
     IBV_WC_WR_FLUSH_ERR,
     ibv_ack_cq_events,
     ibv_cq,
@@ -80,15 +79,6 @@ cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil:
     other.failed = p.failed
 
 
-cdef void complete(verbs_t *s, uint32_t peer, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
-    cdef completion_t *c = &s.completions[s.completions_head % VERBS_REQUESTS_MAX]
-    c.cookie = cookie
-    c.peer = peer
-    c.status = status
-    c.value = value
-    s.completions_head += 1
-
-
 cdef void link_error(ibv_qp *qp) noexcept nogil:
     """Ends a queue pair: from here on the device neither sends for it nor takes anything that comes. Any thread."""
     cdef ibv_qp_attr change
@@ -98,19 +88,13 @@ cdef void link_error(ibv_qp *qp) noexcept nogil:
 
 
 cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil:
-    """Nothing is exchanged over it any more: what was asked of the peer completes as cut, and no answer lands."""
+    """Nothing is exchanged over it any more."""
     cdef verbs_peer_t *p = &s.peers[link]
-    cdef uint32_t i
     if p.ended:
         return
     p.ended = 1
     link_error(p.qp)
     p.owes_ring = 0
-    for i in range(<uint32_t>VERBS_REQUESTS_MAX):
-        if s.requests[i].busy and s.requests[i].peer == link:
-            s.requests[i].busy = 0
-            s.n_requests -= 1
-            complete(s, link, s.requests[i].cookie, COMPLETION_CUT, 0)
 
 
 cdef void fault(verbs_t *s, verbs_peer_t *p, int status) noexcept nogil:
@@ -135,8 +119,6 @@ cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     cdef uint32_t peer = <uint32_t>(c.wr_id >> 48)
     cdef uint64_t number = c.wr_id & ((<uint64_t>1 << 48) - 1)
     cdef verbs_peer_t *p = &s.peers[peer]
-    cdef uint32_t request = p.flying[number & (s.depth - 1)]
-    cdef verbs_request *r
     s.n_completions += 1
     if c.status != IBV_WC_SUCCESS:
         fault(s, p, c.status)
@@ -144,56 +126,42 @@ cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     if p.ended:
         return 0
     p.done = number + 1
-    if request == NO_REQUEST:
-        return 1 if p.sent < p.last else 0
-    r = &s.requests[request]
-    r.busy = 0
-    s.n_requests -= 1
-    complete(s, peer, r.cookie, COMPLETION_OK, s.results[request] if r.atomic else 0)
-    return 1
+    return 1 if p.sent < p.last else 0
 
 
 cdef bint take_word(verbs_peer_t *p, uint32_t w) noexcept nogil:
     """Takes the credit that a word tells; False if nobody could have told that."""
-    cdef uint64_t limit = p.rung_limit + ((w - p.rung_limit) & 0xFFFF)
-    cdef uint64_t letters = p.letters_credited + (((w >> 16) - p.letters_credited) & 0x3FFF)
-    if limit > p.rung + p.peer_rings or letters > p.letters_sent:
+    cdef uint64_t limit = p.rung_limit + ((w - p.rung_limit) & WORD_LIMIT)
+    if limit > p.rung + p.peer_rings:
         return False
     p.rung_limit = limit
-    p.letters_credited = letters
     return True
 
 
 cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
-    """The peer has rung, granted, or sent a small message."""
-    cdef uint32_t peer = <uint32_t>(c.wr_id >> 32), index = <uint32_t>c.wr_id, w
+    """The peer has rung, granted, or said goodbye."""
+    cdef uint32_t peer = <uint32_t>(c.wr_id >> 32), index = <uint32_t>c.wr_id, w, kind
     cdef verbs_peer_t *p = &s.peers[peer]
-    cdef verbs_receive_t *r = &p.receives[index]
-    cdef verbs_letter *letter
+    cdef ibv_recv_wr *r = &p.receives[index]
     cdef bint good
+    # Bytes that a receive has no memory for; devices in software call it a fault of the receive itself.
+    if (c.status == IBV_WC_LOC_LEN_ERR or c.status == IBV_WC_LOC_QP_OP_ERR) and not p.ended:
+        fail(s, p, VERBS_FAILED_NONSENSE)
+        return
     if c.status != IBV_WC_SUCCESS:
         fault(s, p, c.status)
         return
     if p.ended:
         return
-    r.request.next = p.again
-    p.again = &r.request
+    r.next = p.again
+    p.again = r
     w = ntohl(c.imm_data)
+    kind = w >> WORD_SHIFT
     s.n_received += 1
-    if not c.wc_flags & IBV_WC_WITH_IMM:
-        good = False
-    elif c.opcode == IBV_WC_RECV_RDMA_WITH_IMM:
-        good = w >> 30 != WORD_LETTER and not p.leaves
-        p.rings_taken += w >> 30 == WORD_RING
-        p.leaves |= w >> 30 == WORD_GOODBYE
-    else:
-        good = (w >> 30 == WORD_LETTER and c.byte_len <= MAIL_SIZE_MAX and p.letters != NULL
-                and p.letters_in - p.letters_taken < MAIL_SLOTS)
-        if good:
-            letter = &p.letters[p.letters_in % MAIL_SLOTS]
-            letter.size = c.byte_len
-            memcpy(letter.data, <char *>r.part.addr, c.byte_len)
-            p.letters_in += 1
+    good = c.opcode == IBV_WC_RECV_RDMA_WITH_IMM and kind <= WORD_GOODBYE and not p.leaves
+    if good:
+        p.rings_taken += kind == WORD_RING
+        p.leaves = kind == WORD_GOODBYE
     if not good or p.rings_taken > p.told or not take_word(p, w):
         fail(s, p, VERBS_FAILED_NONSENSE)
 

@@ -16,35 +16,27 @@ from spindle_core.fabric.lanes cimport carrier, carry, fits, lane_of, lane_t, no
 from spindle_core.fabric.verbs_api cimport (
     IBV_SEND_INLINE,
     IBV_SEND_SIGNALED,
-    IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND_WITH_IMM,
     htonl,
     ibv_post_send,
     ibv_send_wr,
     ibv_sge,
 )
 from spindle_core.fabric.verbs_link cimport (
-    ENTRY_ADD,
     ENTRY_GOODBYE,
     ENTRY_GRANT,
-    ENTRY_LETTER,
     ENTRY_MARK,
-    ENTRY_READ,
     ENTRY_RING,
-    ENTRY_SWAP,
     ENTRY_WRITE,
-    NO_REQUEST,
     VERBS_FAILED_BEHIND,
     VERBS_FAILED_ERROR,
     VERBS_LIST_MAX,
     WORD_GOODBYE,
     WORD_GRANT,
-    WORD_LETTER,
+    WORD_LIMIT,
     WORD_RING,
+    WORD_SHIFT,
     fail,
     link_gone,
     take_sent,
@@ -74,11 +66,8 @@ cdef verbs_entry *link_put(verbs_t *s, verbs_peer_t *p, uint32_t kind, const voi
     e = entry(s, p, p.last)
     e.kind = kind
     e.length = length
-    e.request = NO_REQUEST
     e.local = NULL
-    e.local_key = s.row_key
     e.remote = p.remote_row
-    e.remote_key = p.remote_row_key
     if data != NULL:
         memcpy(e.data, data, length)
     p.last += 1
@@ -130,12 +119,12 @@ cdef int link_write(verbs_t *s, uint32_t link, uint32_t flags, uint64_t offset, 
 
 
 cdef inline uint32_t word(verbs_t *s, verbs_peer_t *p, uint32_t kind) noexcept nogil:
-    """What goes with a ring, a grant or a letter: all the credit that the peer has now."""
+    """What goes with a ring, a grant or a goodbye: all the credit that the peer has now."""
     if kind == WORD_GRANT:
         p.grant_after = p.told + 1
         p.granting = 0
     p.told = s.rings + p.rings_taken
-    return htonl(kind << 30 | <uint32_t>(p.letters_taken & 0x3FFF) << 16 | <uint32_t>(p.told & 0xFFFF))
+    return htonl(kind << WORD_SHIFT | <uint32_t>(p.told & WORD_LIMIT))
 
 
 cdef inline bint grant_due(verbs_t *s, verbs_peer_t *p) noexcept nogil:
@@ -148,16 +137,15 @@ cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint
     cdef uint64_t place = number & (s.depth - 1)
     cdef ibv_send_wr *w = &s.list[k]
     cdef ibv_sge *part = &s.parts[k]
-    cdef bint signalled = e.request != NO_REQUEST or e.kind == ENTRY_MARK or (number + 1) % s.signal_every == 0
+    cdef bint signalled = e.kind == ENTRY_MARK or (number + 1) % s.signal_every == 0
     w.wr_id = <uint64_t>peer << 48 | number
     w.next = &s.list[k + 1]
     w.sg_list = part
     w.num_sge = 1 if e.length else 0
     w.send_flags = IBV_SEND_SIGNALED if signalled else 0
-    p.flying[place] = e.request
     part.addr = <uint64_t>e.local
     part.length = e.length
-    part.lkey = e.local_key
+    part.lkey = s.row_key
     if e.local == NULL and 0 < e.length <= s.inline_max:
         part.addr = <uint64_t>e.data
         w.send_flags |= IBV_SEND_INLINE
@@ -166,30 +154,17 @@ cdef bint fill(verbs_t *s, verbs_peer_t *p, uint32_t peer, uint64_t number, uint
         memcpy(p.bytes + place * POST_INLINE_MAX, e.data, e.length)
         part.addr = <uint64_t>(p.bytes + place * POST_INLINE_MAX)
         part.lkey = p.bytes_key
-    if e.kind == ENTRY_SWAP or e.kind == ENTRY_ADD:
-        w.opcode = IBV_WR_ATOMIC_CMP_AND_SWP if e.kind == ENTRY_SWAP else IBV_WR_ATOMIC_FETCH_AND_ADD
-        w.wr.atomic.remote_addr = e.remote
-        w.wr.atomic.rkey = e.remote_key
-        w.wr.atomic.compare_add = e.first
-        w.wr.atomic.swap = e.second
-        return signalled
     w.opcode = IBV_WR_RDMA_WRITE
     w.wr.rdma.remote_addr = e.remote
-    w.wr.rdma.rkey = e.remote_key
-    if e.kind == ENTRY_READ:
-        w.opcode = IBV_WR_RDMA_READ
-    elif e.kind == ENTRY_LETTER:
-        w.opcode = IBV_WR_SEND_WITH_IMM
-        w.imm_data = word(s, p, WORD_LETTER)
-    elif e.kind == ENTRY_GRANT:
+    w.wr.rdma.rkey = p.remote_row_key
+    if e.kind == ENTRY_GRANT:
         w.opcode = IBV_WR_RDMA_WRITE_WITH_IMM
         w.imm_data = word(s, p, WORD_GRANT)
         s.n_grants += 1
     elif e.kind == ENTRY_GOODBYE:
         w.opcode = IBV_WR_RDMA_WRITE_WITH_IMM
         w.imm_data = word(s, p, WORD_GOODBYE)
-    if e.kind != ENTRY_READ:
-        s.n_bytes += e.length
+    s.n_bytes += e.length
     return signalled
 
 
@@ -213,7 +188,7 @@ cdef int post_some(verbs_t *s, verbs_peer_t *p, uint32_t peer) noexcept nogil:
         if kind == ENTRY_WRITE or kind == ENTRY_RING:
             last_write = <int>k
             p.owes_ring = 1
-        elif kind == ENTRY_LETTER or kind == ENTRY_GRANT or kind == ENTRY_GOODBYE:
+        elif kind == ENTRY_GRANT or kind == ENTRY_GOODBYE:
             last_write = -1      # wakes the peer for all before it
             p.owes_ring = 0
     s.list[n - 1].next = NULL

@@ -314,7 +314,7 @@ cdef void timed_cut(void *self, uint32_t peer) noexcept nogil:
 
 
 cdef class TimedFabric(Fabric):
-    """One member's end; made by Cluster. Reads, atomics and small messages are not part of the model."""
+    """One member's end; made by Cluster."""
 
     def __init__(self, rank, n_peers):
         self.rank = self.end.rank = rank

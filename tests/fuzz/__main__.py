@@ -26,8 +26,8 @@ WORK = Path("build/fuzz")
 HANG_S = 20  # for one input
 MEMORY_MIB = 2048
 FIGURES = re.compile(r"^#(\d+)\s+\S+\s+(?:cov: (\d+) ft: \d+ )?corp: (\d+)/", re.MULTILINE)
-MODULES = ("tests.fuzz.control", "tests.fuzz.disk", "tests.fuzz.memory", "tests.fuzz.samples", "tests.fuzz.external",
-           "tests.fuzz.live")
+MODULES = ("tests.fuzz.connections", "tests.fuzz.control", "tests.fuzz.disk", "tests.fuzz.memory", "tests.fuzz.samples",
+           "tests.fuzz.external", "tests.fuzz.live")
 
 
 def main() -> int:

@@ -1,25 +1,18 @@
-"""Fuzz targets: memory that somebody else writes while the core reads it: a peer's row, an application's inbox. And the
-connection by which a peer on another host has its row written.
+"""Fuzz targets: memory that somebody else writes while the core reads it: a peer's row, an application's inbox.
 
-An input of the first two is a list of acts: bytes put somewhere into that memory, a message of an honest writer, or a
+An input is a list of acts: bytes put somewhere into that memory, a message of an honest writer, or a
 pass of the node that looks. Nothing the liar does may cost the honest ones a message, nor bring a message that is too
 large.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import socket
-import struct
 from collections.abc import Iterator
 
 from spindle_core.engine import SubgroupSpec
 from spindle_core.fabric.sim import SimNetwork
-from spindle_core.fabric.tcp import TcpFabric
 from spindle_core.inbox_writer import InboxWriter
-from spindle_core.memory import Mapping
 from tests.fuzz.target import Cutter, target
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.inboxes import COMMITTED, SLOT_SIZE, SLOTS
@@ -145,71 +138,4 @@ def inbox(data: bytes) -> None:
     cluster.stop()
 
 
-ROW_SIZE, MEMORY_SIZE = 4096, 4096
-WRITE, RING, READ, SWAP, ADD, DATA, FOUND, LETTER, CREDIT, GOODBYE = range(1, 11)
-
-
-def _frame(kind: int, place: int, data: bytes = b"") -> bytes:
-    return struct.pack("<QII", kind << 56 | place, len(data), 0x53504446) + data
-
-
-def _ask(key: int, offset: int, first: int = 0, second: int = 0, length: int = 8) -> bytes:
-    return struct.pack("<QQQII", offset, first, second, key, length)
-
-
-def _streams() -> Iterator[bytes]:
-    short, long = _frame(WRITE, 64, _number(7)), _frame(WRITE, 128, bytes(range(250)) * 2)
-    asked = _frame(READ, 1, _ask(0, 8)) + _frame(SWAP, 2, _ask(0, 8, 0, 5)) + _frame(ADD, 3, _ask(0, 8, 9))
-    answered = _frame(DATA, 0, bytes(300)) + _frame(FOUND, 1, _number(3) + bytes(8)) + _frame(DATA, 2, bytes(16))
-    letters = _frame(LETTER, 0, b"letter") + _frame(CREDIT, 1) + _frame(RING, 0)
-    yield bytes([0]) + short + long + short
-    yield bytes([3]) + bytes((5, 0, 40, 0, 90, 0)) + long + asked + answered
-    yield bytes([1]) + bytes((17, 0)) + letters + answered + _frame(GOODBYE, 0)
-    yield bytes([0]) + _frame(GOODBYE, 0) + short
-    yield bytes([0]) + short[:-1]
-    yield bytes([0]) + _frame(READ, 1, _ask(0, 0, length=MEMORY_SIZE)) + _frame(READ, 1, _ask(7, 0)) + b"no frame..."
-    for kind in range(12):
-        yield bytes([0]) + _frame(kind, ROW_SIZE - 8, bytes(8)) + _frame(kind, ROW_SIZE - 4, bytes(8))
-
-
-@target(_streams, size_max=2048, compiled=True)
-def stream(data: bytes) -> None:
-    """A peer's connection that may bring anything: nothing is written but its row, what it asked for and what it was
-    asked; the same in however many pieces it comes."""
-    cutter = Cutter(data)
-    cuts = sorted(cutter.number(2) for _ in range(cutter.number() % 8))
-    assert _taken(cutter.rest, []) == _taken(cutter.rest, cuts)
-
-
-def _taken(data: bytes, cuts: list[int]) -> tuple[object, ...]:
-    """What there is after a stream came in pieces, and the connection's end."""
-    fabric = TcpFabric(0, 2)
-    mine = fabric.make_row("row", ROW_SIZE)
-    memory, into = Mapping.private(MEMORY_SIZE), Mapping.private(MEMORY_SIZE)
-    fabric.register(memory)
-    one, other = socket.socketpair()
-    with other:
-        fabric.connect(1, one.detach(), Mapping.private(ROW_SIZE))
-        fabric.post_read(1, 0, 0, into, 0, 300, 10)
-        fabric.post_fetch_add(1, 0, 0, 1, 11)
-        fabric.post_read(1, 0, 0, into, 512, 16, 12)
-        fabric.send(1, b"mine")
-        places = [0, *(min(cut, len(data)) for cut in cuts), len(data)]
-        for begin, end in itertools.pairwise(places):
-            with contextlib.suppress(OSError):  # it has been cut off
-                other.sendall(data[begin:end])
-            fabric.progress()
-    for _ in range(10):
-        fabric.progress()
-    letters = []
-    while (letter := fabric.receive()) is not None:
-        letters.append(letter)
-    assert fabric.failures() or fabric.departed == {1}
-    assert not any(mine.view()) and not any(into.view()[528:]) and not any(into.view()[300:512])
-    found = (bytes(fabric.row_of(1)), bytes(memory.view()), bytes(into.view()[:528]), fabric.poll(), letters,
-             fabric.failures())
-    fabric.close()
-    return found
-
-
-__all__ = ["inbox", "row", "stream"]
+__all__ = ["inbox", "row"]

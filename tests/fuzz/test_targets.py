@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import control, disk, external, live, memory, mutate, samples
+from tests.fuzz import connections, control, disk, external, live, memory, mutate, samples
 from tests.fuzz.mutate import changed
 from tests.fuzz.target import TARGETS, Target
 
-MODULES = (control, disk, external, live, memory, samples)
+MODULES = (connections, control, disk, external, live, memory, samples)
 SLOW = {"visitor", "answer", "journal", "external_client"}
 
 

@@ -114,7 +114,6 @@ class Cluster:
                         os.dup(theirs.row.fd),
                         os.dup(theirs.bell.fd),
                         os.dup(theirs.bell_fd),
-                        os.dup(theirs.fabric.mail.fd),
                     )
         return epochs
 

@@ -190,7 +190,7 @@ cdef class Asker:
 cdef class RequestList:
     cdef request_t requests[LIST_MAX]
     cdef readonly uint32_t n
-    cdef list memories
+    cdef list memories           # views of them, which keep them mapped
 
     cdef request_t *add(self, uint32_t kind, region, offset, length, cookie, signalled) except NULL
     cdef char *place(self, Mapping memory, offset, length, bint written) except NULL

@@ -112,7 +112,7 @@ cdef class RequestList:
             raise ValueError("what is read goes into memory that is mapped for writing")
         if not 0 <= offset <= memory.size or length > memory.size - offset:
             raise ValueError(f"{length} bytes at {offset} don't fit a mapping of {memory.size}")
-        self.memories.append(memory)
+        self.memories.append(memory.view())
         return memory.base + <uint64_t>offset
 
     def read(self, region, offset, length, Mapping into not None, into_offset=0, *, cookie=0, signalled=False):
@@ -452,9 +452,9 @@ cdef class Regions:
         ConnectionError if its peer is gone; ValueError, with the request's index, where one is wrong."""
         cdef uint32_t bad = 0, peer
         cdef int status
-        for memory in requests.memories:
+        for view in requests.memories:
             for part in self.parts:
-                part.know(memory)
+                part.know(view.obj)
         status = post(self.state, &asker.state, requests.requests, requests.n, &bad)
         if status == -errno.EAGAIN:
             raise BlockingIOError(errno.EAGAIN, f"at most {FLIGHTS_MAX} requests are on the way to a peer, and"

@@ -1,8 +1,7 @@
 """A peer of the verbs fabric that shares no code of it but the format of addresses: a program over pyverbs.
 
 Run by the system's Python, whose pyverbs fits the system's rdma-core. It takes commands as lines of JSON and answers
-each with one. Its row is `ROW_SIZE` bytes and it has no memory registered. `word` is what goes with a ring: None for a
-write that does not ring.
+each with one. Its row is `ROW_SIZE` bytes. `word` is what goes with a ring: None for a write that does not ring.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 ROOT = Path(__file__).resolve().parents[3]
 ROW_SIZE = 64 << 10
 RINGS = 8
-RECEIVES = RINGS + 8
+RECEIVES = RINGS + 2
 PACKET = 77
 
 
@@ -54,12 +53,11 @@ class Peer:
         self.cq = CQ(self.context, 256)
         cap = QPCap(max_send_wr=64, max_recv_wr=RECEIVES, max_send_sge=1, max_recv_sge=1)
         self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
-        access = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+        access = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
         self.copy = MR(self.pd, ROW_SIZE, access)
         self.scratch = MR(self.pd, ROW_SIZE, e.IBV_ACCESS_LOCAL_WRITE)
-        self.inbox = MR(self.pd, RECEIVES * 256, e.IBV_ACCESS_LOCAL_WRITE)
         attributes = QPAttr(port_num=1)
-        attributes.qp_access_flags = access | e.IBV_ACCESS_REMOTE_ATOMIC
+        attributes.qp_access_flags = access
         self.qp.to_init(attributes)
         for slot in range(RECEIVES):
             self.post_receive(slot)
@@ -68,7 +66,7 @@ class Peer:
         return self.address(rank)
 
     def post_receive(self, slot: int) -> None:
-        part = SGE(self.inbox.buf + slot * 256, 256, self.inbox.lkey)
+        part = SGE(self.scratch.buf, 1, self.scratch.lkey)  # pyverbs wants one; nothing comes
         self.qp.post_recv(RecvWR(wr_id=slot, num_sge=1, sg=[part]))
 
     def address(self, rank: int) -> dict[str, Any]:
@@ -107,11 +105,8 @@ class Peer:
                 self.received.append(self.describe(found[0]))
 
     def describe(self, completion: Any) -> dict[str, Any]:
-        slot = completion.wr_id
-        data = self.inbox.read(completion.byte_len, slot * 256) if completion.opcode == e.IBV_WC_RECV else b""
-        self.post_receive(slot)
-        return {"word": int.from_bytes(completion.imm_data.to_bytes(4, "little"), "big"), "data": data.hex(),
-                "letter": completion.opcode == e.IBV_WC_RECV}
+        self.post_receive(completion.wr_id)
+        return {"word": int.from_bytes(completion.imm_data.to_bytes(4, "little"), "big")}
 
     def write(self, offset: int, data: str, word: int | None, key: int | None = None) -> dict[str, Any]:
         raw = bytes.fromhex(data)
@@ -127,28 +122,15 @@ class Peer:
     def to_wire(word: int) -> int:
         return int.from_bytes(word.to_bytes(4, "big"), "little")
 
-    def letter(self, data: str, word: int) -> dict[str, Any]:
+    def message(self, data: str, word: int) -> dict[str, Any]:
+        """What no node sends: it names no memory."""
         raw = bytes.fromhex(data)
         self.scratch.write(raw, len(raw))
         part = SGE(self.scratch.buf, len(raw), self.scratch.lkey)
         return self.finish(SendWR(opcode=e.IBV_WR_SEND_WITH_IMM, num_sge=1, sg=[part], imm_data=self.to_wire(word)))
 
-    def read(self, memory: int, offset: int, length: int) -> dict[str, Any]:
-        there = self.theirs.memories[memory]
-        request = SendWR(opcode=e.IBV_WR_RDMA_READ, num_sge=1, sg=[SGE(self.scratch.buf, length, self.scratch.lkey)])
-        request.set_wr_rdma(there.key, there.address + offset)
-        return {**self.finish(request), "data": self.scratch.read(length, 0).hex()}
-
-    def atomic(self, memory: int, offset: int, first: int, second: int | None) -> dict[str, Any]:
-        """Compare-and-swap; fetch-and-add where there is no second value."""
-        there = self.theirs.memories[memory]
-        kind = e.IBV_WR_ATOMIC_FETCH_AND_ADD if second is None else e.IBV_WR_ATOMIC_CMP_AND_SWP
-        request = SendWR(opcode=kind, num_sge=1, sg=[SGE(self.scratch.buf, 8, self.scratch.lkey)])
-        request.set_wr_atomic(there.key, there.address + offset, first, second or 0)
-        return {**self.finish(request), "found": int.from_bytes(self.scratch.read(8, 0), "little")}
-
     def look(self, offset: int, length: int) -> dict[str, Any]:
-        """What was written into this program's copy, and the rings and letters that came."""
+        """What was written into this program's copy, and the words that came."""
         while True:
             n, found = self.cq.poll(1)
             if not n:

@@ -1,7 +1,7 @@
 """A member over verbs in a process of its own, for tests that talk to it as if it were in theirs.
 
-`RemotePeer` starts one: what is called on its `fabric` is done there, while its row, its memory and its copies of other
-rows are mapped here as well, so a test stores and looks directly. Run as a program, this file is that process: it takes
+`RemotePeer` starts one: what is called on its `fabric` is done there, while its row and its copies of other rows are
+mapped here as well, so a test stores and looks directly. Run as a program, this file is that process: it takes
 pickled calls from the socket whose descriptor it is given, in order, and answers each.
 """
 
@@ -68,9 +68,6 @@ class RemoteFabric:
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: self._process.call(name, *arguments)[0]
 
-    def post_read(self, peer: int, key: int, offset: int, _into: Mapping, *rest: int) -> None:
-        self._process.call("read_into_memory", peer, key, offset, *rest)
-
     @property
     def drained(self) -> bool:
         return self._process.call("is_drained")[0]
@@ -81,9 +78,9 @@ class RemotePeer:
 
     def __init__(self, process: RemoteProcess, rank: int, n: int, more: dict[str, Any]) -> None:
         self.fabric = RemoteFabric(process)
-        self.key, descriptors = process.call("begin", rank, n, more)
+        _, descriptors = process.call("begin", rank, n, more)
         others = [k for k in range(n) if k != rank]
-        self.row, self.memory, *copies = [Mapping.attach(fd, True) for fd in descriptors]
+        self.row, *copies = [Mapping.attach(fd, True) for fd in descriptors]
         self.copies = dict(zip(others, copies, strict=True))
 
     def peer_row(self, rank: int) -> memoryview:
@@ -91,9 +88,6 @@ class RemotePeer:
 
     def progress(self) -> int:
         return self.fabric.progress()
-
-    def poll_now(self) -> list[tuple]:
-        return self.fabric.poll_now()
 
     def hush(self) -> None:
         self.fabric.hush()
@@ -105,23 +99,20 @@ class Member:
     def __init__(self) -> None:
         self.peer: Any = None
 
-    def begin(self, rank: int, n: int, more: dict[str, Any]) -> tuple[int, list[int]]:
+    def begin(self, rank: int, n: int, more: dict[str, Any]) -> list[int]:
         from tests.spindle_core.fabric.verbs_peers import ROW_SIZE, VerbsPeer
 
         self.peer = VerbsPeer(rank, n, **more)
         copies = [Mapping.create(f"copy-{k}", ROW_SIZE) for k in range(n) if k != rank]
         for k, copy in zip((k for k in range(n) if k != rank), copies, strict=True):
             self.peer.fabric.local_address(k, copy)
-        return self.peer.key, [self.peer.row.fd, self.peer.memory.fd, *[copy.fd for copy in copies]]
+        return [self.peer.row.fd, *[copy.fd for copy in copies]]
 
     def connect(self, peer: int, address: bytes) -> None:
         self.peer.fabric.connect(peer, address)
 
     def hush(self) -> None:
         self.peer.hush()
-
-    def poll_now(self) -> list[tuple]:
-        return self.peer.poll_now()
 
     def post_rounds(self, peer: int, rounds: int) -> None:
         """Data and then its guard in one list, `rounds` times, each one more than before."""
@@ -132,20 +123,8 @@ class Member:
             self.peer.fabric.post_writes([(peer, 4096, 8), (peer, 0, 8)])
             self.peer.progress()
 
-    def add_many(self, peer: int, key: int, n: int) -> list[int]:
-        """Adds 1 to the first word of a memory, one time after the other; what was found each time."""
-        found: list[int] = []
-        for k in range(n):
-            self.peer.fabric.post_fetch_add(peer, key, 0, 1, k)
-            while len(found) <= k:
-                found += [value for _, _, value, _ in self.peer.poll_now()]
-        return found
-
     def is_drained(self) -> bool:
         return self.peer.fabric.drained
-
-    def read_into_memory(self, peer: int, key: int, offset: int, *rest: int) -> None:
-        self.peer.fabric.post_read(peer, key, offset, self.peer.memory, *rest)
 
     def serve(self, channel: socket.socket) -> None:
         while True:
@@ -157,7 +136,7 @@ class Member:
             try:
                 answer = getattr(self if hasattr(self, name) else self.peer.fabric, name)(*arguments)
                 if name == "begin":
-                    answer, descriptors = answer
+                    answer, descriptors = None, answer
                 put(channel, (True, answer), descriptors)
             except Exception as error:
                 put(channel, (False, error))

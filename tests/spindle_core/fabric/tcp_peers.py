@@ -9,14 +9,12 @@ import struct
 import threading
 
 from spindle_core.fabric.tcp import TcpFabric
-from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import connection
 from tests.spindle_core.fabric.conformance import BOUND_S
 
 ROW_SIZE = 64 << 10
-MEMORY_SIZE = 4096
 MAGIC = 0x53504446
-WRITE, RING, READ, SWAP, ADD, DATA, FOUND, LETTER, CREDIT, GOODBYE = range(1, 11)
+WRITE, RING, GOODBYE = range(1, 4)
 
 
 class TcpPeer:
@@ -24,8 +22,6 @@ class TcpPeer:
         self.bell_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.fabric = TcpFabric(rank, n, self.bell_fd, **more)
         self.row = self.fabric.make_row(f"row-{rank}", ROW_SIZE)
-        self.memory = Mapping.private(MEMORY_SIZE)
-        self.key = self.fabric.register(self.memory)
         self.driving = threading.Lock()  # as the predicate thread's turn
 
     def peer_row(self, rank: int) -> memoryview:

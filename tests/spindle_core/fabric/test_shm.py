@@ -14,7 +14,6 @@ from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.conformance import FabricConformance
 
 ROW_SIZE = 8192
-MEMORY_SIZE = 4096
 
 
 class ShmPeer:
@@ -24,9 +23,7 @@ class ShmPeer:
         self.engine = Engine(rank + 1)
         self.row = Mapping.create(f"row-{rank}", ROW_SIZE)
         self.row.seal_writes()
-        self.memory = Mapping.create(f"memory-{rank}", MEMORY_SIZE)
         self.fabric = ShmFabric(rank, n, self.engine.bell, self.engine.bell_fd)
-        self.key = self.fabric.register(self.memory)
 
     def connect(self, rank: int, peer: ShmPeer) -> None:
         self.fabric.connect(
@@ -34,9 +31,7 @@ class ShmPeer:
             Mapping.attach(os.dup(peer.row.fd)),
             Mapping.attach(os.dup(peer.engine.bell.fd)),
             os.dup(peer.engine.bell_fd),
-            Mapping.attach(os.dup(peer.fabric.mail.fd)),
         )
-        self.fabric.connect_memory(rank, peer.key, Mapping.attach(os.dup(peer.memory.fd), True))
 
     def peer_row(self, rank: int) -> memoryview:
         return self.fabric.row_of(rank)
@@ -53,6 +48,7 @@ def make_peers(n: int) -> list[ShmPeer]:
 
 class TestShm(FabricConformance):
     make_peers = staticmethod(make_peers)
+    shares_rows = True
 
 
 def test_a_peer_cannot_write_into_anothers_row():

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from spindle_core.engine import Engine
 from spindle_core.fabric.sim import SimFabric, SimNetwork
-from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.fabric.conformance import FabricConformance
 
 ROW_SIZE = 8192
-MEMORY_SIZE = 4096
 
 
 class SimPeer:
@@ -28,8 +26,6 @@ class SimPeer:
         self.network = network
         self.fabric = SimFabric(network, epoch, rank, list(range(n)), self.engine.bell, self.engine.bell_fd)
         self.row = self.fabric.make_row(f"row-{rank}", ROW_SIZE)
-        self.memory = Mapping.private(MEMORY_SIZE)
-        self.key = self.fabric.register(self.memory)
 
     def peer_row(self, rank: int) -> memoryview:
         return self.fabric.row_of(rank)
@@ -69,6 +65,7 @@ class TestImmediate(SimConformance):
 
 class TestShared(SimConformance):
     make_peers = peers_of(copies=False)
+    shares_rows = True
 
 
 # ---- what the world may do -----------------------------------------------------------------------------------------
@@ -223,18 +220,6 @@ def test_cut_fences_what_comes_from_there():
         b.fabric.post_writes([(0, 0, 8)])
         a.network.land_all()
         assert (bytes(a.peer_row(1)[0:8]) == b"zombie!!") is not fences
-
-
-def test_completions_can_be_lost_or_lie():
-    """The next completion of a pair is lost, the one after is reported as cut although it happened."""
-    a, b = make_peers(2)
-    a.network.lose_completions(0, 1)
-    a.network.fail_completions(0, 1)
-    for k in range(3):
-        a.fabric.post_fetch_add(1, b.key, 0, 1, k)
-    a.network.land_all()
-    assert a.fabric.poll() == [(1, "cut", 0, 1), (2, "ok", 2, 1)]
-    assert int.from_bytes(b.memory.view()[0:8], "little") == 3
 
 
 def test_a_shared_row_costs_no_post():

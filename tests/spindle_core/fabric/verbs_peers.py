@@ -17,7 +17,6 @@ from tests.spindle_core.fabric.conformance import BOUND_S
 from tests.support import wait_until
 
 ROW_SIZE = 64 << 10
-MEMORY_SIZE = 4096
 QUIET_S = 20.0
 
 
@@ -45,8 +44,6 @@ class VerbsPeer:
         self.bell_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.fabric = VerbsFabric(rank, n, self.bell_fd, **more)
         self.row = self.fabric.make_row(f"row-{rank}", row_size) if row is None else self.fabric.adopt_row(row)
-        self.memory = Mapping.create(f"memory-{rank}", MEMORY_SIZE)
-        self.key = self.fabric.register(self.memory)
         self.driving = threading.Lock()  # as the predicate thread's turn
 
     def peer_row(self, rank: int) -> memoryview:
@@ -55,16 +52,6 @@ class VerbsPeer:
     def progress(self) -> int:
         with self.driving:
             return self.fabric.progress()
-
-    def poll_now(self) -> list[tuple]:
-        """What has completed, after waiting a while for it."""
-        deadline = time.monotonic() + 0.2
-        while time.monotonic() < deadline:
-            self.progress()
-            found = self.fabric.poll()
-            if found:
-                return found
-        return []
 
     def hush(self) -> None:
         """Whoever asks whether all has arrived rings the bell, so that somebody looks."""

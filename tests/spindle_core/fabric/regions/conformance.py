@@ -258,6 +258,28 @@ class RegionConformance:
         assert bytes(memory.view()[0:8]) == bytes([49]) * 8
         assert all(bytes(memory.view()[8 * k + 256 : 8 * k + 264]) == bytes([k]) * 8 for k in range(50))
 
+    def test_memory_of_a_request_stays_mapped(self):
+        """Who closes memory that a list was made of, or that requests on the way need, reads into nothing else; nor
+        does an owner who closes a region's memory."""
+        a, b = nodes = self.make_nodes(2)
+        memory, into = Mapping.create("owned", SIZE), Mapping.create("local", SIZE)
+        _, region = b.open(memory, a)
+        memory.view()[0:3000] = bytes(range(250)) * 12
+        memory.close()
+        asker, requests = Asker(), RequestList()
+        requests.read(region, 0, 3000, into, cookie=1)
+        into.close()
+        assert not any(into.view())
+        a.regions.post(asker, requests)
+        found = asker.take()
+        if not found:
+            requests.clear()
+            into.close()
+            assert not any(into.view())
+            found = self.completions(nodes, asker, 1)
+        assert [one[:2] for one in found] == [(1, "done")]
+        assert bytes(into.view()[0:3000]) == bytes(range(250)) * 12
+
     # ---- what is refused ----
 
     def test_each_request_is_checked_before_the_list_is_posted(self):
