@@ -60,7 +60,7 @@ class Expression:
     """An expression of DDS's SQL for the samples of one codec.
 
     Raises ExpressionError if `text` is none, or doesn't fit the type. `parameters_count` is how many parameters it
-    needs, `has_order` whether it ends with ORDER BY.
+    needs exactly, `has_order` whether it ends with ORDER BY.
     """
 
     def __init__(self, text: str, codec: Codec) -> None:
@@ -85,12 +85,12 @@ class Expression:
 
     def bind(self, parameters: Sequence[Any] = ()) -> BoundExpression:
         """The expression with these parameters: each a Python value, or a str with what could stand in the expression,
-        text and labels in quotes. Raises ExpressionError if they are too few or don't fit."""
+        text and labels in quotes. Raises ExpressionError if they are too few, too many, or don't fit."""
         given = parameters
         if len(given) > PARAMETERS_MAX:
             raise ExpressionError(f"{len(given)} parameters are given; {PARAMETERS_MAX} are allowed, %0 to "
                                   f"%{PARAMETERS_MAX - 1}")
-        if len(given) < self.parameters_count:
+        if len(given) != self.parameters_count:  # DDS 1.4, 2.2.2.3.3: their number fits that of the tokens
             raise ExpressionError(f"the expression {self.text!r} needs {self.parameters_count} parameters, "
                                   f"{len(given)} are given")
         values = []
@@ -166,14 +166,15 @@ class Expression:
         return self._query.condition is not None and names(self._query.condition)
 
     def _write_key(self) -> Callable[[Any], Any] | None:
-        """What ORDER BY sorts by; where a field is missing the sample comes last."""
+        """What ORDER BY sorts by. Where a field is missing the sample comes last, and before those the ones whose field
+        is no number: comparing with NaN is always false, which would leave all others in no order."""
         getters = [_getter(self._fields[field].accessor) for field in self._query.order]
         if not getters:
             return None
 
         def key(sample: Any) -> Any:
-            values = [get(sample) for get in getters]
-            return [(value is None, value) for value in values]
+            return [(2, 0) if value is None else (1, 0) if value != value else (0, value)
+                    for value in (get(sample) for get in getters)]
 
         return key
 

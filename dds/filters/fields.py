@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
 
 NUMBERS = ("integer", "float")
 TEXTS = ("char", "text")
+DISCRIMINATOR = "discriminator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,9 +166,10 @@ def _array_of(base: Any, shape: tuple[int, ...]) -> Any:
 # --- IDL
 
 def _of_idl(codec: Codec, field: Field) -> Member:
-    from cyclonedds_idl import IdlStruct
     from cyclonedds_idl import types as idl_types
-    from cyclonedds_idl._type_normalize import WrapOpt, get_extended_type_hints
+    from cyclonedds_idl._type_normalize import WrapOpt
+
+    from dds.idl.members import is_union
 
     hint: Any = codec.data_type
     accessor, optional = "sample", False
@@ -188,11 +190,10 @@ def _of_idl(codec: Codec, field: Field) -> Member:
                 raise _unknown(field, step, (), where)
             accessor += f"[{step}]"
         else:
-            if not (isinstance(hint, type) and issubclass(hint, IdlStruct)):
-                raise _unknown(field, step, (), where)
-            hints = get_extended_type_hints(hint)
+            hints = _named_in_idl(hint)
             if step not in hints:
                 raise _unknown(field, step, hints, where)
+            optional = optional or (is_union(hint) and step != DISCRIMINATOR)  # a sample has one of the cases
             hint = hints[step]
             accessor = _attribute(accessor, step)
         if isinstance(hint, WrapOpt):
@@ -215,6 +216,21 @@ def _of_idl(codec: Codec, field: Field) -> Member:
         raise _no_value(field, f"a {getattr(hint, '__name__', hint)}")
     place = None if optional else _place_in_cdr(codec, field)
     return Member(kind, accessor, optional, labels, place)
+
+
+def _named_in_idl(hint: Any) -> dict[str, Any]:
+    """The types of what a struct or union has, by name; nothing of what is neither. A union has its discriminator, too,
+    by the name that DDS-XTypes gives it."""
+    from cyclonedds_idl._type_normalize import get_extended_type_hints
+
+    from dds.idl.members import is_struct, is_union
+
+    if is_struct(hint):
+        return dict(get_extended_type_hints(hint))
+    if is_union(hint):
+        cases = {name: case.subtype for name, case in get_extended_type_hints(hint).items()}
+        return {DISCRIMINATOR: hint.__idl_discriminator__, **cases}
+    return {}
 
 
 def _idl_numbers() -> tuple[Any, ...]:

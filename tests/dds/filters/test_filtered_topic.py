@@ -168,6 +168,7 @@ def test_wrong_arguments(participant):
         with pytest.raises(TypeError):
             ContentFilteredTopic(*arguments)
     for text, parameters, why in (("x >", (), "character 4"), ("y = 1", (), "no field 'y'"), ("x = %0", (), "needs 1"),
+                                  ("x = %0", (1, 2), "needs 1 parameters, 2 are given"),
                                   ("x = %0", (None,), "parameters"), ("x = 1 ORDER BY x", (), "ORDER BY")):
         with pytest.raises(DDSException, match=why) as raised:
             ContentFilteredTopic(participant, "x", topic, text, parameters)
@@ -194,6 +195,8 @@ def test_a_query_condition_with_an_expression(participant):
     assert reader.take(9, condition=high) == points(4) and not high.triggered
     with pytest.raises(DDSException, match="can't be used"):
         high.set_query_parameters([])
+    with pytest.raises(DDSException, match="needs 1 parameters, 2 are given"):
+        high.set_query_parameters([3, 4])
     assert high.get_query_parameters() == [3]
 
 
