@@ -35,6 +35,9 @@ class _Condition(Entity):
         self.mask = mask
         self._enter(reader, Qos(), None)
 
+    def _about(self) -> str:
+        return self.reader._about()
+
     def get_mask(self) -> int:
         self._check_open()
         return self.mask

@@ -379,7 +379,11 @@ class Entity:
 
     def __repr__(self) -> str:
         state = " closed" if not self._open else "" if self._enabled else " disabled"
-        return f"<{type(self).__module__}.{type(self).__name__} {self._ref}{state}>"
+        return f"<{type(self).__module__}.{type(self).__name__} {self._ref}{self._about()}{state}>"
+
+    def _about(self) -> str:
+        """For repr(): what topic it has to do with, if any."""
+        return ""
 
     parent = property(get_parent)
     participant = property(get_participant)

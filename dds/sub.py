@@ -38,7 +38,7 @@ from dds.status import (
 from dds.topic import Topic
 from dds.waiting import reaper
 from dds.waiting.reader_wait import ReaderWait
-from dds.waiting.wake import Deadline, Waker, park, wait_readable
+from dds.waiting.wake import Deadline, Waker, park, time_text, wait_readable
 
 if TYPE_CHECKING:
     from dds.builtin_types import DcpsEndpoint
@@ -365,7 +365,7 @@ class DataReader(BatchWay, Generic[T]):
     def _one(self, condition: ACondition | None, timeout: int | None, take: bool) -> Any:
         for sample in self._iterate(condition, timeout, take):
             return sample
-        raise DDSTimeout(f"no sample of topic {self._topic.name!r} came within {(timeout or 0) / 1e9:g} s")
+        raise DDSTimeout(f"no sample of topic {self._topic.name!r} came within {time_text(timeout or 0)}")
 
     def take_aiter(self, condition: ACondition | None = None, timeout: int | None = None
                    ) -> AsyncGenerator[T, None]:

@@ -296,6 +296,9 @@ class Topic(Entity, Generic[T]):
 
     # --- what programs ask
 
+    def _about(self) -> str:
+        return f" {self._name!r}"
+
     def get_name(self, max_size: int = 256) -> str:
         """Name of the topic. (`max_size` is accepted and not needed.)"""
         return self._name

@@ -6,7 +6,7 @@ whatever it has heard of the writer. It decodes its own type at full speed, and 
 that type, converted to its own.
 
 Rules: what is written is byte for byte what `sample.serialize()` gives (without cyclonedds' final padding), but for the
-mark. A sample that can't be encoded raises the library's error. Payloads come from other programs: every length is
+mark. A sample that can't be encoded raises ValueError, which names the member. Payloads come from other programs: every length is
 checked, and what is not a sample of the type raises ValueError.
 """
 
@@ -38,7 +38,16 @@ from dds.idl.layout import (
     resolve_annotations,
     size_max,
 )
-from dds.idl.members import bare, discriminator, extensibility, is_enum, is_struct, is_union, key_members
+from dds.idl.members import (
+    bare,
+    discriminator,
+    extensibility,
+    is_enum,
+    is_struct,
+    is_union,
+    key_members,
+    unencodable,
+)
 from dds.idl.typeobjects import TypeInfo, type_info
 
 EVOLVING = b"~xtypes\0\0"  # in front of the type hashes of types that may differ in one topic, see TopicSpec
@@ -159,7 +168,10 @@ class IdlCodec:
         return self._by_library(sample)
 
     def _by_library(self, sample: Any) -> bytes:
-        encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
+        try:
+            encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
+        except Exception as error:  # the library raises plain Exceptions, from what really happened
+            raise ValueError(f"a sample of {self.type_name} can't be encoded: {unencodable(sample, error)}") from error
         return encoded[:2] + self.mark + encoded[4:]
 
     def decode(self, view: Any) -> Any:

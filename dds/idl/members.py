@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
+import reprlib
 import typing
 from typing import Any
 
@@ -22,6 +24,9 @@ PRIMITIVES: dict[Any, str] = {
     idl_types.int32: "int32", idl_types.int64: "int64", int: "int64", idl_types.uint8: "uint8",
     idl_types.uint16: "uint16", idl_types.uint32: "uint32", idl_types.uint64: "uint64", idl_types.float32: "float",
     idl_types.float64: "double", float: "double", idl_types.char: "char", idl_types.wchar: "wchar"}
+
+_FAILED = re.compile(r"Failed to encode member (\w+), ")
+_SHORT = reprlib.Repr()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,3 +178,34 @@ def default_of(hint: Any, optional: bool = False) -> Any:
     if is_bitmask(hint):
         return hint.from_mask(0)
     return False if hint is bool else 0.0 if primitive(hint) in ("float", "double") else 0
+
+
+def unencodable(sample: Any, error: BaseException) -> str:
+    """What of a sample the library could not encode, in words: the member that it names in its errors, each of which was
+    raised from that of a part."""
+    path, value, hint = "", sample, type(sample)
+    cause: BaseException | None = error
+    while cause is not None and (found := _FAILED.match(str(cause))):
+        listed, within = bare(hint)[0], ""  # which element it was, the library doesn't say
+        while isinstance(listed, (idl_types.sequence, idl_types.array)) or typing.get_origin(listed) is list:
+            listed = bare(listed.subtype if hasattr(listed, "subtype") else typing.get_args(listed)[0])[0]
+            within += "[]"
+        one = {} if not is_struct(listed) else {member.attribute: member for member in members(listed)}
+        if found[1] not in one:
+            break
+        if within:
+            value = next((part for part in _elements(value)
+                          if str(cause) == f"{found[0]}value is {getattr(part, found[1], None)}"), None)
+        path += f"{within}.{found[1]}"
+        value, hint = getattr(value, found[1], None), one[found[1]].hint
+        cause = cause.__cause__
+    if not path:
+        return str(error)
+    return f"{path[1:]} is {_SHORT.repr(value)}, which is no {text(hint)}"
+
+
+def _elements(value: Any) -> list[Any]:
+    """Of sequences in sequences, too."""
+    if isinstance(value, (list, tuple)):
+        return [part for one in value for part in _elements(one)]
+    return [value]

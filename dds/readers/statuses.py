@@ -56,6 +56,9 @@ class ReaderStatuses(Endpoint):
     _access: GroupAccess | None
     _topic: Any
 
+    def _about(self) -> str:
+        return f" of topic {self._topic.name!r}"
+
     def _begin_counting(self) -> None:
         self._lost = SampleLostStatus()
         self._kept_out = SampleFilteredStatus()

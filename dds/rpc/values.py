@@ -100,12 +100,18 @@ class Fields:
 
     def _wrong(self, values: Sequence[Value], error: Exception) -> TypeError:
         """Which of the values it is that can't be encoded."""
+        from dds.idl.members import unencodable
+
         for name, shape, value in zip(self.names, self._shapes, values, strict=True):
             alone = _codec_of("Alone", {"m0": shape.member})
+            assert alone is not None
             try:
-                assert alone is not None
-                alone.encode(alone.data_type(value))
+                sample = alone.data_type(value)
+                alone.encode(sample)
             except Exception as why:
+                said = unencodable(sample, why.__cause__ or why)
+                if said.startswith("m0"):
+                    return TypeError(name + said[2:])
                 return TypeError(f"{name}: {value!r:.200}: {_text(why)}")
         return TypeError(_text(error))
 

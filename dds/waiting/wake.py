@@ -112,12 +112,23 @@ def wait_readable(fds: Iterable[int], timeout_s: float | None) -> set[int]:
     return {fd for fd, _ in poller.poll(timeout_ms)}
 
 
+def time_text(timeout_ns: int) -> str:
+    """A timeout in words. One that is hardly meant says in what it counts."""
+    if 0 < timeout_ns < 1000:
+        return f"{timeout_ns} ns (times are in nanoseconds, as dds.duration(seconds=1) makes them)"
+    return f"{timeout_ns / 1e9:g} s"
+
+
 class Deadline:
-    """A point in time `timeout_ns` from now; None and dds_infinity never come."""
+    """A point in time `timeout_ns` from now; None and dds_infinity never come. TypeError for what is no whole number,
+    since it was hardly meant in nanoseconds."""
 
     __slots__ = ("_end",)
 
     def __init__(self, timeout_ns: int | None) -> None:
+        if timeout_ns.__class__ is float:
+            raise TypeError(f"a timeout is a whole number of nanoseconds, not {timeout_ns!r}: dds.duration(seconds=...) "
+                            "makes one of seconds")
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
 
     @classmethod

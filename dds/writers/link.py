@@ -218,6 +218,10 @@ class WriterLink:
     def is_closed(self) -> bool:
         return self._closed
 
+    def closed_error(self, topic: str = "") -> DDSException:
+        """`topic`: the name by which the program knows it, if that isn't the link's."""
+        return closed(f"the writer of topic {topic or self.spec.name!r}")
+
     @property
     def doubtful(self) -> bool:
         return self._untold
@@ -226,7 +230,7 @@ class WriterLink:
         """An inbox's node is gone: return when there is another. Raises DDSUnacknowledged, DDSTimeout, DDSNodeLost."""
         attachment = self.runtime.attachment
         if self._closed:  # this inbox has ended by close(), not with its node
-            raise closed("this writer")
+            raise self.closed_error()
         if not self.handle.inbox.is_gone:  # the inbox that the caller found gone was an earlier one
             self.check()
             return
@@ -237,7 +241,7 @@ class WriterLink:
         with attachment.changed:
             while self._buried is self.handle:
                 if self._closed:
-                    raise closed("this writer")
+                    raise self.closed_error()
                 if self.error is not None:
                     raise self.error
                 if not attachment.hopeful:
@@ -268,7 +272,7 @@ class WriterLink:
                 return self.wait_acknowledged(deadline, persisted)  # or the reason why not
             raise self.lost_error("waiting for acknowledgements of") from None
         except ValueError:
-            raise closed("this writer") from None
+            raise self.closed_error() from None
 
 
 __all__ = ["WriterLink"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSException, closed, translate
+from dds.exceptions import DDSException, translate
 from dds.waiting.wake import Deadline, park
 
 if TYPE_CHECKING:
@@ -36,15 +36,17 @@ def through(link: WriterLink, attempt: Callable[[Any, float], R], deadline: Dead
         except ConnectionError:
             link.renew(deadline)
         except Exception as error:
-            raise (closed("this writer") if link.is_closed else write_error(error, topic or link.spec.name)) from error
+            raise write_error(error, link, topic) from error
 
 
-def write_error(error: BaseException, topic: str) -> BaseException:
-    """What write() raises for `error`; itself for a wrong sample."""
+def write_error(error: BaseException, link: WriterLink, topic: str = "") -> BaseException:
+    """What write() raises for `error`; itself for a wrong sample. `topic` as in through()."""
     if isinstance(error, (TypeError, BufferError)):
         return error
     park()
-    return translate(error, f"writing to topic {topic!r}")
+    if link.is_closed:
+        return link.closed_error(topic)
+    return translate(error, f"writing to topic {topic or link.spec.name!r}")
 
 
 __all__ = ["through", "write_error"]

@@ -33,6 +33,9 @@ class WriterStatuses(Endpoint):
     _missed: DeadlineMissedStatus
     _topic: Topic[Any]
 
+    def _about(self) -> str:
+        return f" of topic {self._topic.name!r}"
+
     def _update_status(self) -> None:
         reaper.flush()  # a reader that was just forgotten doesn't match any more
 

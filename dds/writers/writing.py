@@ -36,7 +36,7 @@ AHEAD_MAX_NS = 30_000_000_000  # hosts' clocks may differ by as much
 
 def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written | None) -> Callable[..., None]:
     """write(sample, timestamp=None). If the inbox's node is gone, the sample goes to the next one (`through`)."""
-    put, topic = link.handle.inbox.write, link.spec.name
+    put = link.handle.inbox.write
     if link.doubtful:
         def put(data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
             link.check()
@@ -52,7 +52,7 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
                     return
                 # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
                 if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
-                    raise write_error(error, topic) from error
+                    raise write_error(error, link) from error
                 put(contiguous(sample), timestamp or 0, timeout_s)
     elif written is not None and link.spec.effects:
         encode = codec.encode
@@ -65,7 +65,7 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
             except ConnectionError:
                 write_through(link, data, timestamp, Deadline.after(timeout_s), 0, handle)
             except Exception as error:
-                raise write_error(error, topic) from error
+                raise write_error(error, link) from error
             written.keep(key, handle, data)
     else:
         encode = codec.encode
@@ -77,7 +77,7 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
             except ConnectionError:
                 write_through(link, data, timestamp, Deadline.after(timeout_s))
             except Exception as error:
-                raise write_error(error, topic) from error
+                raise write_error(error, link) from error
             if written is not None:
                 written.add(sample, data)
     return write

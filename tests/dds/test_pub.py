@@ -22,6 +22,8 @@ from dds import (
     Policy,
     Publisher,
     Qos,
+    QueryCondition,
+    ReadCondition,
     Topic,
     duration,
 )
@@ -92,7 +94,7 @@ def test_wrong_types_of_samples(participant):
     for bad in (b"bytes", "text", None):
         with pytest.raises(TypeError, match="is not of type Message"):
             writer.write(bad)
-    with pytest.raises(Exception, match="Failed to encode"):
+    with pytest.raises(ValueError, match="a sample of .*Message can't be encoded: text is 5, which is no string"):
         writer.write(Message(5))
 
 
@@ -323,7 +325,32 @@ def test_a_closed_writer_says_so_and_what_it_wrote_arrives(participant):
         with pytest.raises(DDSException) as caught:
             call()
         assert caught.value.code == DDSException.DDS_RETCODE_ALREADY_DELETED
+        assert "of topic 'topic'" in str(caught.value)
     assert reader.take_one(timeout=LONG) == b"last"
+
+
+@pytest.mark.parametrize("data_type", [bytes, Message, State])
+def test_what_a_program_holds_of_a_closed_writer_says_so(participant, data_type):
+    """Method: the functions of a writer, kept from before it was closed; and one that waits when it is closed."""
+    writer, reader = pair(participant, data_type)
+    sample = {bytes: b"x", Message: Message("x"), State: State(1, 2)}[data_type]
+    write, write_many = writer.write, writer.write_many
+    writer.close()
+    for call in (lambda: write(sample), lambda: write_many([sample])):
+        with pytest.raises(DDSException, match="of topic 'topic'") as caught:
+            call()
+        assert caught.value.code == DDSException.DDS_RETCODE_ALREADY_DELETED
+    assert reader.take(9) == []
+
+
+def test_entities_say_of_which_topic_they_are(participant):
+    topic = Topic(participant, "speeds", Message)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    assert "Topic" in repr(topic) and "'speeds'" in repr(topic)
+    for one in (reader, writer, ReadCondition(reader, 0), QueryCondition(reader, 0, "text = ''")):
+        assert type(one).__name__ in repr(one) and "of topic 'speeds'" in repr(one)
+    writer.close()
+    assert "of topic 'speeds' closed" in repr(writer)
 
 
 def test_a_writer_class_of_ones_own(participant):

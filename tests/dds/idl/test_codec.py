@@ -6,6 +6,7 @@ Method: hypothesis makes samples of types that cover every kind of member, the l
 with the same reference; truncated and altered payloads.
 """
 
+import re
 from dataclasses import dataclass, make_dataclass
 
 import pytest
@@ -194,11 +195,34 @@ def test_buffers_are_taken_as_they_are():
     assert codec.encode(Image([1, 2, 3], numpy.array([0.5, 9, 1.5])[::2])) == expected
 
 
-def test_what_cannot_be_encoded_is_the_librarys_error():
+def test_what_cannot_be_encoded_is_named():
     codec = IdlCodec(Named)
     for bad in (Named(300, "a", [0, 0, 0]), Named(1, "too long by far", [0, 0, 0]), Named(1, "a", [0, 0])):
-        with pytest.raises(Exception, match="Failed to encode member"):
+        with pytest.raises(ValueError, match=rf"a sample of {codec.type_name} can't be encoded: \w+ is .*, which is no "):
             codec.encode(bad)
+
+    @dataclass
+    class Part(IdlStruct):
+        number: uint8
+        text: str
+
+    @dataclass
+    class Whole(IdlStruct):
+        one: Part
+        several: sequence[Part]
+        rows: sequence[sequence[Part]]
+
+    good = Part(1, "a")
+    for bad, why in ((Whole(Part(256, "a"), [], []), "one.number is 256, which is no uint8"),
+                     (Whole(good, [good, Part(1, 5)], []), "several[].text is 5, which is no string"),
+                     (Whole(good, [], [[], [good, Part(-1, "")]]), "rows[][].number is -1, which is no uint8"),
+                     (Whole(None, [], []), "one is None, which is no struct Part"),
+                     (Whole(good, 5, []), "several is 5, which is no sequence<struct Part>"),
+                     (Whole(good, [good, "x" * 1000], []), "several is [Part")):
+        for version in (1, 2):
+            with pytest.raises(ValueError, match=re.escape(why)) as caught:
+                IdlCodec(Whole, version).encode(bad)
+            assert len(str(caught.value)) < 300
     with pytest.raises(TypeError, match="is not of type Named"):
         codec.encode(Point(1, 1.0))
 
