@@ -6,8 +6,8 @@ whatever it has heard of the writer. It decodes its own type at full speed, and 
 that type, converted to its own.
 
 Rules: what is written is byte for byte what `sample.serialize()` gives (without cyclonedds' final padding), but for the
-mark. A sample that can't be encoded raises ValueError, which names the member. Payloads come from other programs: every length is
-checked, and what is not a sample of the type raises ValueError.
+mark. A sample that can't be encoded raises ValueError, which names the member. Payloads come from other programs: every
+length is checked, and what is not a sample of the type raises ValueError.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ def default_of(hint: Any, optional: bool = False) -> Any:
 
 
 def unencodable(sample: Any, error: BaseException) -> str:
-    """What of a sample the library could not encode, in words: the member that it names in its errors, each of which was
-    raised from that of a part."""
+    """What of a sample the library could not encode, in words: the member that it names in its errors, each of which
+    was raised from that of a part."""
     path, value, hint = "", sample, type(sample)
     cause: BaseException | None = error
     while cause is not None and (found := _FAILED.match(str(cause))):

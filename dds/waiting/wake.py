@@ -127,8 +127,8 @@ class Deadline:
 
     def __init__(self, timeout_ns: int | None) -> None:
         if timeout_ns.__class__ is float:
-            raise TypeError(f"a timeout is a whole number of nanoseconds, not {timeout_ns!r}: dds.duration(seconds=...) "
-                            "makes one of seconds")
+            raise TypeError(f"a timeout is a whole number of nanoseconds, not {timeout_ns!r}: "
+                            "dds.duration(seconds=...) makes one of seconds")
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
 
     @classmethod

@@ -94,7 +94,7 @@ def test_wrong_types_of_samples(participant):
     for bad in (b"bytes", "text", None):
         with pytest.raises(TypeError, match="is not of type Message"):
             writer.write(bad)
-    with pytest.raises(ValueError, match="a sample of .*Message can't be encoded: text is 5, which is no string"):
+    with pytest.raises(ValueError, match=r"a sample of .*Message can't be encoded: text is 5, which is no string"):
         writer.write(Message(5))
 
 

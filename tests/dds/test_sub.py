@@ -170,7 +170,7 @@ class TestBothWays:
         assert caught.value.code == DDSException.DDS_RETCODE_TIMEOUT and "within 1e-06 s" in str(caught.value)
         with pytest.raises(DDSTimeout, match=r"within 1 ns \(times are in nanoseconds"):
             reader.take_one(timeout=1)
-        with pytest.raises(TypeError, match="a whole number of nanoseconds, not 0.5"):
+        with pytest.raises(TypeError, match=r"a whole number of nanoseconds, not 0\.5"):
             reader.take_one(timeout=0.5)
 
     def test_async_iteration(self, participant, make):

@@ -198,7 +198,7 @@ def test_buffers_are_taken_as_they_are():
 def test_what_cannot_be_encoded_is_named():
     codec = IdlCodec(Named)
     for bad in (Named(300, "a", [0, 0, 0]), Named(1, "too long by far", [0, 0, 0]), Named(1, "a", [0, 0])):
-        with pytest.raises(ValueError, match=rf"a sample of {codec.type_name} can't be encoded: \w+ is .*, which is no "):
+        with pytest.raises(ValueError, match=rf"{codec.type_name} can't be encoded: \w+ is .*, which is no "):
             codec.encode(bad)
 
     @dataclass
@@ -218,7 +218,7 @@ def test_what_cannot_be_encoded_is_named():
                      (Whole(good, [], [[], [good, Part(-1, "")]]), "rows[][].number is -1, which is no uint8"),
                      (Whole(None, [], []), "one is None, which is no struct Part"),
                      (Whole(good, 5, []), "several is 5, which is no sequence<struct Part>"),
-                     (Whole(good, [good, "x" * 1000], []), "several is [Part")):
+                     (Whole(good, [good, "x" * 1000], []), "several is [")):
         for version in (1, 2):
             with pytest.raises(ValueError, match=re.escape(why)) as caught:
                 IdlCodec(Whole, version).encode(bad)
