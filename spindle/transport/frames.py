@@ -37,6 +37,7 @@ class Limits:
     fds_max: int = 32  # of one frame, received
     frame_time_s: float = 5.0  # from a frame's first byte to its last
     queue_bytes_max: int = 64 << 20  # waiting for an end that does not read
+    unread_time_s: float = float("inf")  # that bytes may wait while the other end takes none at all
     frames_waiting_max: int = 256  # received, not yet asked for by receive(): then reading pauses
 
 

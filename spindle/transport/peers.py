@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX = 8 << 20  # a view of all topics has less than 1 MiB; messages travel in pieces
 BULK_QUEUED_MAX = 256 << 10  # bytes that wait for a node when the next piece of something large is queued
 FDS_MAX = 3
+# That a node may read nothing. A member that hangs is suspected within a minute, the most that suspect_timeout_s can be.
+# Who is none is suspected by nobody, and would be told of each view until its queue is full.
+UNREAD_TIME_S = 120.0
 LOG = logging.getLogger("spindle.node")
 PROCESS_END_WAIT_S = 0.05  # between the end of a connection and that of its process: the kernel closes sockets first
 
@@ -94,7 +97,8 @@ class Peers:
         self._watched: set[Peer] = set()  # with a pid_fd
         self._cast_out: set[tuple[int, int]] = set()  # node id and incarnation
         self._opening: dict[int, asyncio.Future[None]] = {}  # connections that are being made
-        self._limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=FDS_MAX, frame_time_s=30.0)
+        self._limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=FDS_MAX, frame_time_s=30.0,
+                              unread_time_s=UNREAD_TIME_S)
 
     # --- opening
 

@@ -25,7 +25,7 @@ Rules:
   closed by `frame.close_fds()` (call it when a message should have no descriptors). `send` never closes or keeps the
   sender's descriptors: it duplicates what it can't send at once.
 - Every limit is in `Limits`: body size, descriptors, the time a frame may take from its first byte to its last (slow
-  drip), and the bytes queued towards an end that doesn't read. Exceeding one is a WireError that names it; the
+  drip), and the bytes queued towards an end that doesn't read, or the time that it takes none of them. Exceeding one is a WireError that names it; the
   connection is closed by then. If the other end closes between two frames, that is ConnectionEnded(clean=True), in the
   middle of a frame ConnectionEnded(clean=False).
 - Whoever has much to send waits in `drain` before each frame, and queues the frame before it waits for anything else.
@@ -103,6 +103,8 @@ class Connection:
         self._giving: asyncio.Handle | None = None  # the next look at whose turn it is
         self._out: deque[tuple[memoryview, list[int]]] = deque()
         self._out_bytes = 0
+        self._taken_at = 0.0  # when the other end last took some of what waits, or it began to wait
+        self._unread: asyncio.TimerHandle | None = None
         self._drip: asyncio.TimerHandle | None = None
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_end: Callable[[SpindleError | None], None] | None = None
@@ -119,6 +121,8 @@ class Connection:
     def set_limits(self, limits: Limits) -> None:
         """Other limits from the next frame on, for example once the other end has said who it is."""
         self.limits = self._decoder.limits = limits
+        if self._out:
+            self._watch_unread()
 
     # --- receiving
 
@@ -292,6 +296,8 @@ class Connection:
         kept = _duplicates(fds)
         if not self._out:
             self._loop.add_writer(self._fd, self._writable)
+            self._taken_at = self._loop.time()
+            self._watch_unread()
         self._out.append((data, kept))
         self._out_bytes += len(data)
         if self._out_bytes > self.limits.queue_bytes_max:
@@ -306,6 +312,7 @@ class Connection:
                 data, fds = self._out[0]
                 sent = send_some(self._sock, data, fds)
                 close_all(fds)
+                self._taken_at = self._loop.time()
                 self._out_bytes -= sent
                 if sent == len(data):
                     self._out.popleft()
@@ -319,6 +326,24 @@ class Connection:
         if not self._out:
             self._loop.remove_writer(self._fd)
         self._give_turn_soon()
+
+    def _watch_unread(self) -> None:
+        """Looks again when nothing of what waits may have been taken for as long as the limits allow."""
+        if self._unread is None and self.limits.unread_time_s < float("inf"):
+            self._unread = self._loop.call_at(self._taken_at + self.limits.unread_time_s, self._look_whether_read)
+
+    def _look_whether_read(self) -> None:
+        self._unread = None
+        if self._out:
+            self._writable()  # this process may have stood still itself
+        if not self._out or self.closed:
+            return
+        waited_s = self._loop.time() - self._taken_at
+        if waited_s < self.limits.unread_time_s:
+            self._watch_unread()
+            return
+        self._end(WireError(f"{self.label} does not read: it has taken none of the {self._out_bytes} bytes that wait "
+                            f"for it in {waited_s:.0f} s, limit {self.limits.unread_time_s:g} s"))
 
     def _broke(self, error: OSError) -> ConnectionEnded:
         """Sending has failed. What the other end said before it went (a farewell, perhaps) has arrived already: it is
@@ -384,8 +409,9 @@ class Connection:
             return
         self.closed = True
         self._error = error
-        if self._drip is not None:
-            self._drip.cancel()
+        for timer in (self._drip, self._unread):
+            if timer is not None:
+                timer.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         if not self._out and self._unsendable is None and not isinstance(error, ConnectionEnded):

@@ -192,6 +192,27 @@ def test_a_stranger_s_messages_change_nothing(runtime_dir: Path, message: pb.Pee
     with_node(body, runtime_dir)
 
 
+def test_who_is_no_member_and_reads_nothing_is_not_told_for_ever(
+        runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is connected as a node, asks for nothing, and takes nothing of what it is told. The node lets it go, and goes
+    on."""
+    monkeypatch.setattr("spindle.transport.peers.UNREAD_TIME_S", 0.3)
+
+    async def body(node: Node, connect: Callable[[], Connection]) -> None:
+        conn = connect()
+        conn.send(opening())
+        assert not OpeningReply.FromString((await conn.receive(5)).body).kind
+        conn._loop.remove_reader(conn._fd)
+        mine = node._peers.connected[9]
+        while not mine.conn._out:
+            node._peers.send(9, pb.PeerMessage(rejection=pb.Rejection(text="x" * 10_000)))
+        while 9 in node._peers.connected:
+            await asyncio.sleep(0.01)
+        assert node.view().node_ids == (1,)
+
+    with_node(body, runtime_dir)
+
+
 def test_a_joiner_that_hangs_is_left_out(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks to join, is admitted, and then does nothing: the group goes on without it."""
     monkeypatch.setattr("spindle.membership.preparation.PREPARE_TIMEOUT_S", 0.2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import os
 import select
@@ -192,6 +193,45 @@ def test_an_end_that_does_not_read_is_cut_off() -> None:
         with pytest.raises(WireError, match="does not read"):
             for _ in range(10_000):
                 one.send(bytes(900))
+        assert one.closed
+        b.close()
+
+    run(body)
+
+
+def test_an_end_that_reads_nothing_for_long_is_cut_off() -> None:
+    async def body() -> None:
+        a, b = pair()
+        one = Connection(a)
+        while not one._out:
+            one.send(bytes(900))
+        one.set_limits(dataclasses.replace(SMALL, unread_time_s=0.05))
+        while not one.closed:
+            await asyncio.sleep(0.005)
+        with pytest.raises(WireError, match=r"does not read: .* limit 0\.05 s"):
+            one.send(b"")
+        b.close()
+
+    run(body)
+
+
+def test_who_reads_slowly_is_not_cut_off() -> None:
+    """Nor is who reads while this process stands still. Method: what was taken last is made longer ago."""
+    async def body() -> None:
+        a, b = pair()
+        one = Connection(a, limits=dataclasses.replace(SMALL, queue_bytes_max=64 << 20, unread_time_s=1000.0))
+        for _ in range(3000):
+            one.send(bytes(900))
+        for _ in range(3):
+            one._taken_at -= 1200
+            b.recv(1 << 20)
+            one._look_whether_read()
+            assert one._out and not one.closed
+        one._taken_at -= 600
+        one._look_whether_read()
+        assert not one.closed
+        one._taken_at -= 600
+        one._look_whether_read()
         assert one.closed
         b.close()
 
