@@ -92,6 +92,7 @@ class CatchingUp:
         self._tail: Iterator[JournalMessage] | None = None  # of the own journal: what is not in the log yet
         self._tail_begin: Order = NOTHING  # messages before that are for the table of keys alone
         self._reading: asyncio.Future[list[Message]] | None = None  # the next part of it
+        self._cutting: asyncio.Future[None] | None = None  # the own journal
         self._problem = ""
         self.last: Order = NOTHING  # message that this node has, in its journal or on its way there
         self.until_view = entered  # messages of this view and later ones come live
@@ -149,6 +150,8 @@ class CatchingUp:
     def cancel(self) -> None:
         """The node is no member of the topic any more."""
         self._task.cancel()
+        if self._cutting is not None:
+            self._cutting.cancel()
         self.done.cancel()
 
     @property
@@ -226,6 +229,7 @@ class CatchingUp:
 
     async def _ask(self, guide: int) -> bool:
         """Takes what the guide has; False if it has to be asked again."""
+        await self._cut_whole()
         if self.local.fills_table and self.last != NOTHING:
             # A part of another's table: what another node keeps begins anew.
             self.local.forget_history()
@@ -279,22 +283,44 @@ class CatchingUp:
         await in_thread(lambda: ledger.update(**changes))
 
     async def _cut(self, agreed: Order) -> None:
-        """Ends the own journal with `agreed` or a little before; the rest is kept beside it."""
+        """Ends the own journal with `agreed` or a little before; the rest is kept beside it. Goes on when a newer view
+        ends what called for it; see _cut_whole()."""
+        self._cutting = asyncio.ensure_future(self._cut_now(agreed))
+        self._cutting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await self._cut_whole()
+
+    async def _cut_whole(self) -> None:
+        """Nothing else is done with the journal before a cut of it has ended."""
+        if self._cutting is not None:
+            await asyncio.shield(self._cutting)
+            self._cutting = None
+
+    async def _cut_now(self, agreed: Order) -> None:
         from spindle.restart.disk import cut_after, take_up
 
         name = self.local.spec.name
-        if self._conformed:
-            raise JournalError(f"topic {name!r}: what this node got of it conflicts with what its other members agreed "
-                               "on later; start this node again")
+        self._looked = asyncio.get_running_loop().create_future()
         await self._update(whole=False)
+        if self._conformed:
+            await self._begin_anew()
         store = self._questions.store(name)
         count, kept = await in_thread(cut_after, store, agreed)
         LOG.warning("topic %r: the last %d messages of this node's journal conflict with what the group went on with; "
                     "they are kept in %s", name, count, ", ".join(map(str, kept)))
         self._found = await in_thread(take_up, store, self._questions.ledger(name))
-        self._looked = asyncio.get_running_loop().create_future()
         self._looked.set_result(self._found)
         self.last = self._found.end
+
+    async def _begin_anew(self) -> None:
+        """The journal goes on already, and what follows has to come from a member that can't go on from there: its own
+        journal begins later, or it and others have agreed on something else. No reader has been placed."""
+        LOG.warning("topic %r: node %d can't go on from what has come of it: it is taken up anew",
+                    self.local.spec.name, self._guide)
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+        self._tail = self._reading = None
+        self._conformed = False
+        await self.local.end_journal()
 
     async def _conform(self, lives: tuple[Life, ...]) -> None:
         """The journal is a prefix of what has these lives: goes on with it, its end first into the log."""
@@ -461,6 +487,7 @@ class CatchingUp:
             self._inputs.put_nowait(tell_it)
 
         try:
+            await self._cut_whole()
             agreed = agreed_end(decision.lives, decision.end, self._lives, self.last)
             if self.last > agreed:
                 await self._cut(agreed)

@@ -85,6 +85,9 @@ class TopicHere(Protocol):
     def start_journal(self, group: str, held: Order) -> None:
         """Opens the journal, which holds everything up to `held`."""
 
+    async def end_journal(self) -> None:
+        """Closes the journal, when it has written what is in the log, and drops the log: both begin anew."""
+
     async def journal(self) -> Journal:
         """The journal, when it runs. Raises JournalError if it can't."""
 

@@ -413,6 +413,19 @@ class LocalTopic:
         self.journal_task = loop.create_task(start())
         self.journal_task.add_done_callback(_look_at)
 
+    async def end_journal(self) -> None:
+        """Closes the journal, when it has written what is in the log, and drops the log: both begin anew, as the
+        history does. No reader has been placed."""
+        self._history.clear()
+        log, self.log = self.log, None
+        journal_task, self.journal_task = self.journal_task, None
+        if log is not None:
+            self.engine.bind_log(self.topic_id, None)
+            self._retiring = asyncio.get_running_loop().create_task(self._retire(log, journal_task, None, None))
+            await self.retired()
+        self.forget_history()
+        self.make_log()
+
     async def journal(self) -> Journal:
         """The journal, when it runs. Raises JournalError if it can't, SpindleError if this node has left the topic."""
         if self.journal_task is None:

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from spindle.errors import SpindleError
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
+from spindle.journal.reading import read
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
 from spindle.restart import pieces
@@ -209,5 +210,48 @@ def test_the_restarting_node_dies_and_another_takes_over(runtime_dir: Path, tmp_
         reader = reader_of(again, await again.open_reader("t", keep_all=True, from_history=True))
         assert await take(reader, 1500) == SENT
         await nodes[3].stop()
+
+    run(runtime_dir)
+
+
+def test_a_next_guide_whose_journal_begins_later_gives_all_that_it_has(runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: an opening goes on though no other member has what would follow: with the other one's history, which is
+    shorter, and without a hole. Method: node 3 had the topic early, and gets what came since from node 1, its guide,
+    which dies in the middle. Node 2 was given no more than node 1's log holds, so its journal begins later. What node 3
+    had by then is kept beside its journal."""
+
+    @with_group
+    async def run(group: Group) -> None:
+        first = await group.start(journal_dir=tmp_path / "1", log_capacity=1 << 16, log_hot=1 << 14)
+        second, third = [await group.start(journal_dir=tmp_path / str(number)) for number in (2, 3)]
+        await first.declare_topic(TopicSpec("t", level=Level.LOGGED, size_max=2000))
+        early = await third.open_reader("t", keep_all=True, from_history=True)
+        writer = writer_of(first, await first.open_writer("t"))
+        await write(writer, *SENT[:5])
+        await take(reader_of(third, early), 5)
+        await third.close_reader(early)
+        await until(lambda: third.topics()[0].members == (1,), "node 3 is out of the topic")
+        await write(writer, *SENT[5:])
+        held = reader_of(second, await second.open_reader("t", keep_all=True, from_history=True))
+        kept = await take(held, 1)
+        assert int(kept[0].split()[0]) > 1000
+        begun = asyncio.Event()
+        with stopping_streams(first, begun):
+            opening = asyncio.ensure_future(third.open_reader("t", keep_all=True, from_history=True))
+            await begun.wait()
+            local = third._changes.topics.local["t"]
+            await until(lambda: local.log is not None and local.log.delivered > 100, "a beginning of the history")
+            first.fail(Died("on purpose"))
+            reader = reader_of(third, await asyncio.wait_for(opening, 10))
+        writer = writer_of(second, await second.open_writer("t"))
+        await write(writer, b"live")
+        taken: list[bytes] = []
+        while b"live" not in taken:
+            taken += await take(reader, 1)
+        assert taken[0] == kept[0] and taken == [*SENT, b"live"][-len(taken):]
+        assert list((tmp_path / "3").glob("*.forked"))
+        for node in (first, second, third):
+            await node.stop()
+        assert [one.payload for one in read(tmp_path / "3", topic="t")] == taken
 
     run(runtime_dir)
