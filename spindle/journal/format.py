@@ -82,6 +82,7 @@ TAG_MAX = 0xFF
 SEQUENCE_SPAN = 1 << 32  # sequence numbers of one commit lie closer together than this
 HEAD_RECORD_MAX = 64 << 20  # bytes; a head record that claims more is damaged
 COMMIT_RECORD_MAX = 4096  # bytes, likewise
+PACKED_BYTES = 32 << 10  # of records that are packed at a time, in a fraction of a millisecond
 U64_MAX = (1 << 64) - 1  # of a time, a number, a place
 
 RECORD = struct.Struct("<BQ")  # opcode, bytes of content
@@ -380,14 +381,32 @@ def parse_commit_record(values: dict[str, str], head: Head, offset: int) -> Comm
     return record
 
 
+class Pile:
+    """Records that are gathered one by one and wanted all at once, packed meanwhile. Index records are much alike: of
+    the 140 to 160 bytes that there are of each commit 35 to 45 are left."""
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._last = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._last += data
+        if len(self._last) >= PACKED_BYTES:
+            self._packed.append(zlib.compress(self._last, 1))
+            self._last = bytearray()
+
+    def __bytes__(self) -> bytes:
+        return b"".join([*map(zlib.decompress, self._packed), self._last])
+
+
 class Summary:
     """Gathers, commit by commit, what a closed file says about itself after its data."""
 
     def __init__(self, head_bytes: bytes, schema_record: bytes, head_record_length: int) -> None:
         self._schema = schema_record
         self._channels: list[bytes] = []
-        self._chunks = bytearray()  # Chunk Index records, ready to be written
-        self._metadata = bytearray()  # Metadata Index records, likewise
+        self._chunks = Pile()  # Chunk Index records, ready to be written
+        self._metadata = Pile()  # Metadata Index records, likewise
         self._counts: dict[int, int] = {}
         self._start_time = 0
         self._end_time = 0
@@ -407,23 +426,21 @@ class Summary:
         return self._start_time, self._end_time
 
     def _add_metadata(self, name: str, offset: int, length: int) -> None:
-        self._metadata += encode(MetadataIndex(offset=offset, length=length, name=name))
+        self._metadata.add(encode(MetadataIndex(offset=offset, length=length, name=name)))
 
     def add(self, layout: CommitLayout) -> None:
         """Take in the next commit."""
-        self._chunks += encode(
-            ChunkIndex(
-                message_start_time=layout.start_time,
-                message_end_time=layout.end_time,
-                chunk_start_offset=layout.offset,
-                chunk_length=layout.chunk_length,
-                message_index_offsets=layout.index_offsets,
-                message_index_length=layout.index_length,
-                compression="",
-                compressed_size=layout.body_size,
-                uncompressed_size=layout.body_size,
-            )
-        )
+        self._chunks.add(encode(ChunkIndex(
+            message_start_time=layout.start_time,
+            message_end_time=layout.end_time,
+            chunk_start_offset=layout.offset,
+            chunk_length=layout.chunk_length,
+            message_index_offsets=layout.index_offsets,
+            message_index_length=layout.index_length,
+            compression="",
+            compressed_size=layout.body_size,
+            uncompressed_size=layout.body_size,
+        )))
         if layout.keys_length:
             self._add_metadata(KEYS_NAME, layout.record_offset - layout.keys_length, layout.keys_length)
             self._keyed += 1

@@ -52,8 +52,8 @@ from spindle.journal.relays import Relays, identity_of
 
 RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
 RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
-# Limits of a file that a later life may go on with: each opening reads it whole, and keeps 250 bytes about each of its
-# commits in memory.
+# Limits of a file that a later life may go on with: each opening reads it whole, and keeps 35 to 45 bytes about each of
+# its commits in memory, or 150 of the last few hundred.
 GO_ON_BYTES, GO_ON_COMMITS = 4 << 20, 1024
 
 

@@ -42,7 +42,7 @@ FSYNC_MODES = ("group", "never")
 COMMIT_BYTES = 4 << 20  # payload bytes that end the gathering of a commit
 TAKE_BYTES = 1 << 20  # payload bytes that one take may bring at most, as far as size_max allows
 TAKE_MAX = 1024  # messages of one take
-COMMITS_MAX = 65_536  # of one file: bounds the summary (about 150 bytes each) that is kept in memory until it is closed
+COMMITS_MAX = 65_536  # of one file: bounds the summary (35 to 45 bytes each) that is kept in memory until it is closed
 
 _log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ Rules:
   closed by `frame.close_fds()` (call it when a message should have no descriptors). `send` never closes or keeps the
   sender's descriptors: it duplicates what it can't send at once.
 - Every limit is in `Limits`: body size, descriptors, the time a frame may take from its first byte to its last (slow
-  drip), and the bytes queued towards an end that doesn't read, or the time that it takes none of them. Exceeding one is a WireError that names it; the
-  connection is closed by then. If the other end closes between two frames, that is ConnectionEnded(clean=True), in the
-  middle of a frame ConnectionEnded(clean=False).
+  drip), and the bytes queued towards an end that doesn't read, or the time that it takes none of them. Exceeding one is
+  a WireError that names it; the connection is closed by then. If the other end closes between two frames, that is
+  ConnectionEnded(clean=True), in the middle of a frame ConnectionEnded(clean=False).
 - Whoever has much to send waits in `drain` before each frame, and queues the frame before it waits for anything else.
   Then what waits on the connection is bounded, all who do so get on alike, and other frames have little ahead of them.
 - `last_word`, if set, makes the body of a last frame for the other end when we cut it off because of an error.
