@@ -7,6 +7,7 @@ beside a waiting reader: other readers, writers, parking, views, heartbeats, sig
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -182,6 +183,47 @@ def test_several_wait_at_one_node() -> None:
             assert one.over() and one.error is None
             assert one.taken[:one.count] == [b"%d" % k for k in range(one.count)]
         assert figure(cluster.engines[1], "attended_laps")
+
+
+def test_what_another_thread_delivers_meanwhile_is_told() -> None:
+    """Goal: who comes back from a wait has been told of what came before it, or its descriptor says so: whoever else
+    waits for the same reader learns of it by that. Method: a reader is woken up by a message of another topic, and when
+    it is about to sleep again, this thread delivers one of its own. At moments of all kinds, many times."""
+    specs = [SubgroupSpec(1, (1,), (1,), 8, 64, 1), SubgroupSpec(2, (0, 1), (0,), 8, 64, 1)]
+    cluster = Cluster(2, specs, busy_poll_us=0)
+    reader, other = attending(cluster, 1, 1), cluster.reader(1, 2)
+    here, there = publishing(cluster, 1, 1), publishing(cluster, 0, 2)
+    rounds, untold, over = 4000, [], threading.Event()
+
+    def wait() -> None:
+        known = 0
+        while not over.is_set():
+            if reader.arm() and reader.arrived > known:
+                known = reader.arrived
+                reader.take(100)
+                continue
+            told = reader.wait_or(-1, 0.2, known) & 1
+            if not told and reader.arrived > known and not select.select([reader], [], [], 0.05)[0]:
+                untold.append(known)
+
+    with running(cluster):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        try:
+            for k in range(rounds):
+                there.write(b"x", timeout_s=30)
+                until = time.monotonic_ns() + k * 37 % 40_000
+                while time.monotonic_ns() < until:
+                    pass
+                here.write(b"%d" % k, timeout_s=30)
+                if k % 50 == 0:
+                    other.take(100)
+                while reader.pending and waiting.is_alive() and not untold:
+                    os.sched_yield()
+        finally:
+            over.set()
+            waiting.join(30)
+        assert not untold
 
 
 def test_the_node_stands_still_for_who_parks_it() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.timing import Timing
+from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.logs import attach
 
 MS = 1_000_000
@@ -90,6 +91,32 @@ def test_thousands_of_times_are_few_to_say():
     for n in range(5_000):
         counts_for(timing, NOW + n * 7919 % 100_003 * MS, (1 + n % 97) * MS)
     assert len(timing.dues) == DUES_MAX
+
+
+def test_of_two_times_that_become_one_the_later_stays():
+    """Goal: what counts longest is over one day, too. Method: no room is left, and the two that are closest to each
+    other are the last ones."""
+    timing = Timing(KINDS)
+    for n in range(DUES_MAX - 1):
+        counts_for(timing, NOW + n * 1000 * MS, MS)
+    last = NOW + (DUES_MAX - 2) * 1000 * MS + 10 * MS
+    counts_for(timing, last, MS)
+    assert len(timing.dues) == DUES_MAX
+    counts_for(timing, NOW + 500 * MS, MS)
+    assert len(timing.dues) == DUES_MAX and timing.dues[-1] >= last + MS
+    assert NOW + MS <= timing.dues[0] < timing.dues[1] < NOW + 600 * MS
+
+
+def test_a_member_without_readers_notes_what_is_over_next():
+    """Goal: the node of a writer has the time to say, though nobody reads there. Method: a node without a log."""
+    cluster = Cluster(2)
+    timings = [Timing(KINDS), Timing(KINDS)]
+    for engine, timing in zip(cluster.engines, timings, strict=True):
+        engine.bind_timing(1, timing)
+    cluster.reader(1)
+    cluster.writer(0).write(b"data" + (50 * MS).to_bytes(8, "little"), NOW, tag=1)
+    cluster.settle()
+    assert timings[0].next_ns == timings[1].next_ns >= NOW + 50 * MS
 
 
 def test_a_log_notes_what_is_appended_and_shows_readers_the_time():
