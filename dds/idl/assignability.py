@@ -193,17 +193,19 @@ class _Comparison:
         common = mine.keys() & theirs.keys()
         if not common and not (mine_else and theirs_else):
             return _at(path, f"{text(writer)} of the writer and {text(reader)} of the reader have no case in common")
-        if self._exact or extensibility(reader) == "final":
-            for label in mine.keys() ^ theirs.keys():
-                where = "reader" if label in mine else "writer"
-                return _at(path, f"only the {where} has a case {label!r}, and {text(reader)} may not differ")
-            if (mine_else is None) != (theirs_else is None):
-                return _at(path, f"only the {'writer' if mine_else is None else 'reader'} has a default case, and "
-                                 f"{text(reader)} may not differ")
+        closed = self._exact or extensibility(reader) == "final"
+        why = f"{text(reader)} may not differ" if closed else "it is part of the key"
+        # Of a key nothing may be lost: a value for which the reader has no case is none there.
+        lost = theirs.keys() - mine.keys() if key and mine_else is None else set()
+        for label in mine.keys() ^ theirs.keys() if closed else lost:
+            return _at(path, f"only the {'reader' if label in mine else 'writer'} has a case {label!r}, and {why}")
+        if (mine_else is None) != (theirs_else is None) and (closed or (key and mine_else is None)):
+            where = "writer" if mine_else is None else "reader"
+            return _at(path, f"only the {where} has a default case, and {why}")
         for label in [*theirs, *(mine.keys() - theirs.keys()), None]:  # None: whatever neither has a case for
             one, other = mine.get(label, mine_else), theirs.get(label, theirs_else)
             if one is not None and other is not None:
-                said = self.types(one.hint, other.hint, _path(path, one))
+                said = self.types(one.hint, other.hint, _path(path, one), key)
                 if said:
                     return said
         return ""

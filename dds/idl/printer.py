@@ -115,8 +115,9 @@ def _union(short: str, one: Any) -> str:
     for member in members(one):
         hint = hints[member.attribute]
         for label in getattr(hint, "labels", ()):
-            says = label.name if is_enum(switch) else str(label).upper() if isinstance(label, bool) else (
-                repr(label) if isinstance(label, str) else str(number_of(label)))
+            # By the discriminator: of two annotations, one with True and one with 1, `typing` makes one.
+            says = label.name if is_enum(switch) else str(bool(label)).upper() if switch is bool else (
+                repr(label) if isinstance(label, str) else str(int(number_of(label))))
             lines.append(f"    case {says}:")
         if member.default:
             lines.append("    default:")

@@ -35,7 +35,6 @@ CLASSES_MAX = 256  # types of other programs that are kept
 UNBOUNDED = 2**32 - 1
 RESERVED = {"value", "discriminator"}  # names that a union's class has itself
 
-_UNKNOWN: Any = typing.Any  # the type of a case until it is known
 _lock = threading.RLock()  # the library's builder keeps its state in a class
 
 
@@ -304,7 +303,9 @@ class _Builder:
             annotations[attribute] = _annotations(one.common.member_flags, one.detail, attribute)
             labels = [_label(switch, label) for label in one.common.label_seq]
             is_else = one.common.member_flags.IS_DEFAULT or not labels
-            cases[attribute] = idl_types.default(_UNKNOWN) if is_else else idl_types.case(labels, _UNKNOWN)
+            # Until its type is known. Each has one of its own: of equal annotations `typing` makes one.
+            unknown: Any = type(attribute, (), {})
+            cases[attribute] = idl_types.default(unknown) if is_else else idl_types.case(labels, unknown)
         fields: Any = {attribute: typing.Annotated[typing.Any, case] for attribute, case in cases.items()}
         cls = make_idl_union(
             short, name, fields,

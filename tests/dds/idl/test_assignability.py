@@ -169,6 +169,21 @@ def test_unions():
     assert isinstance(one, type) and issubclass(one, IdlUnion)
 
 
+def test_of_a_union_in_a_key_nothing_is_lost():
+    def keyed(**cases):
+        return struct(_keys=("u",), u=union("appendable", **cases))
+
+    one, two = keyed(a=case[1, int32]), keyed(a=case[1, int32], b=case[2, str])
+    check(one, two, "member u: only the writer has a case 2, and it is part of the key")
+    check(two, one, "")
+    rest = keyed(a=case[1, int32], b=default[str])
+    check(one, rest, "member u: only the writer has a default case, and it is part of the key")
+    check(rest, one, "")
+    check(rest, two, "", Rules(ignore_member_names=True))
+    inner = [struct("appendable", "In", a=int32), struct("appendable", "In", a=int32, b=int32)]
+    check(*(keyed(a=case[1, one]) for one in inner), "member u.a: its key is made of a, b at the writer, of a at")
+
+
 def test_types_that_contain_themselves():
     import tests.dds.idl.test_typeobjects as there
 

@@ -124,7 +124,17 @@ class Nested(IdlStruct):
     two: sequence[Shade]
 
 
-@pytest.mark.parametrize("cls", [Paint, Derived, Shade, Letter, Nested, Base])
+class Part(IdlUnion, discriminator=int32):
+    small: case[1, int32]
+    other: default[str]
+
+
+class Whole(IdlUnion, discriminator=int32):
+    part: case[1, Part]
+    parts: default[sequence[Part]]
+
+
+@pytest.mark.parametrize("cls", [Paint, Derived, Shade, Letter, Nested, Base, Whole])
 def test_a_class_of_a_description_is_the_same_to_everybody(cls):
     made = announced(cls)
     assert made is not cls and made.__name__ == cls.__name__
