@@ -85,8 +85,7 @@ class CatchingUp:
         self._inputs: asyncio.Queue[Callable[[Restorer], None]] = asyncio.Queue()
         self._ask_again_s = ASK_AGAIN_S
         self._found: TakenUp | None = None
-        self._looked = asyncio.get_running_loop().create_future()  # the journal is in order; its error if it can't be
-        self._looked.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._looked = self._to_look()  # done when the journal is in order, with its error if it can't be
         self._lives: tuple[Life, ...] = ()
         self._conformed = False
         self._tail: Iterator[JournalMessage] | None = None  # of the own journal: what is not in the log yet
@@ -217,6 +216,12 @@ class CatchingUp:
         LOG.warning("topic %r: %s; the next member is asked", self.local.spec.name, error)
         self._order = tuple(node_id for node_id in self._order if node_id != guide)
 
+    @staticmethod
+    def _to_look() -> asyncio.Future[TakenUp]:
+        future: asyncio.Future[TakenUp] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
+
     async def _look(self) -> None:
         from spindle.restart.disk import take_up
 
@@ -299,7 +304,7 @@ class CatchingUp:
         from spindle.restart.disk import cut_after, take_up
 
         name = self.local.spec.name
-        self._looked = asyncio.get_running_loop().create_future()
+        self._looked = self._to_look()
         await self._update(whole=False)
         if self._conformed:
             await self._begin_anew()

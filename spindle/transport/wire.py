@@ -336,7 +336,7 @@ class Connection:
         self._unread = None
         if self._out:
             self._writable()  # this process may have stood still itself
-        if not self._out or self.closed:
+        if not self._out or self.closed or self._unsendable is not None:
             return
         waited_s = self._loop.time() - self._taken_at
         if waited_s < self.limits.unread_time_s:
