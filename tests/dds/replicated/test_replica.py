@@ -106,7 +106,7 @@ def fill(ledger: Replica[Ledger]) -> None:
 
 def test_wrong_arguments_and_limits(participant) -> None:
     with Replica(participant, "ledger", Ledger, commands_max=3) as ledger:
-        with pytest.raises(InvalidArguments, match="line: 7"):
+        with pytest.raises(InvalidArguments, match="line is 7, which is no string"):
             ledger.append(7)
         with pytest.raises(TypeError, match="append"):
             ledger.append()
