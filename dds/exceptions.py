@@ -104,6 +104,11 @@ def closed(what: object) -> DDSException:
     return DDSException(DDSException.DDS_RETCODE_ALREADY_DELETED, f"{what} is closed")
 
 
+def forked(what: object) -> DDSNodeLost:
+    return DDSNodeLost(f"{what} was made before fork(), in the parent, and doesn't work in the child: make another one "
+                       "there (with multiprocessing, prefer the start method 'spawn')")
+
+
 def not_enabled(what: object) -> DDSException:
     return DDSException(
         DDSException.DDS_RETCODE_NOT_ENABLED,

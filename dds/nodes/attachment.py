@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dds.exceptions import DDSException, DDSNodeLost, translate
+from dds.exceptions import DDSException, DDSNodeLost, forked, translate
 from dds.status import NodeState, NodeStatus
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ class Attachment:
 
     def lost_error(self, what: str, more: str = "") -> DDSNodeLost:
         """Why `what` can't go on."""
+        if os.getpid() != self._pid:
+            return forked(f"{what}: the participant")
         text = self.status.text or str(self.session.end_error or f"node {self.session.node_id} has stopped or died")
         hint = "" if self._again is not None else "; make a new participant once a node runs, or one with reattach=True"
         return DDSNodeLost(f"{what}: {text}{hint}{more}")

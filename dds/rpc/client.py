@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dds.entity import Participant
-from dds.exceptions import DDSException, DDSUnacknowledged, closed
+from dds.exceptions import DDSException, DDSUnacknowledged, closed, forked
 from dds.rpc.calls import Answer, Call, Calls, Effects
 from dds.rpc.errors import (
     InvalidArguments,
@@ -185,6 +185,7 @@ class _Core:
         self._came = threading.Condition(self._lock)
         self._names: dict[bytes, str] = {}
         self._ended: DDSException | None = None
+        self._pid = os.getpid()
         self.id = os.urandom(ID_BYTES)
         me = Announcement("client", self.id)
         self._reader = topics.reader_of_replies(me)
@@ -210,6 +211,7 @@ class _Core:
               never_block: bool, cancellable: bool = False) -> Future[Any] | None:
         """Send a call. None for one-way calls. `never_block`: the sender's thread sends it; `cancellable`: the program
         gets the future, and may cancel it."""
+        self._check_process()
         encoded = operation.encode(arguments, keywords)
         if self._pump.is_this_thread():
             raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION,
@@ -241,6 +243,11 @@ class _Core:
                 raise
         return future
 
+    def _check_process(self) -> None:
+        """Before a lock is taken, which another thread may have held when this process was forked."""
+        if os.getpid() != self._pid:
+            raise forked(f"the client of {self._interface.name!r}")
+
     def _check(self) -> None:
         if self._ended is not None:
             park()
@@ -253,11 +260,13 @@ class _Core:
             self._futures.pop(call, None)
 
     def server_names(self) -> list[str]:
+        self._check_process()
         with self._lock:
             self._check()
             return [self._names[one] for one in self._calls.servers]
 
     def wait_for_servers(self, count: int, timeout_s: float) -> bool:
+        self._check_process()
         with self._came:
             found = self._came.wait_for(
                 lambda: self._ended is not None or len(self._calls.servers) >= count, timeout_s)

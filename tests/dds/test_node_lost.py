@@ -279,7 +279,7 @@ def test_a_forked_child_does_not_wait_for_a_node(group):
         if (child := os.fork()) == 0:
             try:
                 for call in (lambda: reader.take_one(timeout=LONG), reader.take, reader.read):
-                    with pytest.raises(DDSNodeLost):
+                    with pytest.raises(DDSNodeLost, match=r"before fork\(\)"):
                         call()
                 code = 0
             finally:

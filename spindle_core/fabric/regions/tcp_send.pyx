@@ -55,7 +55,8 @@ cdef out_t *put(tcp_way_t *w, uint32_t kind, uint64_t number, const void *what, 
     frame.place = <uint64_t>kind << NUMBER_BITS | (number & ((<uint64_t>1 << NUMBER_BITS) - 1))
     frame.length = length
     frame.magic = FRAME_MAGIC
-    memcpy(o.head + sizeof(frame_t), what, length)
+    if length:
+        memcpy(o.head + sizeof(frame_t), what, length)
     o.head_length = sizeof(frame_t) + length
     o.data = o.more = NULL
     o.length = o.more_length = 0

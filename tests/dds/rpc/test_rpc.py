@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import dds
-from dds import DDSException, DDSSampleTooLarge, duration
+from dds import DDSException, DDSNodeLost, DDSSampleTooLarge, duration
 from dds.rpc import (
     CallTimeout,
     Client,
@@ -268,6 +270,54 @@ def test_a_server_that_ends_without_a_word(two_nodes) -> None:
         two.close()
         assert isinstance(waiting.exception(20), ServerGone)
         pumps.gate.set()
+
+
+@service
+class Steps:
+    """Each step is a call of the service to itself."""
+
+    def __init__(self) -> None:
+        self.client: Client[Steps] | None = None
+
+    def down(self, steps: int) -> int:
+        if not steps:
+            return 0
+        assert self.client is not None
+        return 1 + self.client.typed.down(steps - 1)
+
+
+@pytest.mark.slow
+def test_a_service_that_calls_itself(participant) -> None:
+    """Goal: as far as it has workers it gets its answers; beyond, its callers hear of their deadline, and it goes on.
+    Method: calls within calls, with three workers."""
+    steps = Steps()
+    with Server(participant, steps, workers=3), Client(
+            participant, Steps, timeout=dds.duration(seconds=1.5)) as inner, Client(participant, Steps) as client:
+        steps.client = inner
+        assert client.down(2) == 2
+        with pytest.raises((CallTimeout, RemoteError), match=r"CallTimeout|has had no reply"):
+            client.down(3)
+        wait_until(lambda: client.down.within(dds.duration(seconds=10))(0) == 0)
+        assert client.down(2) == 2
+
+
+def test_a_forked_child_is_told_at_once(client) -> None:
+    """Goal: no call of a child waits for a thread of its parent. Method: fork while another thread has the client's
+    lock, as it may."""
+    with client._core._lock:
+        if (child := os.fork()) == 0:
+            code = 1
+            try:
+                signal.alarm(20)
+                for call in (lambda: client.add(1, 2), lambda: client.add.future(1, 2), client.servers,
+                             client.wait_for_servers):
+                    with pytest.raises(DDSNodeLost, match=r"client of 'Pumps' was made before fork\(\)"):
+                        call()
+                code = 0
+            finally:
+                os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.add(1, 2) == 3
 
 
 def test_closing_a_client_in_the_middle(participant, pumps) -> None:
