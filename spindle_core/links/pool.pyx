@@ -204,8 +204,8 @@ cdef class Link:
 
 
 cdef class Pool:
-    """Links over what `regions` is connected to; its parts are there before. `mapping_of(peer, key)`: memory of a peer of this host, mapped, or
-    None while it isn't; for long messages on a host."""
+    """Links over what `regions` is connected to; its parts are there before. `mapping_of(peer, key)`: memory of a peer
+    of this host, mapped, or None while it isn't; for long messages on a host."""
 
     def __cinit__(self):
         self.state = <pool_t *>calloc(1, sizeof(pool_t))
