@@ -363,6 +363,11 @@ def test_messages_to_nobody_say_so(kind):
     program.say(b"hello", port=9, cookie=4)
     assert completions(hosts, program, 1) == [(4, "done", 0)]
     assert server.user.messages() == [(a.id, program.link.id, b"hello")]
+    b.pool.close_link(server.link)
+    b.pool.tidy()
+    program.say(b"x", port=9, cookie=5)
+    assert completions(hosts, program, 1) == [(5, "nobody", 0)]
+    b.pool.bind(b.pool.open_link(), 9)
 
 
 def test_a_long_message_goes_straight_into_posted_memory(kind):
@@ -443,6 +448,12 @@ def test_a_link_moves_with_its_order_kept(kind):
         assert bytes(owned.view()[0:8]) == b"%8d" % peer
     with pytest.raises(ValueError, match="lead"):
         a.pool.move(program.link, 77)
+    a.pool.move(program.link, own)
+    until(hosts, lambda: program.link.peer == own)
+    a.pool.remove_connection(shared)
+    program.user.fetch_add(region, 0, 1, cookie=2)
+    program.user.submit()
+    assert completions(hosts, program, 1) == [(2, "done", n)] and "connection" in bystander.user.broken
 
 
 def test_a_connection_that_ends_breaks_its_links_alone(kind):
