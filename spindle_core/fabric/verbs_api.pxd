@@ -58,7 +58,6 @@ cdef extern from "infiniband/verbs.h" nogil:
     const int IBV_WC_REM_OP_ERR
     const int IBV_WC_RETRY_EXC_ERR
     const int IBV_WC_RNR_RETRY_EXC_ERR
-    const int IBV_WC_RECV
     const int IBV_WC_RECV_RDMA_WITH_IMM
 
     cdef union ibv_gid:

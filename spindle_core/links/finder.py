@@ -20,7 +20,7 @@ from spindle_core.links.exports import LEASE_NS
 from spindle_core.links.pool import Link, Pool
 from spindle_core.memory import Mapping
 
-READ, WRITE, ATOMIC = 1, 2, 4
+WRITE = 2  # of the rights in a grant (regions.pxd)
 READS_MAX = 64  # lookups on the way at a time; others wait
 TRIES_MAX = 100  # of an entry that is always being written
 CACHE_MAX = 4096  # regions that are remembered

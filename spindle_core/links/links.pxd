@@ -33,7 +33,6 @@ from spindle_core.layout cimport link_pool_page, link_user_page
 
 cdef enum:
     LINKS_MAX = 4096             # of one pool
-    NODES_OF_POOL_MAX = 256
     HANDLES_MAX = 64             # regions of one link
     BUFFERS_MAX = 16             # memories of one link
     POSTED_MAX = 64              # memories that wait for long messages: a power of two

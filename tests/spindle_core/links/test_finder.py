@@ -206,7 +206,6 @@ def test_nothing_is_touched_after_deregistration_and_lease(seed):
     done = dict.fromkeys(programs, 0)
     asked = dict.fromkeys(programs, 0)
     filled: list[Mapping] = []
-    ended: list[Mapping] = []
     late: dict[Any, int] = {}
     for _ in range(600):
         stage.run(rng.choice([1, 5, 20]), land=False)
@@ -226,7 +225,7 @@ def test_nothing_is_touched_after_deregistration_and_lease(seed):
             stage.exports[c].offer("words", live["words"], atomics=True)
         elif live and rng.random() < 0.03:
             stage.exports[c].end("words", stage.now_ns)
-            ended.append(live.pop("words"))
+            del live["words"]
         program = rng.choice(programs)
         if program not in handles and rng.random() < 0.3:
             stage.finders[program.host].open(
