@@ -328,7 +328,7 @@ class Machine:
         result = self._target.carry_out(entry.name, entry.body, self._context(agreed, entry.origin))
         if entry.origin == self.me:
             self._effects.results.append((entry.number, result))
-        if self._check_every and agreed.index % self._check_every == 0:
+        if self._check_every and agreed.index % self._check_every == 0 and agreed.live:  # else nobody would answer it
             agreed.checks = [*agreed.checks, Check(agreed.index, list(agreed.live))][-CHECKS_MAX:]
             if self.me in agreed.live:
                 self._send(Kind.CHECK, number=agreed.index, body=self._target.digest())

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,7 @@ class World:
         self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
         system.on_kill = self._killed
         self.finishing = self.settled = self.over = False
+        self._lacking: Callable[[], str] | None = None  # what had not come when somebody last looked
         self.disks_failed = False
         self.silent = False  # members have hung, or not reached each other
         self.faults: dict[str, int] = {}  # how often each kind has happened
@@ -410,11 +412,29 @@ class World:
         return len(views) == 1
 
     def _unsettled(self) -> str:
-        return self.checks.settled() or histories.lacking(self.checks) or self.tables.lacking() or next(
-            (f"node {slot.node_id} does not serve" for slot in self.nodes if slot.wanted and not slot.serving), "") or (
-            self.agreed.behind() if self.agreed is not None else "") or (
-            self.objects.unsettled() if self.objects is not None else "") or kept_in_vain(
-            [slot.attachments for slot in self.nodes if slot.attachments is not None and slot.serving])
+        """What still has to come, if anything. What was lacking last is asked first: all of it is much to ask."""
+        if self._lacking is not None and (text := self._lacking()):
+            return text
+        for lacking in (self.checks.settled, functools.partial(histories.lacking, self.checks), self.tables.lacking,
+                        self._node_lacks, self._agreed_lacks, self._objects_lack, self._kept_in_vain):
+            if text := lacking():
+                self._lacking = lacking
+                return text
+        self._lacking = None
+        return ""
+
+    def _node_lacks(self) -> str:
+        return next((f"node {slot.node_id} does not serve" for slot in self.nodes
+                     if slot.wanted and not slot.serving), "")
+
+    def _agreed_lacks(self) -> str:
+        return self.agreed.behind() if self.agreed is not None else ""
+
+    def _objects_lack(self) -> str:
+        return self.objects.unsettled() if self.objects is not None else ""
+
+    def _kept_in_vain(self) -> str:
+        return kept_in_vain([slot.attachments for slot in self.nodes if slot.attachments is not None and slot.serving])
 
     def _unseen(self) -> str:
         return "; ".join(f"{one.process}: {one.sees}" for one in self.programs

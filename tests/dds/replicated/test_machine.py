@@ -296,6 +296,19 @@ def test_a_check_waits_for_nobody_who_is_gone() -> None:
     assert one.machine.agreed.checks == [] and one.machine.phase is Phase.LIVE
 
 
+def test_nobody_is_asked_for_a_digest_where_nobody_is_live() -> None:
+    """Method: the only replica is taken for gone, and its command comes before it says that it is live."""
+    world = World(1, check_every=1)
+    one = world.come()
+    world.settle()
+    world.order.append((Entry(Kind.GONE, b"\xff" * 16, one.machine.agreed.lineage, body=one.machine.me), 1))
+    one.command("a")
+    one.write(9)
+    world.settle()
+    assert "a" in one.results and one.machine.phase is Phase.LIVE
+    assert one.machine.agreed.checks == []
+
+
 def test_most_win_and_of_equally_many_the_first() -> None:
     check = Check(1, [b"a", b"b", b"c"], [(b"a", b"1"), (b"b", b"2")])
     assert check.verdict() is None
